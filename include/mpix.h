@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * Copyright (c) the libmpix authors */
+#ifndef MPIX_H
+#define MPIX_H
+
+/* libmpix: stream-triggered one-sided MPI communication.
+ *
+ * A halo exchange with active-target RMA, its control path moved from the CPU onto a stream:
+ *
+ *     for (int step = 0; step < steps; ++step) {
+ *       MPIX_Win_post_stream(neighbours, win, stream);          // my window may be written
+ *       compute_and_pack(stream);                               // fills the origin buffers
+ *       MPI_Win_start(neighbours, MPIX_MODE_STREAM, win);       // the puts that follow are recorded
+ *       for (each neighbour) MPI_Put(..., win);
+ *       MPIX_Win_complete_stream(win, stream);                  // enqueue: move the data, signal
+ *       MPIX_Win_wait_stream(win, stream);                      // enqueue: hold until all have arrived
+ *       unpack(stream);
+ *     }
+ *     synchronize(stream);                                      // once, at the end
+ *
+ * None of these calls waits for the stream or for another process: each returns when its work is
+ * enqueued. The stream argument is a cudaStream_t, a hipStream_t or an MPIX_Host_stream, as the device
+ * in use demands (environment variable MPIX_DEVICE); NULL is the default stream of that device.
+ *
+ * Order. What a call enqueues runs in stream order. Operations of one window that change the same side
+ * of it (post and wait: the exposure; complete: the access) must be ordered with each other by the
+ * program: by using one stream, or by events between streams. The two sides are independent.
+ * Before an ordinary MPI epoch on the window, synchronize the streams of its stream epochs.
+ *
+ * Errors. Every function returns MPI_SUCCESS or an MPI error code. Functions that take a window raise
+ * errors through the window's error handler; the others through that of MPI_COMM_WORLD. The text of
+ * MPI_Error_string says which call was wrong, and why. After an error nothing has been enqueued and
+ * the window stays usable.
+ *
+ * Link libmpix in front of MPI (mpicc app.c -lmpix): it interposes MPI_Win_start, MPI_Put and others
+ * through the profiling interface. MPIX_Query_stream_rma tells whether that worked.
+ */
+
+#include <mpi.h>
+#include <stddef.h>
+
+/* Where an MPI library's own headers declare some of these names already (HPE Cray MPICH does), this
+ * header leaves those to it. */
+#ifndef MPIX_MODE_STREAM
+/* Assertion for MPI_Win_start: RMA calls of this access epoch are recorded, and run by
+ * MPIX_Win_complete_stream. May be combined with MPI_MODE_NOCHECK. */
+#define MPIX_MODE_STREAM 0x01000000
+#define MPIX_DECLARES_STREAM_RMA 1
+#endif
+
+#define MPIX_LIB_VERSION_MAJOR 0
+#define MPIX_LIB_VERSION_MINOR 1
+#define MPIX_LIB_VERSION_PATCH 0
+
+#if defined(__GNUC__)
+#define MPIX_PUBLIC __attribute__((visibility("default")))
+#else
+#define MPIX_PUBLIC
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- Stream epochs ------------------------------------------------------------------------------ */
+
+#ifdef MPIX_DECLARES_STREAM_RMA
+
+/* Enqueue: open an exposure epoch of `win` to the processes of `group`.
+ * Close it with MPIX_Win_wait_stream or MPIX_Win_complete_wait_stream. `group` may be freed at once.
+ * Errors: MPI_ERR_RMA_SYNC (an exposure epoch is open), MPI_ERR_GROUP, MPI_ERR_RANK (a process that is
+ * not in the window's group), MPI_ERR_ARG (not a stream of the device in use). */
+MPIX_PUBLIC int MPIX_Win_post_stream(MPI_Group group, MPI_Win win, void *stream);
+
+/* Enqueue, and close the access epoch that MPI_Win_start(group, MPIX_MODE_STREAM, win) opened: for each
+ * target, wait until it exposes its window where the data needs that, move the data of the recorded
+ * operations, and tell the target. After it in stream order the origin buffers may be reused.
+ * The origin buffers are read when the stream gets here, not when MPI_Put is called.
+ * Errors: MPI_ERR_RMA_SYNC (no stream access epoch is open), MPI_ERR_ARG. */
+MPIX_PUBLIC int MPIX_Win_complete_stream(MPI_Win win, void *stream);
+
+/* Enqueue, and close the exposure epoch that MPIX_Win_post_stream opened: hold the stream until every
+ * process of that group has completed its access epoch. After it in stream order the window holds
+ * their data.
+ * Errors: MPI_ERR_RMA_SYNC (no stream exposure epoch is open), MPI_ERR_ARG. */
+MPIX_PUBLIC int MPIX_Win_wait_stream(MPI_Win win, void *stream);
+
+#endif /* MPIX_DECLARES_STREAM_RMA */
+
+/* MPIX_Win_complete_stream and MPIX_Win_wait_stream in one, and in one kernel: the access and the
+ * exposure epoch make progress together. Both must be open. Cheaper than the two calls. */
+MPIX_PUBLIC int MPIX_Win_complete_wait_stream(MPI_Win win, void *stream);
+
+/* ---- Host streams ------------------------------------------------------------------------------- */
+
+/* A stream that needs no GPU: a worker thread that runs what is enqueued, in order. It converts to the
+ * void * of the calls above. */
+typedef struct MPIX_Host_stream_s *MPIX_Host_stream;
+
+/* Create a stream. The caller owns it. `*stream` is set only on success. */
+MPIX_PUBLIC int MPIX_Host_stream_create(MPIX_Host_stream *stream);
+
+/* Enqueue fn(arg). `arg` must stay valid until fn has run. fn runs on the stream's thread: it may call
+ * MPI only under MPI_THREAD_MULTIPLE, and must not synchronize or destroy its own stream.
+ * A null stream is the default stream. */
+MPIX_PUBLIC int MPIX_Host_stream_launch(MPIX_Host_stream stream, void (*fn)(void *), void *arg);
+
+/* Wait, asleep, until everything enqueued so far has run. A null stream is the default stream.
+ * Errors: MPI_ERR_ARG (no such stream, or called on the stream's own thread); MPI_ERR_RMA_SYNC
+ * (MPIX_ON_TIMEOUT=error released a wait of this stream: what followed it ran on stale data). */
+MPIX_PUBLIC int MPIX_Host_stream_synchronize(MPIX_Host_stream stream);
+
+/* Synchronize, then destroy; `*stream` becomes NULL. */
+MPIX_PUBLIC int MPIX_Host_stream_destroy(MPIX_Host_stream *stream);
+
+/* ---- Queries ------------------------------------------------------------------------------------ */
+
+/* *active = 1 when libmpix stands in front of MPI in this process and the calls above work; 0 when MPI
+ * was reached without it (as with `-lmpi -lmpix`, the wrong order), or before MPI_Init. */
+MPIX_PUBLIC int MPIX_Query_stream_rma(int *active);
+
+/* Counters of one window in this process since its creation. */
+typedef struct MPIX_Win_stats {
+  unsigned long long exposure_epochs; /* posted stream exposure epochs */
+  unsigned long long access_epochs;   /* completed stream access epochs */
+  unsigned long long puts;            /* recorded puts, without those to MPI_PROC_NULL */
+  unsigned long long bytes_mailbox;   /* through the eager mailbox */
+  unsigned long long bytes_direct;    /* straight into the target's window */
+  unsigned long long bytes_staged;    /* through library memory, as the window cannot be mapped */
+  unsigned long long plans_built;     /* epochs whose operations were prepared anew */
+  unsigned long long plans_reused;    /* epochs that repeated an earlier one's operations */
+} MPIX_Win_stats;
+
+/* Copy at most `size` bytes of the counters: pass sizeof(MPIX_Win_stats). Later versions only append
+ * fields; fields that this library does not know are set to zero. */
+MPIX_PUBLIC int MPIX_Win_get_stats(MPI_Win win, MPIX_Win_stats *stats, size_t size);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* MPIX_H */

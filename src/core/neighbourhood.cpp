@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the libmpix authors
+#include "core/neighbourhood.h"
+
+#include <algorithm>
+#include <string>
+
+#include "core/error.h"
+#include "core/log.h"
+
+namespace mpix {
+namespace {
+
+constexpr std::size_t alignment = 64;
+
+std::size_t rounded_up(std::size_t bytes) { return (bytes + alignment - 1) / alignment * alignment; }
+
+/// Offsets in the control memory of one rank.
+struct ControlLayout {
+  std::size_t ranks;
+  std::size_t mailbox_bytes;
+
+  static std::size_t words(std::size_t rank) { return sizeof(Bell) + rank * sizeof(PairWords); }
+  std::size_t mailbox(std::size_t rank) const { return words(ranks) + rank * mailbox_bytes; }
+  std::size_t bytes() const { return mailbox(ranks); }
+};
+
+std::size_t mailbox_bytes(std::uint32_t depth, std::uint32_t slot_lines) {
+  return rounded_up(std::size_t{depth} * slot_lines * sizeof(Line));
+}
+
+/// Enough for `eager_bytes` of payload: two lines for the descriptor of a put, and one for every 8 bytes. What
+/// does not fit goes direct. A direct put into staging memory needs its descriptor all the same, and a last
+/// payload line may be partly filled: three lines a put.
+std::uint32_t slot_lines_for(const LocalMemory& memory, bool staged, std::size_t eager_bytes) {
+  const std::size_t payload = std::min(eager_bytes, memory.bytes);
+  const std::size_t overhead = staged ? 3 * std::size_t{max_staged_puts} : payload / 16;
+  return static_cast<std::uint32_t>((4 + payload / 8 + overhead + 3) / 4 * 4);
+}
+
+}  // namespace
+
+/// What ranks tell each other when a window is created.
+struct Neighbourhood::Card {
+  ExportedMemory control;
+  ExportedMemory window;        ///< the allocation around the window, or the staging memory
+  std::uint64_t window_offset;  ///< of the window in that allocation
+  std::uint64_t window_bytes;
+  std::uint64_t displacement_unit;
+  std::uint64_t eager_bytes;
+  std::uint32_t depth;
+  std::uint32_t slot_lines;
+  bool usable;  ///< this rank got its memory
+  bool staged;
+};
+
+Neighbourhood::Card Neighbourhood::make_card(const LocalMemory& memory, int size, const Settings& settings) {
+  Card card{};
+  card.window_bytes = memory.bytes;
+  card.displacement_unit = memory.displacement_unit;
+  card.eager_bytes = settings.eager_bytes;
+  card.depth = settings.mailbox_slots;
+  try {
+    std::optional<Allocation> around;
+    if (memory.bytes > 0) around = device_.shareable(memory.base);
+    const bool whole = around && static_cast<char*>(memory.base) + memory.bytes <= around->base + around->bytes;
+    card.staged = memory.bytes > 0 && !whole;
+    if (card.staged) {
+      staging_ = device_.allocate(memory.bytes);
+      card.window = device_.export_memory(staging_.base);
+    } else if (memory.bytes > 0) {
+      card.window = device_.export_memory(around->base);
+      card.window_offset = static_cast<std::uint64_t>(static_cast<char*>(memory.base) - around->base);
+    }
+    card.slot_lines = slot_lines_for(memory, card.staged, settings.eager_bytes);
+    const ControlLayout layout{static_cast<std::size_t>(size), mailbox_bytes(card.depth, card.slot_lines)};
+    control_ = device_.allocate(layout.bytes());
+    card.control = device_.export_memory(control_.base);
+    bell_ = reinterpret_cast<Bell*>(control_.base);
+    card.usable = true;
+  } catch (const Error& error) {
+    log(LogLevel::warn, error.what());
+  }
+  return card;
+}
+
+void Neighbourhood::connect(int rank, const Card& card, const Card& mine, int my_rank, int size) {
+  Peer& peer = peers_[static_cast<std::size_t>(rank)];
+  const auto other = static_cast<std::size_t>(rank);
+  const auto me = static_cast<std::size_t>(my_rank);
+  const auto ranks = static_cast<std::size_t>(size);
+  const ControlLayout here{ranks, mailbox_bytes(mine.depth, mine.slot_lines)};
+  const ControlLayout there{ranks, mailbox_bytes(card.depth, card.slot_lines)};
+
+  char* control = device_.import_memory(card.control);
+  imports_.push_back(control);
+  auto* my_words_there = reinterpret_cast<PairWords*>(control + ControlLayout::words(me));
+  peer.bell = reinterpret_cast<Bell*>(control);
+  peer.outbox = Ring{reinterpret_cast<Line*>(control + there.mailbox(me)), card.depth, card.slot_lines};
+  peer.peer_posted = &my_words_there->posted;
+  peer.peer_acknowledged = &my_words_there->acknowledged;
+  peer.words = reinterpret_cast<PairWords*>(control_.base + ControlLayout::words(other));
+  peer.inbox = Ring{reinterpret_cast<Line*>(control_.base + here.mailbox(other)), mine.depth, mine.slot_lines};
+  if (card.window_bytes > 0) {
+    char* window = device_.import_memory(card.window);
+    imports_.push_back(window);
+    peer.direct = window + card.window_offset;
+  }
+  peer.staged = card.staged;
+}
+
+Neighbourhood::Neighbourhood(const LocalMemory& memory, Bootstrap& bootstrap, Device& device,
+                             const Settings& settings)
+    : device_(device),
+      window_(static_cast<char*>(memory.base)),
+      eager_bytes_(settings.eager_bytes),
+      peers_(static_cast<std::size_t>(bootstrap.size())) {
+  const int me = bootstrap.rank();
+  const Card mine = make_card(memory, bootstrap.size(), settings);
+  const std::vector<Card> cards = bootstrap.allgather(mine);
+
+  std::vector<unsigned char> mapped(peers_.size(), 0);
+  std::string trouble;
+  for (int rank = 0; rank < size(); ++rank) {
+    const Card& card = cards[static_cast<std::size_t>(rank)];
+    Peer& peer = peers_[static_cast<std::size_t>(rank)];
+    peer.window_bytes = card.window_bytes;
+    peer.displacement_unit = card.displacement_unit;
+    if (!mine.usable || !card.usable || !bootstrap.same_node(rank)) continue;
+    if (card.depth != mine.depth || card.eager_bytes != mine.eager_bytes) {
+      trouble = "MPIX_EAGER_SIZE or MPIX_MAILBOX_SLOTS differ between the ranks";
+      continue;
+    }
+    try {
+      connect(rank, card, mine, me, size());
+      mapped[static_cast<std::size_t>(rank)] = 1;
+    } catch (const Error& error) {
+      trouble = error.what();
+    }
+  }
+  if (!trouble.empty()) log(LogLevel::warn, trouble);
+
+  // A pair works only when each side has mapped the other. This exchange is also the barrier after which
+  // every rank is ready to be written to.
+  std::vector<unsigned char> matrix(peers_.size() * peers_.size());
+  bootstrap.allgather(mapped.data(), mapped.size(), matrix.data());
+  for (std::size_t rank = 0; rank < peers_.size(); ++rank)
+    peers_[rank].reachable = mapped[rank] && matrix[rank * peers_.size() + static_cast<std::size_t>(me)];
+
+  const bool all_usable = std::all_of(cards.begin(), cards.end(), [](const Card& card) { return card.usable; });
+  if (!all_usable) {
+    close();
+    throw Error(Fault::memory, "a rank has no memory for the window's mailboxes");
+  }
+}
+
+Neighbourhood::~Neighbourhood() { close(); }
+
+void Neighbourhood::close() noexcept {
+  for (char* import : imports_) device_.close_import(import);
+  imports_.clear();
+  if (staging_.base) device_.release(staging_.base);
+  if (control_.base) device_.release(control_.base);
+  staging_ = Allocation{};
+  control_ = Allocation{};
+}
+
+}  // namespace mpix

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the libmpix authors
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "core/bootstrap.h"
+#include "core/settings.h"
+#include "gpu/device.h"
+
+namespace mpix {
+
+/// This rank's part of a window.
+struct LocalMemory {
+  void* base;
+  std::size_t bytes;
+  std::size_t displacement_unit;
+};
+
+/// Most puts of one epoch to one target whose window peers cannot map: each needs room in the mailbox.
+constexpr std::uint32_t max_staged_puts = 5000;
+
+/// What a rank knows of another rank of the window, and shares with it.
+struct Peer {
+  bool reachable = false;  ///< on this node, and both sides have mapped each other
+  std::size_t window_bytes = 0;
+  std::size_t displacement_unit = 1;
+
+  // As origin: what lies in the peer's memory.
+  Ring outbox{};            ///< my mailbox there
+  char* direct = nullptr;   ///< its window, or the staging memory that mirrors it; null when it is empty
+  bool staged = false;      ///< direct is staging memory
+  Bell* bell = nullptr;
+
+  // As target: what lies in mine, and the word of the peer that I write.
+  Ring inbox{};
+  std::uint64_t* peer_posted = nullptr;
+  std::uint64_t* peer_acknowledged = nullptr;
+
+  PairWords* words = nullptr;  ///< mine, for this peer
+};
+
+/// The shared memory of one window: this rank's control memory (bell, words, mailboxes) and, where peers
+/// cannot map the window, its staging memory; and the mappings of the peers'. Collective to construct.
+///
+/// Control memory of a rank, for a window of n ranks, each part at a multiple of 64 bytes:
+///   Bell | PairWords[n] | mailbox of rank 0 | … | mailbox of rank n-1
+/// A mailbox is depth × slot_lines lines. Memory of ranks on other nodes is never touched (on the host
+/// never even backed).
+class Neighbourhood {
+ public:
+  Neighbourhood(const LocalMemory& memory, Bootstrap& bootstrap, Device& device, const Settings& settings);
+  ~Neighbourhood();
+  Neighbourhood(const Neighbourhood&) = delete;
+  Neighbourhood& operator=(const Neighbourhood&) = delete;
+
+  int size() const { return static_cast<int>(peers_.size()); }
+  const Peer& peer(int rank) const { return peers_[static_cast<std::size_t>(rank)]; }
+  Bell* bell() const { return bell_; }
+  char* window() const { return window_; }
+  const char* staging() const { return staging_.base; }
+  std::size_t eager_bytes() const { return eager_bytes_; }
+
+ private:
+  struct Card;
+  Card make_card(const LocalMemory& memory, int size, const Settings& settings);
+  void connect(int rank, const Card& card, const Card& mine, int my_rank, int size);
+  void close() noexcept;
+
+  Device& device_;
+  char* window_;
+  std::size_t eager_bytes_;
+  Allocation control_{};
+  Allocation staging_{};
+  Bell* bell_ = nullptr;
+  std::vector<Peer> peers_;
+  std::vector<char*> imports_;
+};
+
+}  // namespace mpix

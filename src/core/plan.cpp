@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the libmpix authors
+#include "core/plan.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "core/error.h"
+
+namespace mpix {
+namespace {
+
+template <class T>
+DeviceArray<T> uploaded(Device& device, const std::vector<T>& entries) {
+  return {device.upload(entries.data(), entries.size() * sizeof(T)), static_cast<std::uint32_t>(entries.size())};
+}
+
+/// Decides, for the puts of one target in the order of the calls, which way each goes, and where in the slot.
+class SlotPlanner {
+ public:
+  SlotPlanner(const Peer& target, std::size_t eager_bytes) : target_(target), eager_bytes_(eager_bytes) {}
+
+  /// First pass: how many descriptors there will be, so that payload can follow them.
+  void count(const Put& put) {
+    if (goes_by_mailbox(put)) {
+      eager_so_far_ += put.bytes;
+      lines_ += 2 + payload_lines(put);
+      ++descriptors_;
+      by_mailbox_.push_back(true);
+      return;
+    }
+    by_mailbox_.push_back(false);
+    if (!target_.staged) return;
+    lines_ += 2;
+    ++descriptors_;
+  }
+
+  /// Second pass, after every put was counted.
+  PutOp place(const Put& put) {
+    PutOp op{};
+    op.source = static_cast<const char*>(put.source);
+    op.bytes = put.bytes;
+    op.offset = static_cast<std::uint64_t>(put.displacement) * target_.displacement_unit;
+    const bool mailbox = by_mailbox_[placed_++];
+    if (!mailbox) op.direct = target_.direct + op.offset;
+    if (mailbox || target_.staged) {
+      op.descriptor = 1 + 2 * described_;
+      ++described_;
+    }
+    if (mailbox) {
+      op.payload = 1 + 2 * descriptors_ + payload_so_far_;
+      payload_so_far_ += payload_lines(put);
+    }
+    return op;
+  }
+
+  std::uint32_t descriptors() const { return descriptors_; }
+
+ private:
+  static std::uint32_t payload_lines(const Put& put) { return static_cast<std::uint32_t>((put.bytes + 7) / 8); }
+
+  bool goes_by_mailbox(const Put& put) const {
+    return eager_so_far_ + put.bytes <= eager_bytes_ && lines_ + 2 + payload_lines(put) <= target_.outbox.slot_lines;
+  }
+
+  const Peer& target_;
+  const std::size_t eager_bytes_;
+  std::size_t eager_so_far_ = 0;
+  std::uint32_t lines_ = 1;  // the header
+  std::uint32_t descriptors_ = 0;
+  std::uint32_t described_ = 0;
+  std::uint32_t payload_so_far_ = 0;
+  std::vector<bool> by_mailbox_;
+  std::size_t placed_ = 0;
+};
+
+void add_to(Stats& effect, const PutOp& op, const Peer& target) {
+  (!op.direct ? effect.bytes_mailbox : target.staged ? effect.bytes_staged : effect.bytes_direct) += op.bytes;
+}
+
+}  // namespace
+
+std::shared_ptr<const ExposurePlan> ExposurePlan::build(const std::vector<int>& origins, const Neighbourhood& peers,
+                                                        Device& device) {
+  std::vector<PostPeer> posts;
+  std::vector<ReceivePeer> receives;
+  for (int rank : origins) {
+    const Peer& peer = peers.peer(rank);
+    posts.push_back({peer.words, peer.peer_posted, peer.bell, rank});
+    receives.push_back(
+        {peer.words, peer.inbox, peer.peer_acknowledged, peer.bell, peers.window(), peers.staging(), rank});
+  }
+  auto plan = std::make_shared<ExposurePlan>();
+  plan->origins = origins;
+  plan->posts = uploaded(device, posts);
+  plan->receives = uploaded(device, receives);
+  return plan;
+}
+
+std::shared_ptr<const AccessPlan> AccessPlan::build(std::vector<int> targets, std::vector<Put> puts,
+                                                    const Neighbourhood& peers, Device& device) {
+  std::vector<std::vector<const Put*>> of_rank(static_cast<std::size_t>(peers.size()));
+  for (const Put& put : puts)
+    if (put.bytes > 0) of_rank[static_cast<std::size_t>(put.target)].push_back(&put);
+
+  auto plan = std::make_shared<AccessPlan>();
+  std::vector<PutOp> ops;
+  std::vector<SendPeer> merged;
+  std::vector<SendPeer> unmerged;
+  for (int rank : targets) {
+    const Peer& target = peers.peer(rank);
+    const auto& own = of_rank[static_cast<std::size_t>(rank)];
+    SlotPlanner slot(target, peers.eager_bytes());
+    for (const Put* put : own) slot.count(*put);
+    SendPeer whole{};
+    whole.words = target.words;
+    whole.ring = target.outbox;
+    whole.bell = target.bell;
+    whole.rank = rank;
+    whole.descriptors = slot.descriptors();
+    whole.signals = true;
+    whole.first_op = static_cast<std::uint32_t>(ops.size());
+    whole.op_count = static_cast<std::uint32_t>(own.size());
+    for (const Put* put : own) {
+      const PutOp op = slot.place(*put);
+      add_to(plan->effect, op, target);
+      SendPeer alone = whole;
+      alone.first_op = static_cast<std::uint32_t>(ops.size());
+      alone.op_count = 1;
+      alone.awaits_post = op.direct != nullptr;
+      alone.signals = false;
+      unmerged.push_back(alone);
+      whole.awaits_post = whole.awaits_post || alone.awaits_post;
+      ops.push_back(op);
+    }
+    merged.push_back(whole);
+    SendPeer signal = whole;
+    signal.op_count = 0;
+    unmerged.push_back(signal);
+  }
+  plan->effect.puts = puts.size();
+  plan->targets = std::move(targets);
+  plan->puts = std::move(puts);
+  plan->ops = uploaded(device, ops);
+  plan->merged = uploaded(device, merged);
+  plan->unmerged = uploaded(device, unmerged);
+  return plan;
+}
+
+void AccessRecorder::start(const std::vector<int>& targets) {
+  if (targets != targets_) {
+    targets_ = targets;
+    is_target_.assign(static_cast<std::size_t>(peers_.size()), false);
+    for (int rank : targets) is_target_[static_cast<std::size_t>(rank)] = true;
+  }
+  followed_ = plans_.find([&](const AccessPlan& plan) { return plan.targets == targets_; });
+  count_ = 0;
+  recorded_.clear();
+  if (!followed_) staged_puts_.assign(static_cast<std::size_t>(peers_.size()), 0);
+}
+
+void AccessRecorder::put(const Put& put) {
+  if (followed_) {
+    const bool repeats = count_ < followed_->puts.size() && followed_->puts[count_] == put;
+    if (repeats || follow_another(put)) {
+      ++count_;
+      return;
+    }
+  }
+  check(put);
+  stop_following();
+  if (peers_.peer(put.target).staged && put.bytes > 0) {
+    std::uint32_t& staged = staged_puts_[static_cast<std::size_t>(put.target)];
+    if (staged == max_staged_puts)
+      throw Error(Fault::memory, "more than " + std::to_string(max_staged_puts) + " puts to rank " +
+                                     std::to_string(put.target) +
+                                     " in one epoch, and peers cannot map the memory of its window (into memory "
+                                     "of the kind mpix:device any number goes)");
+    ++staged;
+  }
+  recorded_.push_back(put);
+}
+
+void AccessRecorder::stop_following() {
+  if (!followed_) return;
+  recorded_.assign(followed_->puts.begin(), followed_->puts.begin() + static_cast<std::ptrdiff_t>(count_));
+  followed_ = nullptr;
+  staged_puts_.assign(static_cast<std::size_t>(peers_.size()), 0);
+  for (const Put& put : recorded_)
+    if (put.bytes > 0) ++staged_puts_[static_cast<std::size_t>(put.target)];
+}
+
+bool AccessRecorder::follow_another(const Put& put) {
+  const auto begin = followed_->puts.begin();
+  const auto so_far = begin + static_cast<std::ptrdiff_t>(count_);
+  auto other = plans_.find([&](const AccessPlan& plan) {
+    return plan.targets == targets_ && plan.puts.size() > count_ && plan.puts[count_] == put &&
+           std::equal(begin, so_far, plan.puts.begin());
+  });
+  if (!other) return false;
+  followed_ = std::move(other);
+  return true;
+}
+
+void AccessRecorder::check(const Put& put) const {
+  if (put.target < 0 || put.target >= peers_.size())
+    throw Error(Fault::rank, "target rank " + std::to_string(put.target) + " is not in the window's group of " +
+                                 std::to_string(peers_.size()) + " ranks");
+  if (!is_target_[static_cast<std::size_t>(put.target)])
+    throw Error(Fault::synchronization,
+                "target rank " + std::to_string(put.target) + " is not in the group of the open access epoch");
+  const Peer& target = peers_.peer(put.target);
+  if (put.displacement < 0)
+    throw Error(Fault::displacement, "the target displacement is " + std::to_string(put.displacement));
+  if (put.bytes == 0) return;
+  const std::uint64_t unit = target.displacement_unit;
+  const auto displacement = static_cast<std::uint64_t>(put.displacement);
+  const bool overflows = unit > 0 && displacement > UINT64_MAX / unit;
+  if (overflows || displacement * unit > target.window_bytes || put.bytes > target.window_bytes - displacement * unit)
+    throw Error(Fault::range, std::to_string(put.bytes) + " bytes at displacement " +
+                                  std::to_string(put.displacement) + " (in units of " + std::to_string(unit) +
+                                  ") reach past the end of rank " + std::to_string(put.target) + "'s window of " +
+                                  std::to_string(target.window_bytes) + " bytes");
+}
+
+std::shared_ptr<const AccessPlan> AccessRecorder::finish(bool* reused) {
+  if (followed_ && count_ < followed_->puts.size()) {
+    // The epoch ended before the plan did: perhaps another one is just that long.
+    const auto begin = followed_->puts.begin();
+    const auto so_far = begin + static_cast<std::ptrdiff_t>(count_);
+    auto other = plans_.find([&](const AccessPlan& plan) {
+      return plan.targets == targets_ && plan.puts.size() == count_ && std::equal(begin, so_far, plan.puts.begin());
+    });
+    if (!other) recorded_.assign(begin, so_far);
+    followed_ = std::move(other);
+  }
+  *reused = followed_ != nullptr;
+  if (*reused) return followed_;
+  auto plan = AccessPlan::build(targets_, recorded_, peers_, device_);
+  plans_.add(plan);
+  return plan;
+}
+
+}  // namespace mpix

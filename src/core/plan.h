@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the libmpix authors
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <list>
+#include <memory>
+#include <vector>
+
+#include "core/neighbourhood.h"
+#include "core/stats.h"
+#include "gpu/device.h"
+
+namespace mpix {
+
+/// One MPI_Put of a stream epoch, as recorded.
+struct Put {
+  const void* source;
+  std::size_t bytes;
+  int target;
+  std::int64_t displacement;  ///< in the target's displacement units
+
+  bool operator==(const Put& other) const {
+    return source == other.source && bytes == other.bytes && target == other.target &&
+           displacement == other.displacement;
+  }
+};
+
+/// An array that kernels read, and its length.
+template <class T>
+struct DeviceArray {
+  std::shared_ptr<const void> memory;
+  std::uint32_t count = 0;
+  const T* data() const { return static_cast<const T*>(memory.get()); }
+};
+
+/// What the kernels of an exposure epoch need. Depends on its group alone. Immutable.
+struct ExposurePlan {
+  std::vector<int> origins;
+  DeviceArray<PostPeer> posts;
+  DeviceArray<ReceivePeer> receives;
+
+  static std::shared_ptr<const ExposurePlan> build(const std::vector<int>& origins, const Neighbourhood& peers,
+                                                   Device& device);
+};
+
+/// What the kernels of an access epoch need: its targets and its operations, sorted by target, each with
+/// its way into the target's window. Immutable.
+struct AccessPlan {
+  std::vector<int> targets;
+  std::vector<Put> puts;
+
+  DeviceArray<PutOp> ops;
+  DeviceArray<SendPeer> merged;    ///< one entry for each target
+  DeviceArray<SendPeer> unmerged;  ///< one entry for each operation, and one that signals for each target
+  Stats effect;                    ///< what one run of it adds to the window's counters
+
+  static std::shared_ptr<const AccessPlan> build(std::vector<int> targets, std::vector<Put> puts,
+                                                 const Neighbourhood& peers, Device& device);
+};
+
+/// The last few plans of a window, the most recently used first.
+template <class Plan>
+class PlanCache {
+ public:
+  template <class Matches>
+  std::shared_ptr<const Plan> find(Matches matches) {
+    for (auto at = plans_.begin(); at != plans_.end(); ++at) {
+      if (!matches(**at)) continue;
+      if (at != plans_.begin()) plans_.splice(plans_.begin(), plans_, at);
+      return plans_.front();
+    }
+    return nullptr;
+  }
+
+  void add(std::shared_ptr<const Plan> plan) {
+    plans_.push_front(std::move(plan));
+    if (plans_.size() > capacity) plans_.pop_back();
+  }
+
+ private:
+  // Double buffering, and directions in turn, need a few; a list this short is cheap to search.
+  static constexpr std::size_t capacity = 8;
+  std::list<std::shared_ptr<const Plan>> plans_;
+};
+
+/// The puts of the open access epoch. While they repeat those of an earlier epoch, nothing is recorded: the
+/// recorder only follows that epoch's plan.
+class AccessRecorder {
+ public:
+  AccessRecorder(const Neighbourhood& peers, Device& device) : peers_(peers), device_(device) {}
+
+  void start(const std::vector<int>& targets);
+  /// Throws Error when the put breaks a rule; the epoch is then as before.
+  void put(const Put& put);
+  /// The plan of the epoch; `reused` tells whether it was there before.
+  std::shared_ptr<const AccessPlan> finish(bool* reused);
+
+ private:
+  void check(const Put& put) const;
+  bool follow_another(const Put& put);
+  void stop_following();
+
+  const Neighbourhood& peers_;
+  Device& device_;
+  PlanCache<AccessPlan> plans_;
+
+  std::vector<int> targets_;
+  std::vector<bool> is_target_;                 ///< by rank
+  std::shared_ptr<const AccessPlan> followed_;  ///< the epoch so far equals its first `count_` puts
+  std::size_t count_ = 0;
+  std::vector<Put> recorded_;                   ///< when nothing is followed
+  std::vector<std::uint32_t> staged_puts_;      ///< by rank; counts recorded_
+};
+
+}  // namespace mpix

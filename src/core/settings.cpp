@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the libmpix authors
+#include "core/settings.h"
+
+#include <cerrno>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+
+#include "core/error.h"
+
+extern char** environ;
+
+namespace mpix {
+namespace {
+
+[[noreturn]] void reject(const SettingInfo& setting, const std::string& text) {
+  throw Error(Fault::argument, std::string(setting.name) + "=" + text + ": expected " + setting.values);
+}
+
+bool parse_flag(const SettingInfo& setting, const std::string& text) {
+  for (const char* yes : {"1", "on", "yes", "true"})
+    if (text == yes) return true;
+  for (const char* no : {"0", "off", "no", "false"})
+    if (text == no) return false;
+  reject(setting, text);
+}
+
+double parse_number(const SettingInfo& setting, const std::string& text, double least, double most) {
+  char* end = nullptr;
+  errno = 0;
+  const double value = std::strtod(text.c_str(), &end);
+  if (text.empty() || *end != '\0' || errno == ERANGE || !std::isfinite(value) || value < least || value > most)
+    reject(setting, text);
+  return value;
+}
+
+/// A size in bytes, with an optional k, m or g (powers of 1024).
+std::size_t parse_size(const SettingInfo& setting, const std::string& text, double most) {
+  std::string digits = text;
+  double unit = 1;
+  if (!digits.empty()) {
+    switch (digits.back()) {
+      case 'k': case 'K': unit = 1024.0; break;
+      case 'm': case 'M': unit = 1024.0 * 1024; break;
+      case 'g': case 'G': unit = 1024.0 * 1024 * 1024; break;
+      default: break;
+    }
+    if (unit != 1) digits.pop_back();
+  }
+  if (digits.empty() || digits.find_first_not_of("0123456789") != std::string::npos) reject(setting, text);
+  const double bytes = std::strtod(digits.c_str(), nullptr) * unit;
+  if (bytes > most) reject(setting, text);
+  return static_cast<std::size_t>(bytes);
+}
+
+long parse_integer(const SettingInfo& setting, const std::string& text, long least, long most) {
+  const double value = parse_number(setting, text, static_cast<double>(least), static_cast<double>(most));
+  if (value != std::floor(value)) reject(setting, text);
+  return static_cast<long>(value);
+}
+
+template <class Value>
+Value parse_choice(const SettingInfo& setting, const std::string& text,
+                   std::initializer_list<std::pair<const char*, Value>> choices) {
+  for (const auto& choice : choices)
+    if (text == choice.first) return choice.second;
+  reject(setting, text);
+}
+
+struct Row {
+  SettingInfo info;
+  void (*read)(Settings&, const SettingInfo&, const std::string&);
+};
+
+using Text = const std::string&;
+using Info = const SettingInfo&;
+
+const Row rows[] = {
+    {{"MPIX_DEVICE", "auto|host", "auto", "where streams and window memory live"},
+     [](Settings& s, Info i, Text t) {
+       s.device = parse_choice<const char*>(i, t, {{"auto", "auto"}, {"host", "host"}});
+     }},
+    {{"MPIX_LOG", "error|warn|info|debug", "warn", "what is told on standard error; info: one line at start"},
+     [](Settings& s, Info i, Text t) {
+       s.log = parse_choice<LogLevel>(i, t,
+                                      {{"error", LogLevel::error},
+                                       {"warn", LogLevel::warn},
+                                       {"info", LogLevel::info},
+                                       {"debug", LogLevel::debug}});
+     }},
+    {{"MPIX_STATS", "on|off", "off", "print each window's counters when it is freed"},
+     [](Settings& s, Info i, Text t) { s.stats = parse_flag(i, t); }},
+    {{"MPIX_EAGER_SIZE", "bytes (k, m), 0 to 1m", "16k",
+      "most bytes an epoch sends to one target through its mailbox; larger puts go direct. The same on all ranks"},
+     [](Settings& s, Info i, Text t) { s.eager_bytes = parse_size(i, t, 1024 * 1024); }},
+    {{"MPIX_MAILBOX_SLOTS", "1, 2, 4, … 64", "4",
+      "epochs an origin may be ahead of each target. The same on all ranks"},
+     [](Settings& s, Info i, Text t) {
+       const long slots = parse_integer(i, t, 1, 64);
+       if ((slots & (slots - 1)) != 0) reject(i, t);
+       s.mailbox_slots = static_cast<std::uint32_t>(slots);
+     }},
+    {{"MPIX_MERGE", "on|off", "on", "one kernel for all operations of an epoch, or (for comparison) one for each"},
+     [](Settings& s, Info i, Text t) { s.merge = parse_flag(i, t); }},
+    {{"MPIX_TIMEOUT", "seconds, 0: never", "60", "a stream that waits longer reports which ranks it misses"},
+     [](Settings& s, Info i, Text t) { s.timeout_seconds = parse_number(i, t, 0, 1e9); }},
+    {{"MPIX_ON_TIMEOUT", "report|error", "report",
+      "after the report wait on; or release the wait and mark the window broken"},
+     [](Settings& s, Info i, Text t) {
+       s.fail_on_timeout = parse_choice<bool>(i, t, {{"report", false}, {"error", true}});
+     }},
+    {{"MPIX_NODE_SIZE", "ranks, 0: as the machine is", "0", "pretend that nodes hold so many ranks (for tests)"},
+     [](Settings& s, Info i, Text t) { s.node_size = static_cast<int>(parse_integer(i, t, 0, 1 << 20)); }},
+    {{"MPIX_SPIN", "microseconds, or auto", "auto",
+      "how long a host stream polls before it sleeps; auto: longer where each rank has a core to itself"},
+     [](Settings& s, Info i, Text t) { s.spin_seconds = t == "auto" ? -1 : parse_number(i, t, 0, 1e9) * 1e-6; }},
+};
+
+}  // namespace
+
+const std::vector<SettingInfo>& settings_table() {
+  static const std::vector<SettingInfo> table = [] {
+    std::vector<SettingInfo> all;
+    for (const Row& row : rows) all.push_back(row.info);
+    return all;
+  }();
+  return table;
+}
+
+std::string setting_text(const SettingInfo& setting) {
+  const char* text = std::getenv(setting.name);
+  return text ? text : setting.preset;
+}
+
+Settings Settings::from_environment() {
+  Settings settings{};
+  for (const Row& row : rows) row.read(settings, row.info, setting_text(row.info));
+  return settings;
+}
+
+std::vector<std::string> unknown_settings() {
+  std::vector<std::string> unknown;
+  for (char** entry = environ; entry && *entry; ++entry) {
+    if (std::strncmp(*entry, "MPIX_", 5) != 0) continue;
+    const std::string name(*entry, std::strcspn(*entry, "="));
+    bool known = false;
+    for (const Row& row : rows) known = known || name == row.info.name;
+    if (!known) unknown.push_back(name);
+  }
+  return unknown;
+}
+
+}  // namespace mpix

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the libmpix authors
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace mpix {
+
+enum class LogLevel { error, warn, info, debug };
+
+/// Every setting of the library, as environment variables MPIX_…; declared once, in settings.cpp.
+struct Settings {
+  std::string device;
+  LogLevel log;
+  bool stats;
+  std::size_t eager_bytes;
+  std::uint32_t mailbox_slots;
+  bool merge;
+  double timeout_seconds;
+  bool fail_on_timeout;
+  int node_size;        ///< 0: as the machine is
+  double spin_seconds;  ///< negative: chosen by the device
+
+  /// Throws Error, naming the variable, what it holds and what it may hold.
+  static Settings from_environment();
+};
+
+/// One row of the table, for mpix-info and the documentation.
+struct SettingInfo {
+  const char* name;
+  const char* values;
+  const char* preset;
+  const char* help;
+};
+
+const std::vector<SettingInfo>& settings_table();
+
+/// The text in force: the environment's, or the default.
+std::string setting_text(const SettingInfo& setting);
+
+/// MPIX_… variables in the environment that name no setting: spelling mistakes, as a rule.
+std::vector<std::string> unknown_settings();
+
+}  // namespace mpix

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the libmpix authors
+#include "core/stall.h"
+
+#include <cstdio>
+
+#include "core/log.h"
+
+namespace mpix {
+
+bool StallReporter::stalled(Call call, const std::string& waiting, double seconds) {
+  char duration[32];
+  std::snprintf(duration, sizeof duration, "%.1f s", seconds);
+  std::lock_guard<std::mutex> hold(mutex_);
+  log(LogLevel::error, std::string(name_of(call)) + " on window '" + window_ + "' has waited for " + duration + ": " +
+                           waiting +
+                           (fail_ ? "; the wait is released and the window is broken (MPIX_ON_TIMEOUT=error)"
+                                  : "; still waiting (MPIX_TIMEOUT sets when this is reported)"));
+  if (!fail_) return false;
+  __atomic_store_n(&words_->released, 1, __ATOMIC_RELEASE);
+  return true;
+}
+
+void StallReporter::rename(const std::string& window) {
+  std::lock_guard<std::mutex> hold(mutex_);
+  window_ = window;
+}
+
+}  // namespace mpix

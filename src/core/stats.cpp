@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the libmpix authors
+#include "core/stats.h"
+
+namespace mpix {
+
+void Stats::add(const Stats& other) {
+  exposure_epochs += other.exposure_epochs;
+  access_epochs += other.access_epochs;
+  puts += other.puts;
+  bytes_mailbox += other.bytes_mailbox;
+  bytes_direct += other.bytes_direct;
+  bytes_staged += other.bytes_staged;
+  plans_built += other.plans_built;
+  plans_reused += other.plans_reused;
+}
+
+std::string describe(const Stats& stats) {
+  const auto n = [](std::uint64_t value) { return std::to_string(value); };
+  return n(stats.exposure_epochs) + " exposure epochs, " + n(stats.access_epochs) + " access epochs, " +
+         n(stats.puts) + " puts; bytes: mailbox " + n(stats.bytes_mailbox) + ", direct " + n(stats.bytes_direct) +
+         ", staged " + n(stats.bytes_staged) + "; plans: " + n(stats.plans_built) + " built, " +
+         n(stats.plans_reused) + " reused";
+}
+
+}  // namespace mpix

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the libmpix authors
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "core/bootstrap.h"
+#include "core/epoch_state.h"
+#include "core/neighbourhood.h"
+#include "core/plan.h"
+#include "core/settings.h"
+#include "core/stall.h"
+#include "core/stats.h"
+#include "gpu/device.h"
+
+namespace mpix {
+
+/// The stream-triggered side of one MPI window: what its epochs record, and what they enqueue.
+///
+/// Ranks are those of the window's group. Calls may come from several threads. A call that throws has
+/// enqueued nothing and changed nothing. Nothing here waits for a stream or a peer, but the constructor
+/// (collective) and drain().
+class Window {
+ public:
+  Window(std::string name, const LocalMemory& memory, Bootstrap& bootstrap, Device& device,
+         const Settings& settings);
+  ~Window();
+  Window(const Window&) = delete;
+  Window& operator=(const Window&) = delete;
+
+  // Stream epochs.
+  void post_stream(const std::vector<int>& origins, Stream stream);
+  void start_stream(const std::vector<int>& targets);
+  void put(const Put& put);
+  void complete_stream(Stream stream);
+  void wait_stream(Stream stream);
+  void complete_wait_stream(Stream stream);
+  /// Cheap: asked by every RMA call of the program.
+  bool in_stream_access_epoch() const { return recording_.load(std::memory_order_acquire); }
+
+  /// Run `change` on the state of this window's epochs, alone: the ordinary epochs' checks and changes.
+  template <class Change>
+  void with_state(Change change) {
+    std::lock_guard<std::mutex> hold(mutex_);
+    change(state_);
+  }
+
+  /// Wait, asleep, until everything enqueued has run. False: a wait was released by its time-out.
+  bool drain();
+
+  Stats stats() const;
+  std::string name() const;
+  void rename(const std::string& name);
+
+ private:
+  void check_usable();
+  void close_access();
+  void check_ranks(const std::vector<int>& ranks) const;
+  std::shared_ptr<const ExposurePlan> exposure_plan(const std::vector<int>& origins);
+  std::shared_ptr<const AccessPlan> finish_access();
+  Program part_of_program() const;
+  void launch(Call call, const Program& program, Launch::Keep keep, Stream stream);
+  void launch_complete(const std::shared_ptr<const AccessPlan>& plan, Stream stream);
+  void launch_wait(const std::shared_ptr<const ExposurePlan>& plan, Stream stream);
+
+  mutable std::mutex mutex_;  ///< guards all below but what is const
+  std::string name_;
+  Device& device_;
+  const Settings settings_;
+  Neighbourhood peers_;
+  const std::shared_ptr<HostWords> host_words_;
+  StallReporter stall_;
+
+  EpochState state_;
+  std::atomic<bool> recording_{false};  ///< state_.access() is stream
+  AccessRecorder recorder_;
+  PlanCache<ExposurePlan> exposure_plans_;
+  std::shared_ptr<const ExposurePlan> exposure_;  ///< of the open exposure epoch
+  std::uint64_t launched_ = 0;
+  Stats stats_;
+};
+
+}  // namespace mpix

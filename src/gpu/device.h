@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the libmpix authors
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "kernels/program.h"
+
+namespace mpix {
+
+struct Settings;
+
+/// A cudaStream_t, a hipStream_t or an MPIX_Host_stream; null: the default stream.
+using Stream = void*;
+
+/// Something that another process can map, as bytes that travel.
+struct ExportedMemory {
+  alignas(8) unsigned char bytes[96];
+};
+
+/// An allocation of memory that peers can map.
+struct Allocation {
+  char* base;
+  std::size_t bytes;
+};
+
+/// Which call of the API a launch stands for; for reports.
+enum class Call { post, complete, wait, complete_wait };
+const char* name_of(Call call);
+
+/// What a device does about a launch that waits too long; one for each window.
+class StallHandler {
+ public:
+  virtual ~StallHandler() = default;
+  /// Waited for so many seconds: 0 when nobody wants to know.
+  virtual double patience() const = 0;
+  /// `waiting`: the text of what is missing, by peer. True: stop waiting (the window is broken).
+  virtual bool stalled(Call call, const std::string& waiting, double seconds) = 0;
+};
+
+struct Launch {
+  Program program;
+  Call call = Call::post;
+  StallHandler* stall = nullptr;  ///< outlives the launch
+  using Keep = std::array<std::shared_ptr<const void>, 2>;
+  Keep keep;  ///< what program points to, alive for as long as the launch may run
+};
+
+/// A place where streams run and window memory lies: the engine's only view of it. One back end a directory
+/// (gpu/host, …). Functions throw Error; those marked noexcept cannot fail in a way that matters.
+class Device {
+ public:
+  virtual ~Device() = default;
+  virtual const char* name() const noexcept = 0;
+
+  /// Zeroed memory that kernels and peers can reach.
+  virtual Allocation allocate(std::size_t bytes) = 0;
+  virtual void release(void* base) noexcept = 0;
+  /// The allocation around p when peers can map it: p may lie anywhere inside.
+  virtual std::optional<Allocation> shareable(const void* p) const = 0;
+
+  virtual ExportedMemory export_memory(const void* base) = 0;
+  /// The base, here, of a peer's allocation. Memory of this very process comes back as it is.
+  virtual char* import_memory(const ExportedMemory& memory) = 0;
+  virtual void close_import(char* base) noexcept = 0;
+
+  /// A copy, for kernels to read. Lives as long as the pointer.
+  virtual std::shared_ptr<const void> upload(const void* data, std::size_t bytes) = 0;
+  /// Words that kernels and the host share. Zeroed; lives as long as the pointer.
+  virtual std::shared_ptr<HostWords> host_words() = 0;
+
+  /// Throws unless `stream` is a stream of this device.
+  virtual void check_stream(Stream stream) const = 0;
+  /// Enqueue; returns at once. The program's end adds 1 to program.host->executed.
+  virtual void launch(Stream stream, const Launch& launch) = 0;
+};
+
+/// The device that the settings ask for.
+std::unique_ptr<Device> make_device(const Settings& settings, int local_ranks);
+
+}  // namespace mpix

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the libmpix authors
+#pragma once
+
+#include <chrono>
+
+#include "kernels/program.h"
+
+namespace mpix {
+
+/// Tell the rank of `bell` that one of its words has changed: cheap unless one of its threads sleeps.
+///
+/// No wake-up is lost: the caller stores the word, fences, looks for sleepers; a sleeper makes itself known,
+/// fences, looks at its words once more, and sleeps only if `rings` is still what it was before that look.
+/// Either the caller sees the sleeper and rings, or the sleeper sees the word.
+void ring(Bell* bell);
+
+/// A way to wait for shared words to change. One for each wait of a host stream:
+///
+///     Patience patience(bell, spin);
+///     while (!looked_and_found()) patience.pause();
+///
+/// Polls, then yields the core, then sleeps on the bell. A call of pause() returns within a second.
+class Patience {
+ public:
+  Patience(Bell* bell, std::chrono::nanoseconds spin) : bell_(bell), spin_(spin) {}
+  ~Patience();
+  Patience(const Patience&) = delete;
+  Patience& operator=(const Patience&) = delete;
+
+  /// Call after a look that found nothing.
+  void pause();
+  /// Call after a look that found something: begin with polling again.
+  void refresh();
+  /// The last pause() was a sleep.
+  bool slept() const { return slept_; }
+  /// How long since the last refresh.
+  std::chrono::nanoseconds waited() const;
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  void stand_up();
+
+  Bell* bell_;
+  const std::chrono::nanoseconds spin_;
+  unsigned looks_ = 0;
+  Clock::time_point since_{};  ///< of the first look in vain; zero before
+  bool about_to_sleep_ = false;
+  bool slept_ = false;
+  std::uint32_t rings_seen_ = 0;
+};
+
+/// Tell the processor that this is a polling loop.
+inline void relax() {
+#if defined(__x86_64__) || defined(__i386__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield" ::: "memory");
+#endif
+}
+
+}  // namespace mpix

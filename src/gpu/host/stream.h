@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the libmpix authors
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "gpu/device.h"
+
+namespace mpix {
+
+/// A stream without a GPU: a worker thread and the queue of what it shall run, in order.
+/// Enqueueing never waits; the queue grows as needed.
+class HostStream {
+ public:
+  explicit HostStream(std::chrono::nanoseconds spin);
+  ~HostStream();  ///< runs what is enqueued, then ends the thread
+  HostStream(const HostStream&) = delete;
+  HostStream& operator=(const HostStream&) = delete;
+
+  void launch(void (*function)(void*), void* argument);
+  void launch(const Launch& launch);
+
+  /// Wait, asleep, for everything enqueued so far. False when a wait in it was released by its time-out.
+  bool synchronize();
+  bool is_own_thread() const { return std::this_thread::get_id() == worker_.get_id(); }
+
+ private:
+  struct Task {
+    void (*function)(void*) = nullptr;
+    void* argument = nullptr;
+    Launch launch;  ///< when function is null
+  };
+
+  void enqueue(Task&& task);
+  void work();
+  bool take(std::vector<Task>& batch);
+  void run(Task& task);
+  void finished();
+
+  const std::chrono::nanoseconds spin_;
+  std::mutex mutex_;
+  std::condition_variable more_;      ///< for the worker: incoming_ or stop_
+  std::condition_variable progress_;  ///< for synchronize()
+  std::vector<Task> incoming_;
+  bool worker_sleeps_ = false;
+  bool stop_ = false;
+  std::atomic<std::uint64_t> enqueued_{0};
+  std::atomic<std::uint64_t> done_{0};
+  std::atomic<int> synchronizing_{0};
+  std::atomic<bool> released_{false};
+  std::thread worker_;
+};
+
+// The streams of this process, as handles that a user passes. A null handle is the default stream, created
+// when first used. Each throws Error(Fault::argument) for what is not a live stream.
+
+HostStream* create_host_stream();
+void destroy_host_stream(Stream stream);
+void check_host_stream(Stream stream);
+void host_stream_launch(Stream stream, void (*function)(void*), void* argument);
+void host_stream_launch(Stream stream, const Launch& launch);
+/// False: a wait was released by its time-out (MPIX_ON_TIMEOUT=error).
+bool host_stream_synchronize(Stream stream);
+
+/// How long waits of host streams poll before they sleep. Streams created from here on use it.
+void set_host_spin(std::chrono::nanoseconds spin);
+
+}  // namespace mpix

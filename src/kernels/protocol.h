@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the libmpix authors
+#pragma once
+
+#include "kernels/program.h"
+
+/// The steps of an epoch, each for one peer. A device's kernel maps peers to its blocks, or to a polling
+/// loop, and calls them; the words they touch and the order argument are in program.h.
+namespace mpix {
+
+/// The flag of an epoch's lines: never 0, which marks a line that was never written or was scrubbed.
+/// It repeats after 2^32 - 1 epochs; scrub() sees to it that no line survives that long.
+MPIX_FN std::uint32_t flag_of(std::uint64_t epoch) {
+  return static_cast<std::uint32_t>(epoch % 0xffffffffu) + 1;
+}
+
+MPIX_FN Line* slot_of(const Ring& ring, std::uint64_t epoch) {
+  return ring.lines + (epoch & (ring.depth - 1)) * ring.slot_lines;
+}
+
+// ---- target: post ----------------------------------------------------------------------------------
+
+MPIX_FN void announce(const PostPeer& peer) {
+  const std::uint64_t epoch = peer.words->opened + 1;
+  peer.words->opened = epoch;
+  store_release(peer.posted, epoch);
+}
+
+// ---- origin: complete ------------------------------------------------------------------------------
+
+/// The slot of the next epoch is free again, as far as the target told.
+MPIX_FN bool has_credit(const SendPeer& peer) {
+  return load_acquire(&peer.words->acknowledged) + peer.ring.depth >= peer.words->sent + 1;
+}
+
+MPIX_FN bool is_exposed(const SendPeer& peer) {
+  return load_acquire(&peer.words->posted) >= peer.words->sent + 1;
+}
+
+MPIX_FN bool may_send(const SendPeer& peer) {
+  return has_credit(peer) && (!peer.awaits_post || is_exposed(peer));
+}
+
+/// Write the data of the next epoch. The epoch ends with signal().
+MPIX_FN void send(const SendPeer& peer, const PutOp* ops, Team team) {
+  const std::uint64_t epoch = peer.words->sent + 1;
+  const std::uint32_t flag = flag_of(epoch);
+  Line* slot = slot_of(peer.ring, epoch);
+  for (std::uint32_t i = 0; i < peer.op_count; ++i) {
+    const PutOp& op = ops[peer.first_op + i];
+    if (op.descriptor != 0 && team.index == 0) {
+      write_line(slot + op.descriptor, op.offset, flag);
+      write_line(slot + op.descriptor + 1, op.bytes | (op.direct ? staged_bit : 0), flag);
+    }
+    if (op.direct) {
+      copy_bytes(op.direct, op.source, op.bytes, team);
+      continue;
+    }
+    Line* payload = slot + op.payload;
+    for (std::size_t word = team.index; word < (op.bytes + 7) / 8; word += team.size)
+      write_line(payload + word, load_word(op.source, word, op.bytes), flag);
+  }
+}
+
+/// One thread, after the whole team has returned from send().
+MPIX_FN void signal(const SendPeer& peer) {
+  const std::uint64_t epoch = peer.words->sent + 1;
+  write_line_release(slot_of(peer.ring, epoch), peer.descriptors, flag_of(epoch));
+  peer.words->sent = epoch;
+}
+
+// ---- target: wait ----------------------------------------------------------------------------------
+
+MPIX_FN bool has_arrived(const ReceivePeer& peer) {
+  const std::uint64_t epoch = peer.words->closed + 1;
+  std::uint64_t descriptors;
+  return line_arrived(slot_of(peer.ring, epoch), flag_of(epoch), &descriptors);
+}
+
+/// Read a line that is on its way. The header has arrived, so its origin is past its waits and the line
+/// is at most a store's latency away.
+MPIX_FN std::uint64_t read_line(const Line* line, std::uint32_t flag) {
+  std::uint64_t data = 0;
+  while (!line_arrived_relaxed(line, flag, &data)) {
+  }
+  return data;
+}
+
+/// Wipe one line of the slot that this epoch did not use, the next one each time the slot comes round. So
+/// every line is either rewritten or wiped within slot_lines × depth epochs (well under 2^32), and none is
+/// left to carry the right flag when flags repeat.
+MPIX_FN void scrub(const Ring& ring, std::uint64_t epoch, std::uint32_t used) {
+  const std::uint32_t line = 1 + static_cast<std::uint32_t>((epoch / ring.depth) % (ring.slot_lines - 1));
+  if (line >= used) write_line(slot_of(ring, epoch) + line, 0, 0);
+}
+
+/// Move what arrived into the window. The epoch ends with acknowledge().
+MPIX_FN void receive(const ReceivePeer& peer, Team team) {
+  const std::uint64_t epoch = peer.words->closed + 1;
+  const std::uint32_t flag = flag_of(epoch);
+  const Line* slot = slot_of(peer.ring, epoch);
+  const std::uint32_t descriptors = static_cast<std::uint32_t>(read_line(slot, flag));
+  std::uint32_t next = 1 + 2 * descriptors;
+  for (std::uint32_t i = 0; i < descriptors; ++i) {
+    const std::uint64_t offset = read_line(slot + 1 + 2 * i, flag);
+    const std::uint64_t size = read_line(slot + 2 + 2 * i, flag);
+    const std::uint64_t bytes = size & ~staged_bit;
+    char* to = peer.window + offset;
+    if (size & staged_bit) {
+      copy_bytes(to, peer.staging + offset, bytes, team);
+      continue;
+    }
+    const std::uint32_t words = static_cast<std::uint32_t>((bytes + 7) / 8);
+    for (std::uint32_t word = team.index; word < words; word += team.size)
+      store_word(to, word, bytes, read_line(slot + next + word, flag));
+    next += words;
+  }
+  if (team.index == 0) scrub(peer.ring, epoch, next);
+}
+
+/// One thread, after the whole team has returned from receive().
+MPIX_FN void acknowledge(const ReceivePeer& peer) {
+  const std::uint64_t epoch = peer.words->closed + 1;
+  peer.words->closed = epoch;
+  store_release(peer.acknowledged, epoch);
+}
+
+}  // namespace mpix

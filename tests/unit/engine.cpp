@@ -1,0 +1,321 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the libmpix authors
+
+// The engine end to end, with ranks as threads: every path into a window, in random patterns.
+#include <cstdlib>
+#include <memory>
+#include <random>
+#include <string>
+
+#include "catch.h"
+#include "core/error.h"
+#include "core/window.h"
+#include "gpu/host/host_device.h"
+#include "gpu/host/stream.h"
+#include "thread_ranks.h"
+
+using namespace mpix;
+
+namespace {
+
+Settings quiet_settings() {
+  Settings settings = Settings::from_environment();
+  settings.timeout_seconds = 30;
+  settings.fail_on_timeout = true;
+  return settings;
+}
+
+unsigned soak_epochs() {
+  const char* text = std::getenv("SOAK_EPOCHS");
+  return text ? static_cast<unsigned>(std::atoi(text)) : 200;
+}
+
+/// A stream that is drained and destroyed at the end of the scope.
+class ScopedStream {
+ public:
+  ScopedStream() : stream_(create_host_stream()) {}
+  ~ScopedStream() { destroy_host_stream(stream_); }
+  operator Stream() const { return stream_; }
+  HostStream* operator->() const { return stream_; }
+
+ private:
+  HostStream* stream_;
+};
+
+/// Memory of a window: mappable by peers, or not.
+class WindowMemory {
+ public:
+  WindowMemory(Device& device, std::size_t bytes, bool mappable) : device_(device), bytes_(bytes) {
+    if (mappable)
+      mapped_ = device.allocate(bytes).base;
+    else
+      own_.assign(bytes, 0);
+  }
+  ~WindowMemory() {
+    if (mapped_) device_.release(mapped_);
+  }
+  unsigned char* data() { return mapped_ ? reinterpret_cast<unsigned char*>(mapped_) : own_.data(); }
+  LocalMemory local(std::size_t unit = 1) { return {data(), bytes_, unit}; }
+
+ private:
+  Device& device_;
+  std::size_t bytes_;
+  char* mapped_ = nullptr;
+  std::vector<unsigned char> own_;
+};
+
+/// What rank `origin` puts into `target` in an epoch: known to both from the seed.
+struct Message {
+  std::size_t offset;
+  std::size_t bytes;
+};
+
+/// Random puts for one ordered pair and epoch, disjoint within the pair's part of the window.
+std::vector<Message> messages(unsigned seed, unsigned epoch, int origin, int target, std::size_t part) {
+  std::mt19937 random(seed * 7919u + epoch * 131u + static_cast<unsigned>(origin * 17 + target));
+  std::vector<Message> all;
+  std::size_t at = 0;
+  const unsigned count = random() % 4;
+  const std::size_t sizes[] = {0, 1, 7, 8, 9, 200, 4096, 30000};
+  for (unsigned i = 0; i < count; ++i) {
+    const std::size_t bytes = sizes[random() % 8];
+    const std::size_t gap = random() % 13;
+    if (at + gap + bytes > part) break;
+    all.push_back({at + gap, bytes});
+    at += gap + bytes;
+  }
+  return all;
+}
+
+bool has_edge(unsigned seed, unsigned epoch, int origin, int target) {
+  std::mt19937 random(seed * 31u + epoch * 977u + static_cast<unsigned>(origin * 101 + target));
+  return random() % 3 != 0;
+}
+
+unsigned char byte_of(unsigned epoch, int origin, std::size_t at) {
+  return static_cast<unsigned char>(epoch * 37 + static_cast<unsigned>(origin) * 11 + at * 3 + at / 256);
+}
+
+/// Work for a stream that owns its arguments.
+void then(HostStream* stream, std::function<void()> work) {
+  stream->launch(
+      [](void* p) {
+        std::unique_ptr<std::function<void()>> mine(static_cast<std::function<void()>*>(p));
+        (*mine)();
+      },
+      new std::function<void()>(std::move(work)));
+}
+
+template <class Function>
+bool throws(Function function) {
+  try {
+    function();
+  } catch (const Error&) {
+    return true;
+  }
+  return false;
+}
+
+void random_epochs(int ranks, unsigned seed, bool mappable, bool merge, std::uint32_t slots, unsigned epochs) {
+  Settings settings = quiet_settings();
+  settings.merge = merge;
+  settings.mailbox_slots = slots;
+  const std::size_t part = 70000;
+  auto device = make_host_device(settings, ranks);
+  std::atomic<long> wrong{0};
+  ThreadRanks(ranks).run([&](Bootstrap& bootstrap) {
+    const int me = bootstrap.rank();
+    WindowMemory memory(*device, part * static_cast<std::size_t>(ranks), mappable);
+    Window window("test", memory.local(), bootstrap, *device, settings);
+    ScopedStream stream;
+    std::vector<unsigned char> source(part * static_cast<std::size_t>(ranks));
+    std::vector<unsigned char> expected(source.size(), 0);
+    for (unsigned epoch = 1; epoch <= epochs; ++epoch) {
+      std::vector<int> origins, targets;
+      for (int rank = 0; rank < ranks; ++rank) {
+        if (has_edge(seed, epoch, rank, me)) origins.push_back(rank);
+        if (has_edge(seed, epoch, me, rank)) targets.push_back(rank);
+      }
+      window.post_stream(origins, stream);
+      then(stream.operator->(), [&, epoch] {
+        std::mt19937 random(seed + epoch * 13u + static_cast<unsigned>(me));
+        if (random() % 16 == 0) std::this_thread::sleep_for(std::chrono::microseconds(random() % 300));
+        for (std::size_t at = 0; at < source.size(); ++at) source[at] = byte_of(epoch, me, at);
+      });
+      window.start_stream(targets);
+      for (int target : targets)
+        for (const Message& m : messages(seed, epoch, me, target, part))
+          window.put({source.data() + m.offset, m.bytes, target,
+                      static_cast<std::int64_t>(part * static_cast<std::size_t>(me) + m.offset)});
+      if (epoch % 3 == 0) {
+        window.complete_wait_stream(stream);
+      } else {
+        window.complete_stream(stream);
+        window.wait_stream(stream);
+      }
+      then(stream.operator->(), [&, epoch, origins] {
+        for (int origin : origins)
+          for (const Message& m : messages(seed, epoch, origin, me, part))
+            for (std::size_t i = 0; i < m.bytes; ++i)
+              expected[part * static_cast<std::size_t>(origin) + m.offset + i] = byte_of(epoch, origin, m.offset + i);
+        if (std::memcmp(expected.data(), memory.data(), expected.size()) != 0) ++wrong;
+      });
+    }
+    if (!stream->synchronize()) ++wrong;
+    if (!window.drain()) ++wrong;
+    bootstrap.allgather(0);  // peers may still acknowledge into this rank's memory
+  });
+  CHECK(wrong.load() == 0);
+}
+
+}  // namespace
+
+TEST_CASE("random epochs over three ranks deliver every byte and touch no other", "[engine]") {
+  const bool mappable = GENERATE(true, false);
+  const bool merge = GENERATE(true, false);
+  const std::uint32_t slots = GENERATE(1u, 4u);
+  CAPTURE(mappable, merge, slots);
+  random_epochs(3, 42u + slots, mappable, merge, slots, soak_epochs());
+}
+
+TEST_CASE("an origin may be ahead of its target by the slots of the mailbox, and no more", "[engine]") {
+  Settings settings = quiet_settings();
+  settings.mailbox_slots = 2;
+  auto device = make_host_device(settings, 2);
+  std::atomic<int> sent{0};
+  std::atomic<bool> go{false};
+  ThreadRanks(2).run([&](Bootstrap& bootstrap) {
+    WindowMemory memory(*device, 64, true);
+    Window window("ahead", memory.local(), bootstrap, *device, settings);
+    ScopedStream stream;
+    const long value = 7;
+    if (bootstrap.rank() == 0) {
+      for (int epoch = 0; epoch < 5; ++epoch) {
+        window.start_stream({1});
+        window.put({&value, sizeof value, 1, 0});
+        window.complete_stream(stream);
+        then(stream.operator->(), [&] { ++sent; });
+      }
+      while (sent < 2) std::this_thread::yield();
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      EXPECT(sent == 2);
+      go = true;
+      EXPECT(stream->synchronize());
+    } else {
+      while (!go) std::this_thread::yield();
+      for (int epoch = 0; epoch < 5; ++epoch) {
+        window.post_stream({0}, stream);
+        window.wait_stream(stream);
+      }
+      EXPECT(stream->synchronize());
+      EXPECT(*reinterpret_cast<long*>(memory.data()) == 7);
+    }
+    bootstrap.allgather(0);
+  });
+  CHECK(sent == 5);
+}
+
+TEST_CASE("a repeated epoch reuses its plan; a changed one does not", "[engine]") {
+  const Settings settings = quiet_settings();
+  auto device = make_host_device(settings, 1);
+  ThreadRanks(1).run([&](Bootstrap& bootstrap) {
+    WindowMemory memory(*device, 4096, true);
+    Window window("plans", memory.local(8), bootstrap, *device, settings);
+    ScopedStream stream;
+    long values[4] = {1, 2, 3, 4};
+    const auto epoch = [&](std::vector<int> which) {
+      window.post_stream({0}, stream);
+      window.start_stream({0});
+      for (int i : which) window.put({&values[i], sizeof(long), 0, i});
+      window.complete_stream(stream);
+      window.wait_stream(stream);
+    };
+    const auto counts = [&] {
+      const Stats stats = window.stats();
+      return std::make_pair(stats.plans_built, stats.plans_reused);
+    };
+    epoch({0, 1});
+    EXPECT(counts() == std::make_pair<std::uint64_t, std::uint64_t>(1, 0));
+    epoch({0, 1});
+    epoch({0, 1});
+    EXPECT(counts() == std::make_pair<std::uint64_t, std::uint64_t>(1, 2));
+    epoch({0});  // a prefix of the plan
+    epoch({0, 1, 2});
+    epoch({0, 2});
+    EXPECT(counts() == std::make_pair<std::uint64_t, std::uint64_t>(4, 2));
+    for (int i = 0; i < 3; ++i) {  // in turn
+      epoch({0});
+      epoch({0, 2});
+      epoch({0, 1});
+      epoch({0, 1, 2});
+    }
+    EXPECT(counts() == std::make_pair<std::uint64_t, std::uint64_t>(4, 14));
+    EXPECT(stream->synchronize());
+    const long* window_values = reinterpret_cast<long*>(memory.data());
+    EXPECT(window_values[0] == 1);
+    EXPECT(window_values[1] == 2);
+    EXPECT(window_values[2] == 3);
+    EXPECT(window_values[3] == 0);
+    EXPECT(window.stats().puts == 2 + 4 + 1 + 3 + 2 + 3 * 8);
+  });
+}
+
+TEST_CASE("rules of puts are checked when they are recorded, and the epoch goes on", "[engine]") {
+  const Settings settings = quiet_settings();
+  auto device = make_host_device(settings, 2);
+  ThreadRanks(2).run([&](Bootstrap& bootstrap) {
+    const bool first = bootstrap.rank() == 0;
+    WindowMemory memory(*device, first ? 0 : 100, true);
+    Window window("rules", {first ? nullptr : memory.data(), first ? 0u : 100u, 10}, bootstrap, *device, settings);
+    ScopedStream stream;
+    const char data[100] = "0123456789";
+    const auto fault = [&](const Put& put) {
+      try {
+        window.put(put);
+      } catch (const Error& error) {
+        return error.fault();
+      }
+      return Fault::other;
+    };
+    if (first) {
+      window.start_stream({1});
+      EXPECT(fault({data, 1, 2, 0}) == Fault::rank);
+      EXPECT(fault({data, 1, -7, 0}) == Fault::rank);
+      EXPECT(fault({data, 1, 0, 0}) == Fault::synchronization);
+      EXPECT(fault({data, 1, 1, -1}) == Fault::displacement);
+      EXPECT(fault({data, 1, 1, 10}) == Fault::range);
+      EXPECT(fault({data, 11, 1, 9}) == Fault::range);
+      EXPECT(fault({data, 1, 1, INT64_MAX}) == Fault::range);
+      EXPECT(fault({data, SIZE_MAX, 1, 1}) == Fault::range);
+      window.put({data, 0, 1, 99});
+      window.put({data, 10, 1, 9});
+      window.complete_stream(stream);
+    } else {
+      window.post_stream({0}, stream);
+      window.wait_stream(stream);
+    }
+    EXPECT(stream->synchronize());
+    if (!first) EXPECT(std::string(reinterpret_cast<char*>(memory.data()) + 90, 10) == "0123456789");
+    bootstrap.allgather(0);
+  });
+}
+
+TEST_CASE("an endless wait is reported, released and then an error", "[engine]") {
+  Settings settings = quiet_settings();
+  settings.timeout_seconds = 0.2;
+  auto device = make_host_device(settings, 2);
+  ThreadRanks(2).run([&](Bootstrap& bootstrap) {
+    WindowMemory memory(*device, 64, true);
+    Window window("stuck", memory.local(), bootstrap, *device, settings);
+    ScopedStream stream;
+    if (bootstrap.rank() == 0) {
+      window.post_stream({1}, stream);
+      window.wait_stream(stream);
+      EXPECT(!stream->synchronize());
+      EXPECT(!window.drain());
+      EXPECT(throws([&] { window.post_stream({1}, stream); }));
+      EXPECT(!throws([&] { window.with_state([](EpochState& state) { state.check_free(); }); }));
+    }
+    bootstrap.allgather(0);
+  });
+}

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the libmpix authors
+#include "core/epoch_state.h"
+
+#include "catch.h"
+#include "core/error.h"
+
+using namespace mpix;
+
+TEST_CASE("nothing stream-triggered may close what is not open", "[epochs]") {
+  EpochState state;
+  CHECK_THROWS_AS(state.check_complete_stream(), Error);
+  CHECK_THROWS_AS(state.check_wait_stream(), Error);
+  CHECK_NOTHROW(state.check_start_stream());
+  CHECK_NOTHROW(state.check_post_stream());
+  CHECK_NOTHROW(state.check_free());
+}
+
+TEST_CASE("a stream access epoch excludes every other access", "[epochs]") {
+  EpochState state;
+  state.start_stream();
+  CHECK_THROWS_AS(state.check_start_stream(), Error);
+  CHECK_THROWS_AS(state.check_start(), Error);
+  CHECK_THROWS_AS(state.check_complete(), Error);
+  CHECK_THROWS_AS(state.check_lock(), Error);
+  CHECK_THROWS_AS(state.check_passive_operation(), Error);
+  CHECK_THROWS_AS(state.check_fence(), Error);
+  CHECK_THROWS_AS(state.check_free(), Error);
+  CHECK_NOTHROW(state.check_post());
+  CHECK_NOTHROW(state.check_post_stream());
+  CHECK_NOTHROW(state.check_complete_stream());
+  state.complete_stream();
+  CHECK_NOTHROW(state.check_start());
+  CHECK_NOTHROW(state.check_fence());
+}
+
+TEST_CASE("a stream exposure epoch excludes every other exposure", "[epochs]") {
+  EpochState state;
+  state.post_stream();
+  CHECK_THROWS_AS(state.check_post_stream(), Error);
+  CHECK_THROWS_AS(state.check_post(), Error);
+  CHECK_THROWS_AS(state.check_wait(), Error);
+  CHECK_THROWS_AS(state.check_fence(), Error);
+  CHECK_THROWS_AS(state.check_free(), Error);
+  CHECK_NOTHROW(state.check_start());
+  CHECK_NOTHROW(state.check_start_stream());
+  CHECK_NOTHROW(state.check_wait_stream());
+  state.wait_stream();
+  CHECK_NOTHROW(state.check_free());
+}
+
+TEST_CASE("an ordinary epoch excludes a stream epoch of its side", "[epochs]") {
+  EpochState state;
+  state.started();
+  CHECK_THROWS_AS(state.check_start_stream(), Error);
+  CHECK_THROWS_AS(state.check_complete_stream(), Error);
+  CHECK_NOTHROW(state.check_post_stream());
+  state.completed();
+  CHECK_NOTHROW(state.check_start_stream());
+
+  state.posted();
+  CHECK_THROWS_AS(state.check_post_stream(), Error);
+  CHECK_THROWS_AS(state.check_wait_stream(), Error);
+  CHECK_NOTHROW(state.check_start_stream());
+  state.waited();
+  CHECK_NOTHROW(state.check_post_stream());
+}
+
+TEST_CASE("no stream access epoch while a lock is held", "[epochs]") {
+  EpochState state;
+  state.locked();
+  state.locked();
+  state.unlocked();
+  CHECK_THROWS_AS(state.check_start_stream(), Error);
+  state.unlocked();
+  CHECK_NOTHROW(state.check_start_stream());
+  state.unlocked();  // MPI's error; ours must not count below zero
+  state.locked();
+  CHECK_THROWS_AS(state.check_start_stream(), Error);
+}

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the libmpix authors
+#include "core/settings.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <string>
+
+#include "catch.h"
+#include "core/error.h"
+
+using namespace mpix;
+
+namespace {
+
+/// Sets a variable for one scope.
+class ScopedVariable {
+ public:
+  ScopedVariable(const char* name, const char* value) : name_(name) {
+    if (const char* old = std::getenv(name)) old_ = old, had_ = true;
+    setenv(name, value, 1);
+  }
+  ~ScopedVariable() { had_ ? setenv(name_, old_.c_str(), 1) : unsetenv(name_); }
+
+ private:
+  const char* name_;
+  std::string old_;
+  bool had_ = false;
+};
+
+std::string rejection(const char* name, const char* value) {
+  ScopedVariable variable(name, value);
+  try {
+    Settings::from_environment();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+}  // namespace
+
+TEST_CASE("every default is accepted by its own parser", "[settings]") {
+  for (const SettingInfo& setting : settings_table()) unsetenv(setting.name);
+  const Settings settings = Settings::from_environment();
+  CHECK(settings.device == "auto");
+  CHECK(settings.log == LogLevel::warn);
+  CHECK(settings.timeout_seconds == 60);
+  CHECK_FALSE(settings.fail_on_timeout);
+  CHECK(settings.merge);
+  CHECK(settings.spin_seconds < 0);
+}
+
+TEST_CASE("values are read in their units", "[settings]") {
+  ScopedVariable eager("MPIX_EAGER_SIZE", "64k");
+  ScopedVariable spin("MPIX_SPIN", "25");
+  ScopedVariable timeout("MPIX_TIMEOUT", "0.5");
+  ScopedVariable merge("MPIX_MERGE", "off");
+  ScopedVariable on_timeout("MPIX_ON_TIMEOUT", "error");
+  const Settings settings = Settings::from_environment();
+  CHECK(settings.eager_bytes == 65536);
+  CHECK(std::abs(settings.spin_seconds - 25e-6) < 1e-12);
+  CHECK(settings.timeout_seconds == 0.5);
+  CHECK_FALSE(settings.merge);
+  CHECK(settings.fail_on_timeout);
+}
+
+TEST_CASE("a bad value is refused with its name, its text and what would be right", "[settings]") {
+  for (const auto& bad : {std::make_pair("MPIX_DEVICE", "gpu"), std::make_pair("MPIX_LOG", "loud"),
+                          std::make_pair("MPIX_EAGER_SIZE", "2m"), std::make_pair("MPIX_EAGER_SIZE", "-1"),
+                          std::make_pair("MPIX_EAGER_SIZE", ""), std::make_pair("MPIX_EAGER_SIZE", "k"),
+                          std::make_pair("MPIX_MAILBOX_SLOTS", "3"), std::make_pair("MPIX_MAILBOX_SLOTS", "0"),
+                          std::make_pair("MPIX_TIMEOUT", "soon"), std::make_pair("MPIX_TIMEOUT", "nan"),
+                          std::make_pair("MPIX_TIMEOUT", "1s"), std::make_pair("MPIX_STATS", "2"),
+                          std::make_pair("MPIX_NODE_SIZE", "1.5"), std::make_pair("MPIX_SPIN", "-3"),
+                          std::make_pair("MPIX_ON_TIMEOUT", "abort"), std::make_pair("MPIX_MERGE", "maybe")}) {
+    CAPTURE(bad.first, bad.second);
+    const std::string text = rejection(bad.first, bad.second);
+    CHECK(text.find(std::string(bad.first) + "=" + bad.second) == 0);
+    CHECK(text.find("expected") != std::string::npos);
+  }
+}
+
+TEST_CASE("a misspelt setting is noticed", "[settings]") {
+  ScopedVariable typo("MPIX_TIMEUOT", "3");
+  const auto unknown = unknown_settings();
+  CHECK(std::count(unknown.begin(), unknown.end(), "MPIX_TIMEUOT") == 1);
+  CHECK(std::count(unknown.begin(), unknown.end(), "MPIX_TIMEOUT") == 0);
+}

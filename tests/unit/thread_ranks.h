@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the libmpix authors
+#pragma once
+
+#include <condition_variable>
+#include <cstring>
+#include <exception>
+#include <functional>
+#include <mutex>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "core/bootstrap.h"
+
+#define EXPECT(...) ThreadRanks::expect((__VA_ARGS__), #__VA_ARGS__)
+
+/// Ranks as threads of one process: the engine without MPI, where ThreadSanitizer sees both sides.
+class ThreadRanks {
+ public:
+  explicit ThreadRanks(int size) : size_(size) {}
+
+  /// Run body(bootstrap) on every rank; throws what one of them threw, or failed to EXPECT.
+  void run(const std::function<void(mpix::Bootstrap&)>& body) {
+    unmet_expectations();
+    std::vector<std::thread> threads;
+    std::vector<std::exception_ptr> failures(static_cast<std::size_t>(size_));
+    for (int rank = 0; rank < size_; ++rank)
+      threads.emplace_back([&, rank] {
+        Rank self(*this, rank);
+        try {
+          body(self);
+        } catch (...) {
+          failures[static_cast<std::size_t>(rank)] = std::current_exception();
+        }
+      });
+    for (std::thread& thread : threads) thread.join();
+    for (const std::exception_ptr& failure : failures)
+      if (failure) std::rethrow_exception(failure);
+    const std::string unmet = unmet_expectations();
+    if (!unmet.empty()) throw std::runtime_error("expected: " + unmet);
+  }
+
+  /// Catch's assertions are for one thread: this one is for those of run().
+  static void expect(bool holds, const char* text) {
+    if (holds) return;
+    std::lock_guard<std::mutex> hold(unmet_mutex());
+    unmet_text() += std::string(unmet_text().empty() ? "" : "; ") + text;
+  }
+
+ private:
+  static std::mutex& unmet_mutex() {
+    static std::mutex mutex;
+    return mutex;
+  }
+  static std::string& unmet_text() {
+    static std::string text;
+    return text;
+  }
+  static std::string unmet_expectations() {
+    std::lock_guard<std::mutex> hold(unmet_mutex());
+    return std::exchange(unmet_text(), std::string());
+  }
+
+  class Rank final : public mpix::Bootstrap {
+   public:
+    Rank(ThreadRanks& all, int rank) : all_(all), rank_(rank) {}
+    int rank() const override { return rank_; }
+    int size() const override { return all_.size_; }
+    bool same_node(int) const override { return true; }
+    void allgather(const void* mine, std::size_t bytes, void* result) override {
+      all_.gather(rank_, mine, bytes, result);
+    }
+
+   private:
+    ThreadRanks& all_;
+    int rank_;
+  };
+
+  void gather(int rank, const void* mine, std::size_t bytes, void* result) {
+    std::unique_lock<std::mutex> hold(mutex_);
+    const std::size_t n = static_cast<std::size_t>(size_);
+    board_.resize(bytes * n);
+    std::memcpy(board_.data() + bytes * static_cast<std::size_t>(rank), mine, bytes);
+    meet(hold);
+    std::memcpy(result, board_.data(), bytes * n);
+    meet(hold);
+  }
+
+  void meet(std::unique_lock<std::mutex>& hold) {
+    const unsigned turn = turn_;
+    if (++present_ == size_) {
+      present_ = 0;
+      ++turn_;
+      changed_.notify_all();
+    } else {
+      changed_.wait(hold, [&] { return turn_ != turn; });
+    }
+  }
+
+  const int size_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<char> board_;
+  int present_ = 0;
+  unsigned turn_ = 0;
+};
