@@ -113,7 +113,7 @@ const Row rows[] = {
     {{"MPIX_NODE_SIZE", "ranks, 0: as the machine is", "0", "pretend that nodes hold so many ranks (for tests)"},
      [](Settings& s, Info i, Text t) { s.node_size = static_cast<int>(parse_integer(i, t, 0, 1 << 20)); }},
     {{"MPIX_SPIN", "microseconds, or auto", "auto",
-      "how long a host stream polls before it sleeps; auto: longer where each rank has a core to itself"},
+      "how long a host stream polls before it sleeps; auto: 200 where ranks have cores of their own, else 50"},
      [](Settings& s, Info i, Text t) { s.spin_seconds = t == "auto" ? -1 : parse_number(i, t, 0, 1e9) * 1e-6; }},
 };
 

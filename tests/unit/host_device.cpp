@@ -220,7 +220,7 @@ TEST_CASE("no wake-up is lost between a bell and a sleeper", "[bell]") {
   const auto begin = std::chrono::steady_clock::now();
   const auto play = [&](std::uint64_t parity) {
     for (std::uint64_t turn = parity; turn < rounds; turn += 2) {
-      Patience patience(&bells[parity], std::chrono::nanoseconds(0));
+      Patience patience(&bells[parity], Polling{});
       while (load_acquire(&word) != turn) patience.pause();
       store_release(&word, turn + 1);
       ring(&bells[1 - parity]);
@@ -242,7 +242,7 @@ TEST_CASE("a waiting host stream sleeps", "[bell]") {
   timespec before, after;
   std::thread waiter([&] {
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &before);
-    Patience patience(&bell, std::chrono::microseconds(100));
+    Patience patience(&bell, Polling{std::chrono::microseconds(100), true});
     while (load_acquire(&word) == 0) patience.pause();
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &after);
   });

@@ -23,6 +23,7 @@ struct Pair {
   std::vector<Line> lines;
   std::vector<char> window;
   std::vector<char> staging;
+  std::vector<std::string> texts;  ///< what ops read
   std::vector<PutOp> ops;
   SendPeer sender{};
   ReceivePeer receiver{};
@@ -49,7 +50,8 @@ struct Pair {
   }
 
   /// The ops of the next epoch: texts into the mailbox, one after another in the window.
-  void prepare(const std::vector<std::string>& texts) {
+  void prepare(const std::vector<std::string>& next) {
+    texts = next;
     ops.clear();
     std::uint32_t payload = 1 + 2 * static_cast<std::uint32_t>(texts.size());
     std::uint64_t offset = 0;

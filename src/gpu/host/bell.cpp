@@ -73,11 +73,12 @@ void Patience::pause() {
     return;
   }
   if (since_ == Clock::time_point{}) since_ = Clock::now();
-  if (looks_ % 64 != 0) {
+  if (polling_.own_core && looks_ % 64 != 0) {
     relax();
     return;
   }
-  if (waited() < spin_) {
+  if (waited() < polling_.limit) {
+    // With a core of its own, once in a while: the cores may have been counted wrong.
     sched_yield();
     return;
   }

@@ -3,6 +3,7 @@
 #include "gpu/host/host_device.h"
 
 #include <sched.h>
+#include <unistd.h>
 
 #include <cstring>
 
@@ -13,22 +14,24 @@
 namespace mpix {
 namespace {
 
-int usable_cores() {
+/// Cores for each local rank: its own where it is bound to some, else its share of them all.
+double cores_per_rank(int local_ranks) {
+  const long online = sysconf(_SC_NPROCESSORS_ONLN);
   cpu_set_t set;
   CPU_ZERO(&set);
-  return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+  const long usable = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : online;
+  return usable < online ? static_cast<double>(usable) : static_cast<double>(usable) / local_ranks;
 }
 
-/// A rank polls longer when a core is its own; otherwise the peer it waits for needs the core.
-std::chrono::nanoseconds spin_of(const Settings& settings, int local_ranks) {
-  if (settings.spin_seconds >= 0)
-    return std::chrono::nanoseconds(static_cast<std::int64_t>(settings.spin_seconds * 1e9));
-  return local_ranks <= usable_cores() ? std::chrono::microseconds(100) : std::chrono::microseconds(0);
+Polling polling_of(const Settings& settings, int local_ranks) {
+  const bool own_core = cores_per_rank(local_ranks) >= 1;
+  const double seconds = settings.spin_seconds >= 0 ? settings.spin_seconds : own_core ? 200e-6 : 50e-6;
+  return Polling{std::chrono::nanoseconds(static_cast<std::int64_t>(seconds * 1e9)), own_core};
 }
 
 class HostDevice final : public Device {
  public:
-  HostDevice(const Settings& settings, int local_ranks) { set_host_spin(spin_of(settings, local_ranks)); }
+  HostDevice(const Settings& settings, int local_ranks) { set_host_polling(polling_of(settings, local_ranks)); }
 
   const char* name() const noexcept override { return "host"; }
 

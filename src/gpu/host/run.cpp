@@ -83,10 +83,10 @@ class Pending {
 bool released(const Program& program) { return __atomic_load_n(&program.host->released, __ATOMIC_RELAXED) != 0; }
 
 /// False when the wait was released.
-bool serve_all(const Launch& launch, std::chrono::nanoseconds spin) {
+bool serve_all(const Launch& launch, const Polling& polling) {
   using Seconds = std::chrono::duration<double>;
   Pending pending(launch.program);
-  Patience patience(launch.program.bell, spin);
+  Patience patience(launch.program.bell, polling);
   const double limit = launch.stall ? launch.stall->patience() : 0;
   double reported = 0;
   while (!pending.empty()) {
@@ -108,7 +108,7 @@ bool serve_all(const Launch& launch, std::chrono::nanoseconds spin) {
 
 }  // namespace
 
-bool run_on_host(const Launch& launch, std::chrono::nanoseconds spin) {
+bool run_on_host(const Launch& launch, const Polling& polling) {
   const Program& program = launch.program;
   bool served = !released(program);
   if (served) {
@@ -116,7 +116,7 @@ bool run_on_host(const Launch& launch, std::chrono::nanoseconds spin) {
       announce(program.posts[i]);
       ring(program.posts[i].bell);
     }
-    served = serve_all(launch, spin);
+    served = serve_all(launch, polling);
   }
   __atomic_fetch_add(&program.host->executed, 1, __ATOMIC_RELEASE);
   return served;

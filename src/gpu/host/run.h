@@ -2,13 +2,12 @@
 // Copyright (c) the libmpix authors
 #pragma once
 
-#include <chrono>
-
 #include "gpu/device.h"
+#include "gpu/host/bell.h"
 
 namespace mpix {
 
 /// The host's kernel: run a program on the calling thread. False when its wait was released.
-bool run_on_host(const Launch& launch, std::chrono::nanoseconds spin);
+bool run_on_host(const Launch& launch, const Polling& polling);
 
 }  // namespace mpix

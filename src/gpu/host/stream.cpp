@@ -2,6 +2,9 @@
 // Copyright (c) the libmpix authors
 #include "gpu/host/stream.h"
 
+#include <pthread.h>
+#include <signal.h>
+
 #include <memory>
 #include <shared_mutex>
 #include <string>
@@ -14,7 +17,28 @@
 
 namespace mpix {
 
-HostStream::HostStream(std::chrono::nanoseconds spin) : spin_(spin), worker_([this] { work(); }) {}
+namespace {
+
+/// Signals are the application's: none is delivered to a thread that is created within the scope.
+class SignalsBlocked {
+ public:
+  SignalsBlocked() {
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before_);
+  }
+  ~SignalsBlocked() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+
+ private:
+  sigset_t before_;
+};
+
+}  // namespace
+
+HostStream::HostStream(Polling polling) : polling_(polling) {
+  SignalsBlocked blocked;
+  worker_ = std::thread([this] { work(); });
+}
 
 HostStream::~HostStream() {
   {
@@ -82,9 +106,9 @@ void HostStream::work() {
 bool HostStream::take(std::vector<Task>& batch) {
   // The next task often follows at once: a short look before going to sleep.
   const std::uint64_t done = done_.load(std::memory_order_relaxed);
-  const auto until = std::chrono::steady_clock::now() + spin_;
+  const auto until = std::chrono::steady_clock::now() + polling_.limit;
   for (unsigned looks = 1; enqueued_.load(std::memory_order_acquire) == done; ++looks) {
-    if (looks % 64 != 0)
+    if (polling_.own_core && looks % 64 != 0)
       relax();
     else if (std::chrono::steady_clock::now() < until)
       std::this_thread::yield();
@@ -104,7 +128,7 @@ bool HostStream::take(std::vector<Task>& batch) {
 void HostStream::run(Task& task) {
   if (task.function)
     task.function(task.argument);
-  else if (!run_on_host(task.launch, spin_))
+  else if (!run_on_host(task.launch, polling_))
     released_.store(true);
 }
 
@@ -117,7 +141,7 @@ struct Registry {
   std::shared_mutex mutex;
   std::unordered_map<Stream, std::unique_ptr<HostStream>> streams;
   std::unique_ptr<HostStream> preset;
-  std::chrono::nanoseconds spin{0};
+  Polling polling{};
 };
 
 Registry& registry() {
@@ -141,7 +165,7 @@ auto with_stream(Stream stream, Use use) {
       if (all.preset) return use(*all.preset);
     }
     std::unique_lock<std::shared_mutex> hold(all.mutex);
-    if (!all.preset) all.preset = std::make_unique<HostStream>(all.spin);
+    if (!all.preset) all.preset = std::make_unique<HostStream>(all.polling);
     return use(*all.preset);
   }
   std::shared_lock<std::shared_mutex> hold(all.mutex);
@@ -155,7 +179,7 @@ auto with_stream(Stream stream, Use use) {
 HostStream* create_host_stream() {
   Registry& all = registry();
   std::unique_lock<std::shared_mutex> hold(all.mutex);
-  auto stream = std::make_unique<HostStream>(all.spin);
+  auto stream = std::make_unique<HostStream>(all.polling);
   HostStream* handle = stream.get();
   all.streams.emplace(handle, std::move(stream));
   return handle;
@@ -198,10 +222,10 @@ bool host_stream_synchronize(Stream stream) {
   return live->synchronize();
 }
 
-void set_host_spin(std::chrono::nanoseconds spin) {
+void set_host_polling(Polling polling) {
   Registry& all = registry();
   std::unique_lock<std::shared_mutex> hold(all.mutex);
-  all.spin = spin;
+  all.polling = polling;
 }
 
 }  // namespace mpix

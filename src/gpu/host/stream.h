@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "gpu/device.h"
+#include "gpu/host/bell.h"
 
 namespace mpix {
 
@@ -18,7 +19,7 @@ namespace mpix {
 /// Enqueueing never waits; the queue grows as needed.
 class HostStream {
  public:
-  explicit HostStream(std::chrono::nanoseconds spin);
+  explicit HostStream(Polling polling);
   ~HostStream();  ///< runs what is enqueued, then ends the thread
   HostStream(const HostStream&) = delete;
   HostStream& operator=(const HostStream&) = delete;
@@ -43,7 +44,7 @@ class HostStream {
   void run(Task& task);
   void finished();
 
-  const std::chrono::nanoseconds spin_;
+  const Polling polling_;
   std::mutex mutex_;
   std::condition_variable more_;      ///< for the worker: incoming_ or stop_
   std::condition_variable progress_;  ///< for synchronize()
@@ -68,7 +69,7 @@ void host_stream_launch(Stream stream, const Launch& launch);
 /// False: a wait was released by its time-out (MPIX_ON_TIMEOUT=error).
 bool host_stream_synchronize(Stream stream);
 
-/// How long waits of host streams poll before they sleep. Streams created from here on use it.
-void set_host_spin(std::chrono::nanoseconds spin);
+/// How host streams wait. Streams created from here on use it.
+void set_host_polling(Polling polling);
 
 }  // namespace mpix
