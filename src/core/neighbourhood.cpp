@@ -58,9 +58,10 @@ Neighbourhood::Card Neighbourhood::make_card(const LocalMemory& memory, int size
   Card card{};
   card.window_bytes = memory.bytes;
   card.displacement_unit = memory.displacement_unit;
-  card.eager_bytes = settings.eager_bytes;
+  card.eager_bytes = eager_bytes_;
   card.depth = settings.mailbox_slots;
   try {
+    device_.use_memory_of(memory.base, memory.bytes);
     std::optional<Allocation> around;
     if (memory.bytes > 0) around = device_.shareable(memory.base);
     const bool whole = around && static_cast<char*>(memory.base) + memory.bytes <= around->base + around->bytes;
@@ -72,7 +73,7 @@ Neighbourhood::Card Neighbourhood::make_card(const LocalMemory& memory, int size
       card.window = device_.export_memory(around->base);
       card.window_offset = static_cast<std::uint64_t>(static_cast<char*>(memory.base) - around->base);
     }
-    card.slot_lines = slot_lines_for(memory, card.staged, settings.eager_bytes);
+    card.slot_lines = slot_lines_for(memory, card.staged, eager_bytes_);
     const ControlLayout layout{static_cast<std::size_t>(size), mailbox_bytes(card.depth, card.slot_lines)};
     control_ = device_.allocate(layout.bytes());
     card.control = device_.export_memory(control_.base);
@@ -113,7 +114,7 @@ Neighbourhood::Neighbourhood(const LocalMemory& memory, Bootstrap& bootstrap, De
                              const Settings& settings)
     : device_(device),
       window_(static_cast<char*>(memory.base)),
-      eager_bytes_(settings.eager_bytes),
+      eager_bytes_(settings.eager_bytes.value_or(device.preferred_eager_bytes())),
       peers_(static_cast<std::size_t>(bootstrap.size())) {
   const int me = bootstrap.rank();
   const Card mine = make_card(memory, bootstrap.size(), settings);

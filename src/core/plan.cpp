@@ -135,6 +135,9 @@ std::shared_ptr<const AccessPlan> AccessPlan::build(std::vector<int> targets, st
       ops.push_back(op);
     }
     merged.push_back(whole);
+    std::uint64_t bytes = 0;
+    for (const Put* put : own) bytes += put->bytes;
+    plan->most_bytes = std::max(plan->most_bytes, bytes);
     SendPeer signal = whole;
     signal.op_count = 0;
     unmerged.push_back(signal);

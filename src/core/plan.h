@@ -54,6 +54,7 @@ struct AccessPlan {
   DeviceArray<PutOp> ops;
   DeviceArray<SendPeer> merged;    ///< one entry for each target
   DeviceArray<SendPeer> unmerged;  ///< one entry for each operation, and one that signals for each target
+  std::uint64_t most_bytes = 0;    ///< to one target
   Stats effect;                    ///< what one run of it adds to the window's counters
 
   static std::shared_ptr<const AccessPlan> build(std::vector<int> targets, std::vector<Put> puts,

@@ -77,9 +77,10 @@ using Text = const std::string&;
 using Info = const SettingInfo&;
 
 const Row rows[] = {
-    {{"MPIX_DEVICE", "auto|host", "auto", "where streams and window memory live"},
+    {{"MPIX_DEVICE", "auto|cuda|hip|host", "auto",
+      "where streams and window memory live; auto: the first that is built and has a device"},
      [](Settings& s, Info i, Text t) {
-       s.device = parse_choice<const char*>(i, t, {{"auto", "auto"}, {"host", "host"}});
+       s.device = parse_choice<const char*>(i, t, {{"auto", "auto"}, {"cuda", "cuda"}, {"hip", "hip"}, {"host", "host"}});
      }},
     {{"MPIX_LOG", "error|warn|info|debug", "warn", "what is told on standard error; info: one line at start"},
      [](Settings& s, Info i, Text t) {
@@ -91,9 +92,12 @@ const Row rows[] = {
      }},
     {{"MPIX_STATS", "on|off", "off", "print each window's counters when it is freed"},
      [](Settings& s, Info i, Text t) { s.stats = parse_flag(i, t); }},
-    {{"MPIX_EAGER_SIZE", "bytes (k, m), 0 to 1m", "16k",
-      "most bytes an epoch sends to one target through its mailbox; larger puts go direct. The same on all ranks"},
-     [](Settings& s, Info i, Text t) { s.eager_bytes = parse_size(i, t, 1024 * 1024); }},
+    {{"MPIX_EAGER_SIZE", "bytes (k, m), 0 to 1m, or auto", "auto",
+      "most bytes an epoch sends to one target through its mailbox; larger puts go direct. The same on all ranks. "
+      "auto: 16k on the host, 128k on a GPU"},
+     [](Settings& s, Info i, Text t) {
+       if (t != "auto") s.eager_bytes = parse_size(i, t, 1024 * 1024);
+     }},
     {{"MPIX_MAILBOX_SLOTS", "1, 2, 4, … 64", "4",
       "epochs an origin may be ahead of each target. The same on all ranks"},
      [](Settings& s, Info i, Text t) {

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,7 +17,7 @@ struct Settings {
   std::string device;
   LogLevel log;
   bool stats;
-  std::size_t eager_bytes;
+  std::optional<std::size_t> eager_bytes;  ///< none: what the device prefers
   std::uint32_t mailbox_slots;
   bool merge;
   double timeout_seconds;

@@ -25,7 +25,9 @@ Window::Window(std::string name, const LocalMemory& memory, Bootstrap& bootstrap
       peers_(memory, bootstrap, device, settings),
       host_words_(device.host_words()),
       stall_(name_, host_words_.get(), settings.timeout_seconds, settings.fail_on_timeout),
-      recorder_(peers_, device) {
+      recorder_(peers_, device),
+      enqueued_(static_cast<std::size_t>(peers_.size())),
+      receive_bytes_(std::min<std::uint64_t>(memory.bytes, peers_.eager_bytes())) {
   if (peers_.staging())
     log(LogLevel::info, "window '" + name_ + "': peers cannot map its memory, so large puts are staged");
 }
@@ -35,10 +37,10 @@ Window::~Window() = default;
 // ---- rules -------------------------------------------------------------------------------------------
 
 void Window::check_usable() {
-  if (__atomic_load_n(&host_words_->released, __ATOMIC_ACQUIRE) == 0) return;
+  if (!is_broken()) return;
   // Its epochs are over, so that it can be freed.
   if (state_.access() == EpochState::Side::stream) close_access();
-  if (state_.exposure() == EpochState::Side::stream) state_.wait_stream();
+  if (state_.exposure() == EpochState::Side::stream) close_exposure();
   throw Error(Fault::synchronization,
               "the window is broken: a wait of an earlier epoch was released by its time-out (MPIX_TIMEOUT)");
 }
@@ -83,6 +85,7 @@ void Window::post_stream(const std::vector<int>& origins, Stream stream) {
     program.post_count = step;
     launch(Call::post, program, {exposure_}, stream);
   }
+  for (int rank : origins) ++enqueued_[static_cast<std::size_t>(rank)].posted;
   state_.post_stream();
   ++stats_.exposure_epochs;
 }
@@ -93,6 +96,11 @@ void Window::wait_stream(Stream stream) {
   state_.check_wait_stream();
   device_.check_stream(stream);
   launch_wait(exposure_, stream);
+  close_exposure();
+}
+
+void Window::close_exposure() {
+  for (int rank : exposure_->origins) ++enqueued_[static_cast<std::size_t>(rank)].awaited;
   exposure_ = nullptr;
   state_.wait_stream();
 }
@@ -103,6 +111,7 @@ void Window::launch_wait(const std::shared_ptr<const ExposurePlan>& plan, Stream
   for (std::uint32_t first = 0; first < plan->receives.count; first += step) {
     program.receives = plan->receives.data() + first;
     program.receive_count = step;
+    program.receive_bytes = receive_bytes_;
     launch(Call::wait, program, {plan}, stream);
   }
 }
@@ -132,6 +141,8 @@ std::shared_ptr<const AccessPlan> Window::finish_access() {
   auto plan = recorder_.finish(&reused);
   ++(reused ? stats_.plans_reused : stats_.plans_built);
   stats_.add(plan->effect);
+  for (int rank : plan->targets) ++enqueued_[static_cast<std::size_t>(rank)].sent;
+  receive_bytes_ = plan->most_bytes;  // halo exchanges are symmetric, as a rule
   ++stats_.access_epochs;
   return plan;
 }
@@ -153,6 +164,7 @@ void Window::launch_complete(const std::shared_ptr<const AccessPlan>& plan, Stre
   for (std::uint32_t first = 0; first < sends.count; first += step) {
     program.sends = sends.data() + first;
     program.send_count = step;
+    program.send_bytes = plan->most_bytes;
     launch(Call::complete, program, {plan}, stream);
   }
 }
@@ -171,14 +183,15 @@ void Window::complete_wait_stream(Stream stream) {
     program.send_count = access->merged.count;
     program.receives = exposure_->receives.data();
     program.receive_count = exposure_->receives.count;
+    program.send_bytes = access->most_bytes;
+    program.receive_bytes = receive_bytes_;
     launch(Call::complete_wait, program, {access, exposure_}, stream);
   } else {
     launch_complete(access, stream);
     launch_wait(exposure_, stream);
   }
-  exposure_ = nullptr;
   close_access();
-  state_.wait_stream();
+  close_exposure();
 }
 
 // ---- launching ---------------------------------------------------------------------------------------
@@ -200,19 +213,30 @@ void Window::launch(Call call, const Program& program, Launch::Keep keep, Stream
   ++launched_;
 }
 
-bool Window::drain() {
-  std::uint64_t launched;
-  {
-    Hold hold(mutex_);
-    launched = launched_;
+bool Window::has_run() {
+  Hold hold(mutex_);
+  if (!device_.have_ended(*host_words_, launched_)) return false;
+  if (is_broken()) return true;
+  for (int rank = 0; rank < peers_.size(); ++rank) {
+    const EpochsOfPair& enqueued = enqueued_[static_cast<std::size_t>(rank)];
+    if (enqueued.posted + enqueued.sent + enqueued.awaited == 0) continue;
+    PairWords words;
+    device_.read(&words, peers_.peer(rank).words, sizeof words);
+    if (words.opened < enqueued.posted || words.sent < enqueued.sent || words.closed < enqueued.awaited) return false;
   }
+  return true;
+}
+
+bool Window::drain() {
   auto nap = std::chrono::microseconds(20);
-  while (__atomic_load_n(&host_words_->executed, __ATOMIC_ACQUIRE) < launched) {
+  while (!has_run()) {
     std::this_thread::sleep_for(nap);
     nap = std::min(2 * nap, std::chrono::microseconds(2000));
   }
-  return __atomic_load_n(&host_words_->released, __ATOMIC_ACQUIRE) == 0;
+  return !is_broken();
 }
+
+bool Window::is_broken() const { return __atomic_load_n(&host_words_->released, __ATOMIC_ACQUIRE) != 0; }
 
 Stats Window::stats() const {
   Hold hold(mutex_);

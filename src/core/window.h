@@ -60,11 +60,14 @@ class Window {
 
  private:
   void check_usable();
+  bool is_broken() const;
   void close_access();
+  void close_exposure();
   void check_ranks(const std::vector<int>& ranks) const;
   std::shared_ptr<const ExposurePlan> exposure_plan(const std::vector<int>& origins);
   std::shared_ptr<const AccessPlan> finish_access();
   Program part_of_program() const;
+  bool has_run();
   void launch(Call call, const Program& program, Launch::Keep keep, Stream stream);
   void launch_complete(const std::shared_ptr<const AccessPlan>& plan, Stream stream);
   void launch_wait(const std::shared_ptr<const ExposurePlan>& plan, Stream stream);
@@ -83,6 +86,11 @@ class Window {
   PlanCache<ExposurePlan> exposure_plans_;
   std::shared_ptr<const ExposurePlan> exposure_;  ///< of the open exposure epoch
   std::uint64_t launched_ = 0;
+  struct EpochsOfPair {
+    std::uint64_t posted = 0, sent = 0, awaited = 0;
+  };
+  std::vector<EpochsOfPair> enqueued_;  ///< by rank: where the counters will be when all has run
+  std::uint64_t receive_bytes_;         ///< what an exposure epoch is likely to bring from one origin
   Stats stats_;
 };
 

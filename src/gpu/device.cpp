@@ -2,10 +2,29 @@
 // Copyright (c) the libmpix authors
 #include "gpu/device.h"
 
+#include "core/error.h"
 #include "core/settings.h"
+#include "gpu/cuda/cuda_device.h"
+#include "gpu/hip/hip_device.h"
 #include "gpu/host/host_device.h"
 
 namespace mpix {
+namespace {
+
+struct BackEnd {
+  const char* name;
+  bool built;
+  std::unique_ptr<Device> (*make)(const Settings&, int local_ranks);  ///< null where there is no such device
+};
+
+/// In the order in which auto tries them. One that is not built has a stand-in (not_built.cpp) in its place.
+const BackEnd back_ends[] = {
+    {"cuda", cuda_is_built, make_cuda_device},
+    {"hip", hip_is_built, make_hip_device},
+    {"host", true, make_host_device},
+};
+
+}  // namespace
 
 const char* name_of(Call call) {
   switch (call) {
@@ -18,8 +37,25 @@ const char* name_of(Call call) {
 }
 
 std::unique_ptr<Device> make_device(const Settings& settings, int local_ranks) {
-  // The settings table admits only back ends that are built; auto takes the first that has a device.
-  return make_host_device(settings, local_ranks);
+  for (const BackEnd& back_end : back_ends) {
+    if (settings.device == "auto") {
+      if (auto device = back_end.make(settings, local_ranks)) return device;
+      continue;
+    }
+    if (settings.device != back_end.name) continue;
+    if (!back_end.built)
+      throw Error(Fault::unsupported, "MPIX_DEVICE=" + settings.device + ": this library was built without it");
+    if (auto device = back_end.make(settings, local_ranks)) return device;
+    throw Error(Fault::unsupported, "MPIX_DEVICE=" + settings.device + ": no such device here");
+  }
+  throw Error(Fault::other, "no device");  // host is always there
+}
+
+std::vector<std::string> built_devices() {
+  std::vector<std::string> names;
+  for (const BackEnd& back_end : back_ends)
+    if (back_end.built) names.push_back(back_end.name);
+  return names;
 }
 
 }  // namespace mpix

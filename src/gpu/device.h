@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "kernels/program.h"
 
@@ -57,6 +58,11 @@ class Device {
   virtual ~Device() = default;
   virtual const char* name() const noexcept = 0;
 
+  /// Called for each window, before anything else: throws when kernels cannot reach its memory.
+  virtual void use_memory_of(const void* base, std::size_t bytes) = 0;
+  /// How much of an epoch's data for one target is worth two copies, to save waiting for its post.
+  virtual std::size_t preferred_eager_bytes() const noexcept = 0;
+
   /// Zeroed memory that kernels and peers can reach.
   virtual Allocation allocate(std::size_t bytes) = 0;
   virtual void release(void* base) noexcept = 0;
@@ -70,16 +76,24 @@ class Device {
 
   /// A copy, for kernels to read. Lives as long as the pointer.
   virtual std::shared_ptr<const void> upload(const void* data, std::size_t bytes) = 0;
+  /// Copy kernels' memory to the host.
+  virtual void read(void* to, const void* from, std::size_t bytes) = 0;
   /// Words that kernels and the host share. Zeroed; lives as long as the pointer.
   virtual std::shared_ptr<HostWords> host_words() = 0;
 
   /// Throws unless `stream` is a stream of this device.
   virtual void check_stream(Stream stream) const = 0;
-  /// Enqueue; returns at once. The program's end adds 1 to program.host->executed.
+  /// Enqueue; returns at once.
   virtual void launch(Stream stream, const Launch& launch) = 0;
+  /// Whether all of a window's launches have left its memory alone for good, once the counters of its epochs
+  /// say that they are over.
+  virtual bool have_ended(const HostWords& words, std::uint64_t launches) const = 0;
 };
 
-/// The device that the settings ask for.
+/// The device that the settings ask for; throws when it is not built, or not there.
 std::unique_ptr<Device> make_device(const Settings& settings, int local_ranks);
+
+/// The names of the back ends in this library, "host" last.
+std::vector<std::string> built_devices();
 
 }  // namespace mpix

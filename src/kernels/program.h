@@ -43,6 +43,8 @@ struct alignas(64) PairWords {
   alignas(64) std::uint64_t sent;  ///< access epochs to the peer whose signal has been written
   std::uint64_t opened;            ///< exposure epochs posted to the peer
   std::uint64_t closed;            ///< exposure epochs to the peer that have been waited for
+  std::uint32_t sending;           ///< blocks of a send that have done their part; 0 between launches
+  std::uint32_t receiving;         ///< and of a receive
 };
 
 /// Words of a window that its kernels and its own host share.
@@ -110,6 +112,8 @@ struct Program {
   std::uint32_t post_count = 0;
   std::uint32_t send_count = 0;
   std::uint32_t receive_count = 0;
+  std::uint64_t send_bytes = 0;     ///< the most that goes to one peer, and
+  std::uint64_t receive_bytes = 0;  ///< that is likely to come from one: how many blocks it is worth
   Bell* bell = nullptr;       ///< mine
   HostWords* host = nullptr;
 };

@@ -204,6 +204,12 @@ void check_host_stream(Stream stream) {
   if (stream) with_stream(stream, [](HostStream&) {});
 }
 
+bool is_host_stream(Stream stream) {
+  Registry& all = registry();
+  std::shared_lock<std::shared_mutex> hold(all.mutex);
+  return all.streams.count(stream) > 0;
+}
+
 void host_stream_launch(Stream stream, void (*function)(void*), void* argument) {
   if (!function) throw Error(Fault::argument, "the function to launch is NULL");
   with_stream(stream, [&](HostStream& live) { live.launch(function, argument); });

@@ -64,6 +64,7 @@ class HostStream {
 HostStream* create_host_stream();
 void destroy_host_stream(Stream stream);
 void check_host_stream(Stream stream);
+bool is_host_stream(Stream stream);  ///< never throws; not for the null stream
 void host_stream_launch(Stream stream, void (*function)(void*), void* argument);
 void host_stream_launch(Stream stream, const Launch& launch);
 /// False: a wait was released by its time-out (MPIX_ON_TIMEOUT=error).

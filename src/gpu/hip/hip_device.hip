@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the libmpix authors
+
+// The vendor's names come first: the sources of gpu/vendor are written in them.
+#include "gpu/hip/names.h"
+
+#include "gpu/hip/hip_device.h"
+#include "gpu/vendor/gpu_device.h"
+
+namespace mpix {
+
+const bool hip_is_built = true;
+
+std::unique_ptr<Device> make_hip_device(const Settings&, int) {
+  int count = 0;
+  // Any error means no device: without a driver the call fails and leaves count alone.
+  if (gpuGetDeviceCount(&count) != gpuSuccess || count == 0) {
+    (void)gpuGetLastError();
+    return nullptr;
+  }
+  return std::make_unique<GpuDevice>();
+}
+
+}  // namespace mpix

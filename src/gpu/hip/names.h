@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the libmpix authors
+#pragma once
+
+#include <hip/hip_runtime.h>
+
+/// HIP's names for what gpu/vendor uses, and the few calls that the vendors do not share.
+/// The counterpart is gpu/cuda/names.h.
+
+#define GPU_NAME "hip"
+
+using gpuError_t = hipError_t;
+using gpuStream_t = hipStream_t;
+using gpuIpcMemHandle_t = hipIpcMemHandle_t;
+using gpuPointerAttributes = hipPointerAttribute_t;
+using gpuStreamCaptureMode = hipStreamCaptureMode;
+
+#define gpuSuccess hipSuccess
+#define gpuGetErrorName hipGetErrorName
+#define gpuGetErrorString hipGetErrorString
+#define gpuGetLastError hipGetLastError
+#define gpuGetDeviceCount hipGetDeviceCount
+#define gpuGetDevice hipGetDevice
+#define gpuSetDevice hipSetDevice
+#define gpuMalloc hipMalloc
+#define gpuFree hipFree
+#define gpuMemsetAsync hipMemsetAsync
+#define gpuMemcpyAsync hipMemcpyAsync
+#define gpuMemcpyHostToDevice hipMemcpyHostToDevice
+#define gpuMemcpyDeviceToHost hipMemcpyDeviceToHost
+#define gpuHostFree hipHostFree
+#define gpuIpcGetMemHandle hipIpcGetMemHandle
+#define gpuIpcOpenMemHandle hipIpcOpenMemHandle
+#define gpuIpcCloseMemHandle hipIpcCloseMemHandle
+#define gpuIpcMemLazyEnablePeerAccess hipIpcMemLazyEnablePeerAccess
+#define gpuPointerGetAttributes hipPointerGetAttributes
+#define gpuStreamCreateWithFlags hipStreamCreateWithFlags
+#define gpuStreamDestroy hipStreamDestroy
+#define gpuStreamNonBlocking hipStreamNonBlocking
+#define gpuStreamSynchronize hipStreamSynchronize
+#define gpuStreamCaptureModeRelaxed hipStreamCaptureModeRelaxed
+#define gpuThreadExchangeStreamCaptureMode hipThreadExchangeStreamCaptureMode
+
+namespace mpix {
+
+inline gpuError_t gpu_host_alloc(void** p, std::size_t bytes) {
+  return hipHostMalloc(p, bytes, hipHostMallocMapped | hipHostMallocPortable);
+}
+
+// ROCm 6 renamed the field; both have the same values in it.
+#if HIP_VERSION_MAJOR >= 6
+inline bool is_device_memory(const gpuPointerAttributes& attributes) { return attributes.type == hipMemoryTypeDevice; }
+inline bool is_pinned_memory(const gpuPointerAttributes& attributes) { return attributes.type == hipMemoryTypeHost; }
+#else
+inline bool is_device_memory(const gpuPointerAttributes& attributes) {
+  return attributes.memoryType == hipMemoryTypeDevice;
+}
+inline bool is_pinned_memory(const gpuPointerAttributes& attributes) {
+  return attributes.memoryType == hipMemoryTypeHost;
+}
+#endif
+
+inline bool gpu_address_range(const void* p, void** base, std::size_t* bytes) {
+  hipDeviceptr_t start = nullptr;
+  if (hipMemGetAddressRange(&start, bytes, const_cast<void*>(p)) != hipSuccess) {
+    (void)hipGetLastError();
+    return false;
+  }
+  *base = start;
+  return true;
+}
+
+/// HIP has no dependent launch.
+template <class... Parameters, class... Arguments>
+gpuError_t gpu_launch_dependent(void (*kernel)(Parameters...), unsigned blocks, unsigned threads, gpuStream_t stream,
+                                Arguments... arguments) {
+  kernel<<<dim3(blocks), dim3(threads), 0, stream>>>(arguments...);
+  return hipGetLastError();
+}
+
+__device__ inline void gpu_wait_for_previous() {}
+
+__device__ inline void gpu_fence_system() { __threadfence_system(); }
+
+}  // namespace mpix

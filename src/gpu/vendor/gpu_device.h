@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the libmpix authors
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <memory>
+#include <mutex>
+
+#include "core/settings.h"
+#include "gpu/device.h"
+#include "gpu/host/stream.h"
+#include "gpu/vendor/check.h"
+#include "gpu/vendor/kernel.h"
+#include "gpu/vendor/memory.h"
+
+namespace mpix {
+
+/// A GPU, by the names of one vendor: this source is compiled once for each, after gpu/<vendor>/names.h.
+///
+/// A rank works with one GPU: that of its first window's memory, or the current one for an empty window.
+class GpuDevice final : public Device {
+ public:
+  const char* name() const noexcept override { return GPU_NAME; }
+
+  void use_memory_of(const void* base, std::size_t bytes) override {
+    int device = 0;
+    if (bytes == 0) {
+      if (memory_) return;
+      MPIX_CHECK_GPU(gpuGetDevice(&device));
+    } else {
+      gpuPointerAttributes attributes{};
+      const gpuError_t known = gpuPointerGetAttributes(&attributes, base);
+      if (known != gpuSuccess) (void)gpuGetLastError();
+      if (known != gpuSuccess || !(is_device_memory(attributes) || is_pinned_memory(attributes)))
+        throw Error(Fault::unsupported, "the window's memory is not memory of the GPU, nor pinned");
+      device = attributes.device;
+    }
+    std::lock_guard<std::mutex> hold(mutex_);
+    if (!memory_) memory_ = std::make_unique<GpuMemory>(device);
+    if (memory_->device() != device)
+      throw Error(Fault::unsupported, "the window's memory is on GPU " + std::to_string(device) +
+                                          ", and earlier windows of this rank are on GPU " +
+                                          std::to_string(memory_->device()) + ": one GPU a rank");
+  }
+
+  // Measured: up to here the eager exchange beats the round trip.
+  std::size_t preferred_eager_bytes() const noexcept override { return 128 * 1024; }
+
+  Allocation allocate(std::size_t bytes) override { return memory().allocate(bytes); }
+  void release(void* base) noexcept override {
+    if (memory_) memory_->release(base);
+  }
+  std::optional<Allocation> shareable(const void* p) const override {
+    return memory_ ? memory_->shareable(p) : std::nullopt;
+  }
+
+  ExportedMemory export_memory(const void* base) override { return memory().export_memory(base); }
+  char* import_memory(const ExportedMemory& exported) override { return memory().import_memory(exported); }
+  void close_import(char* base) noexcept override {
+    if (memory_) memory_->close_import(base);
+  }
+
+  std::shared_ptr<const void> upload(const void* data, std::size_t bytes) override {
+    return memory().upload(data, bytes);
+  }
+
+  void read(void* to, const void* from, std::size_t bytes) override { memory().copy_to_host(to, from, bytes); }
+
+  std::shared_ptr<HostWords> host_words() override {
+    OutsideCapture outside;
+    DeviceScope scope(memory().device());
+    void* words = nullptr;
+    MPIX_CHECK_GPU(gpu_host_alloc(&words, sizeof(HostWords)));
+    return std::shared_ptr<HostWords>(new (words) HostWords{}, [](HostWords* p) {
+      OutsideCapture again;
+      (void)gpuHostFree(p);
+    });
+  }
+
+  void check_stream(Stream stream) const override {
+    if (is_host_stream(stream))
+      throw Error(Fault::argument, "the stream is an MPIX_Host_stream, and the device in use is " GPU_NAME
+                                   " (MPIX_DEVICE=host uses host streams)");
+  }
+
+  void launch(Stream stream, const Launch& launch) override {
+    const Program& program = launch.program;
+    const Parts parts{parts_for(program.send_bytes), parts_for(program.receive_bytes)};
+    const std::uint32_t blocks =
+        std::max<std::uint32_t>(1, program.send_count * parts.send + program.receive_count * parts.receive);
+    const unsigned threads = program.send_count + program.receive_count == 0 ? 64 : threads_per_block;
+    DeviceScope scope(memory().device());
+    MPIX_CHECK_GPU(gpu_launch_dependent(run_program, blocks, threads, static_cast<gpuStream_t>(stream), program, parts));
+  }
+
+  /// The counters are the last that a kernel writes, and its plan's memory goes back to a pool only.
+  bool have_ended(const HostWords&, std::uint64_t) const override { return true; }
+
+ private:
+  /// Enough blocks to fill a link, and no more than the data can feed.
+  static std::uint32_t parts_for(std::uint64_t bytes) {
+    constexpr std::uint64_t bytes_per_block = 8192, most = 32;
+    return static_cast<std::uint32_t>(std::clamp<std::uint64_t>((bytes + bytes_per_block - 1) / bytes_per_block, 1, most));
+  }
+
+  GpuMemory& memory() {
+    std::lock_guard<std::mutex> hold(mutex_);
+    if (!memory_) {
+      int device = 0;
+      MPIX_CHECK_GPU(gpuGetDevice(&device));
+      memory_ = std::make_unique<GpuMemory>(device);
+    }
+    return *memory_;
+  }
+
+  std::mutex mutex_;
+  std::unique_ptr<GpuMemory> memory_;
+};
+
+}  // namespace mpix

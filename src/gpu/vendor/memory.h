@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the libmpix authors
+#pragma once
+
+#include <unistd.h>
+
+#include <cstring>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "gpu/device.h"
+#include "gpu/vendor/check.h"
+
+namespace mpix {
+
+/// Device memory of the library's own, and the mappings of other processes' memory.
+///
+/// Nothing is given back to the driver before the process ends: freeing device memory waits for the whole
+/// device, and so for streams that wait for peers, which a legal program may not allow. What is released is
+/// used again.
+class GpuMemory {
+ public:
+  explicit GpuMemory(int device) : device_(device) {
+    DeviceScope scope(device_);
+    MPIX_CHECK_GPU(gpuStreamCreateWithFlags(&stream_, gpuStreamNonBlocking));
+  }
+
+  int device() const { return device_; }
+
+  /// Zeroed. A whole number of pages of the driver, so that an exported allocation holds nothing else.
+  Allocation allocate(std::size_t bytes) {
+    const std::size_t rounded = (bytes + page - 1) / page * page + (bytes == 0 ? page : 0);
+    std::lock_guard<std::mutex> hold(mutex_);
+    OutsideCapture outside;
+    DeviceScope scope(device_);
+    void* base = nullptr;
+    const auto idle = idle_.find(rounded);
+    if (idle != idle_.end()) {
+      base = idle->second;
+      idle_.erase(idle);
+    } else {
+      MPIX_CHECK_GPU(gpuMalloc(&base, rounded));
+    }
+    busy_[base] = rounded;
+    MPIX_CHECK_GPU(gpuMemsetAsync(base, 0, rounded, stream_));
+    MPIX_CHECK_GPU(gpuStreamSynchronize(stream_));
+    return Allocation{static_cast<char*>(base), bytes};
+  }
+
+  void release(void* base) noexcept {
+    std::lock_guard<std::mutex> hold(mutex_);
+    const auto found = busy_.find(base);
+    if (found == busy_.end()) return;
+    idle_.emplace(found->second, base);
+    busy_.erase(found);
+  }
+
+  /// A small read-only copy, from a slab: launches of new plans must not cost an allocation of the driver's.
+  std::shared_ptr<const void> upload(const void* data, std::size_t bytes) {
+    const std::size_t rounded = bytes <= smallest ? smallest : power_of_two(bytes);
+    std::lock_guard<std::mutex> hold(mutex_);
+    OutsideCapture outside;
+    DeviceScope scope(device_);
+    char* place = take(rounded);
+    if (bytes > 0) {
+      MPIX_CHECK_GPU(gpuMemcpyAsync(place, data, bytes, gpuMemcpyHostToDevice, stream_));
+      MPIX_CHECK_GPU(gpuStreamSynchronize(stream_));
+    }
+    return std::shared_ptr<const void>(place, [this, rounded](const void* p) {
+      std::lock_guard<std::mutex> again(mutex_);
+      free_places_.emplace(rounded, static_cast<char*>(const_cast<void*>(p)));
+    });
+  }
+
+  void copy_to_host(void* to, const void* from, std::size_t bytes) {
+    std::lock_guard<std::mutex> hold(mutex_);
+    OutsideCapture outside;
+    DeviceScope scope(device_);
+    MPIX_CHECK_GPU(gpuMemcpyAsync(to, from, bytes, gpuMemcpyDeviceToHost, stream_));
+    MPIX_CHECK_GPU(gpuStreamSynchronize(stream_));
+  }
+
+  /// The allocation around p, when it is device memory of this device that other processes can open.
+  std::optional<Allocation> shareable(const void* p) const {
+    OutsideCapture outside;
+    DeviceScope scope(device_);
+    void* base = nullptr;
+    std::size_t bytes = 0;
+    gpuIpcMemHandle_t handle;
+    if (!gpu_address_range(p, &base, &bytes)) return std::nullopt;
+    if (gpuIpcGetMemHandle(&handle, base) != gpuSuccess) {  // memory of a stream-ordered pool, managed, …
+      (void)gpuGetLastError();
+      return std::nullopt;
+    }
+    return Allocation{static_cast<char*>(base), bytes};
+  }
+
+  ExportedMemory export_memory(const void* base) const {
+    OutsideCapture outside;
+    DeviceScope scope(device_);
+    Ticket ticket{};
+    ticket.process = getpid();
+    ticket.base = reinterpret_cast<std::uintptr_t>(base);
+    MPIX_CHECK_GPU(gpuIpcGetMemHandle(&ticket.handle, const_cast<void*>(base)));
+    ExportedMemory memory{};
+    std::memcpy(memory.bytes, &ticket, sizeof ticket);
+    return memory;
+  }
+
+  char* import_memory(const ExportedMemory& memory) {
+    Ticket ticket;
+    std::memcpy(&ticket, memory.bytes, sizeof ticket);
+    if (ticket.process == getpid()) return reinterpret_cast<char*>(static_cast<std::uintptr_t>(ticket.base));
+    std::lock_guard<std::mutex> hold(mutex_);
+    for (Import& import : imports_) {
+      if (std::memcmp(&import.handle, &ticket.handle, sizeof ticket.handle) != 0) continue;
+      ++import.users;
+      return import.base;
+    }
+    OutsideCapture outside;
+    DeviceScope scope(device_);
+    void* base = nullptr;
+    MPIX_CHECK_GPU(gpuIpcOpenMemHandle(&base, ticket.handle, gpuIpcMemLazyEnablePeerAccess));
+    imports_.push_back(Import{ticket.handle, static_cast<char*>(base), 1});
+    return static_cast<char*>(base);
+  }
+
+  void close_import(char* base) noexcept {
+    std::lock_guard<std::mutex> hold(mutex_);
+    for (auto at = imports_.begin(); at != imports_.end(); ++at) {
+      if (at->base != base) continue;
+      if (--at->users > 0) return;
+      OutsideCapture outside;
+      (void)gpuIpcCloseMemHandle(base);
+      imports_.erase(at);
+      return;
+    }
+  }
+
+ private:
+  static constexpr std::size_t page = std::size_t{2} << 20;
+  static constexpr std::size_t smallest = 256;
+
+  struct Ticket {
+    gpuIpcMemHandle_t handle;
+    std::uint64_t base;
+    pid_t process;
+  };
+  static_assert(sizeof(Ticket) <= sizeof(ExportedMemory), "the ticket travels in ExportedMemory");
+
+  struct Import {
+    gpuIpcMemHandle_t handle;
+    char* base;
+    int users;
+  };
+
+  static std::size_t power_of_two(std::size_t bytes) {
+    std::size_t power = smallest;
+    while (power < bytes) power *= 2;
+    return power;
+  }
+
+  char* take(std::size_t bytes) {
+    const auto found = free_places_.find(bytes);
+    if (found != free_places_.end()) {
+      char* place = found->second;
+      free_places_.erase(found);
+      return place;
+    }
+    if (slab_left_ < bytes) {
+      void* slab = nullptr;
+      const std::size_t size = bytes > page ? bytes : page;
+      MPIX_CHECK_GPU(gpuMalloc(&slab, size));
+      slab_ = static_cast<char*>(slab);
+      slab_left_ = size;
+    }
+    char* place = slab_;
+    slab_ += bytes;
+    slab_left_ -= bytes;
+    return place;
+  }
+
+  const int device_;
+  gpuStream_t stream_ = nullptr;
+  std::mutex mutex_;
+  std::multimap<std::size_t, void*> idle_;
+  std::map<void*, std::size_t> busy_;
+  std::multimap<std::size_t, char*> free_places_;
+  char* slab_ = nullptr;
+  std::size_t slab_left_ = 0;
+  std::vector<Import> imports_;
+};
+
+}  // namespace mpix
