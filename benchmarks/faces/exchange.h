@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the libmpix authors
+#pragma once
+
+#include <memory>
+
+#include "field.h"
+
+namespace faces {
+
+enum class WindowMemory { allocate, create };
+
+/// One way to do a share: every process gets its neighbours' copies of the points on its surface,
+/// and sums all copies of every shared point.
+class Exchange {
+ public:
+  virtual ~Exchange() = default;
+  /// Enqueue: NaN in all message buffers. Not while a neighbour may write to them.
+  virtual void poison_buffers() = 0;
+  /// Share so many times, and return when the field holds the result.
+  virtual void share(int times) = 0;
+};
+
+// Each is collective over MPI_COMM_WORLD, and so is its destruction. The same exchange three times:
+// these are the files to read side by side when porting a program.
+
+/// MPI_Isend and MPI_Irecv (p2p.cpp).
+std::unique_ptr<Exchange> make_point_to_point(Field& field);
+/// Active-target one-sided: post, start, put, complete, wait (rma.cpp).
+std::unique_ptr<Exchange> make_active_rma(Field& field, WindowMemory memory);
+/// The same epochs, enqueued on the device's stream (st.cpp). `fused`: close both by one call.
+std::unique_ptr<Exchange> make_stream_triggered(Field& field, WindowMemory memory, bool fused);
+
+}  // namespace faces

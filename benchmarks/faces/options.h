@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the libmpix authors
+#pragma once
+
+#include <stdexcept>
+#include <string>
+
+#include "exchange.h"
+#include "geometry.h"
+
+namespace faces {
+
+enum Variant { p2p, rma, st, variants };
+extern const char* const variant_names[variants];
+
+/// Where an input value comes from; later ones win.
+enum class InputSource { preset, standard_input };
+
+/// What the user asked for. Plain bytes: one rank reads it and sends it to the others.
+struct Options {
+  enum Value { lx, ly, lz, mx, my, mz, n, niface, niel, nshare, values };
+  int value[values];  ///< in the order of the public Faces; 0 for a grid size that MPI shall choose
+  int preset;
+  InputSource source;
+  bool run[variants];
+  WindowMemory window;
+  bool fused;
+  bool baseline_streams;
+  int repeat;
+  bool csv;
+  bool inject_error;
+
+  /// The grid sizes that are 0 are chosen by MPI_Dims_create.
+  Problem problem_for(int ranks) const;
+};
+
+/// Input that makes no sense; the text is for the user.
+struct InputError : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+/// The user asked for the help text.
+struct HelpWanted {};
+
+const char* preset_name(int preset);
+std::string help_text();
+
+/// From the command line and standard input; throws InputError or HelpWanted.
+Options read_options(int argc, char** argv);
+
+/// The ten input values on standard input. False: there is nothing (end of file, or, unless `wait`,
+/// nothing came within a second: below mpiexec an unused standard input looks like one that may
+/// still be written to).
+bool read_standard_input(bool wait, int (&value)[Options::values]);
+
+/// The whole of `text` as an integer.
+int parse_integer(const std::string& text);
+
+}  // namespace faces

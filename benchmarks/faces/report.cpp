@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the libmpix authors
+#include "report.h"
+
+#include <mpi.h>
+
+#include <algorithm>
+#include <cstdarg>
+#include <cstdio>
+
+#include "mpi_check.h"
+
+namespace faces {
+namespace {
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  const std::size_t half = values.size() / 2;
+  return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
+}
+
+Timing median_of(const std::vector<Timing>& timings) {
+  std::vector<double> average, least, most;
+  for (const Timing& timing : timings) {
+    average.push_back(timing.average);
+    least.push_back(timing.least);
+    most.push_back(timing.most);
+  }
+  return Timing{median(average), median(least), median(most)};
+}
+
+/// The time that variants are compared by: the exchange is over when it is over everywhere.
+double compared_time(const Result& result) {
+  return median_of(result.timings).most;
+}
+
+const Result* find(const std::vector<Result>& results, Variant variant) {
+  for (const Result& result : results)
+    if (result.variant == variant) return &result;
+  return nullptr;
+}
+
+double megabytes(long doubles) {
+  return static_cast<double>(doubles) * sizeof(double) / 1e6;
+}
+
+std::string library_version() {
+  char text[MPI_MAX_LIBRARY_VERSION_STRING] = "";
+  int length = 0;
+  FACES_MPI(MPI_Get_library_version(text, &length));
+  std::string version(text, static_cast<std::size_t>(length));
+  version = version.substr(0, version.find('\n'));
+  std::replace(version.begin(), version.end(), '\t', ' ');
+  return version;
+}
+
+}  // namespace
+
+Report::Report(bool active, const Options& options, const Problem& problem, int ranks)
+    : active_(active), options_(options), problem_(problem), ranks_(ranks) {}
+
+void Report::line(const char* format, ...) {
+  if (!active_) return;
+  if (options_.csv) std::fputs("# ", stdout);
+  va_list arguments;
+  va_start(arguments, format);
+  std::vprintf(format, arguments);
+  va_end(arguments);
+  std::putchar('\n');
+  std::fflush(stdout);
+}
+
+void Report::settings(const Geometry& geometry, const std::string& baseline_kernels) {
+  long traffic[2] = {geometry.bytes_sent(), static_cast<long>(geometry.neighbours.size())};
+  long most[2] = {0, 0};
+  FACES_MPI(MPI_Reduce(traffic, most, 2, MPI_LONG, MPI_MAX, 0, MPI_COMM_WORLD));
+
+  const auto bytes = [&](int x, int y, int z) {
+    return geometry.mesh.layout[direction_of(x, y, z)].count * static_cast<long>(sizeof(double));
+  };
+  const Problem& p = problem_;
+  line("Faces: nearest-neighbour exchange, not periodic, and sum of shared points");
+  line("  MPI               %s", library_version().c_str());
+  line("  input from        %s",
+       options_.source == InputSource::standard_input
+           ? "standard input"
+           : (std::string("size ") + preset_name(options_.preset) + " and options").c_str());
+  line("  processes         %d x %d x %d (lx ly lz)", p.grid[0], p.grid[1], p.grid[2]);
+  line("  elements          %d x %d x %d a process (mx my mz), of %d points an edge (n)",
+       p.elements[0], p.elements[1], p.elements[2], p.points);
+  line("  messages [B]      faces %ld %ld %ld, edges %ld %ld %ld (x y z), corner %ld",
+       bytes(1, 0, 0), bytes(0, 1, 0), bytes(0, 0, 1), bytes(0, 1, 1), bytes(1, 0, 1),
+       bytes(1, 1, 0), bytes(1, 1, 1));
+  line("  busiest process   %ld neighbours, sends %ld B an exchange", most[1], most[0]);
+  line("  memory [MB]       %.1f a process: 2 x %.1f field and its copy, 2 x %.1f messages",
+       megabytes(2 * geometry.field_size + 2 * geometry.buffer_size),
+       megabytes(geometry.field_size), megabytes(geometry.buffer_size));
+  line("  repetitions       %d face inits x %d element inits (and one untimed) x %d shares",
+       p.niface, p.niel, p.nshare);
+  line("  compute kernels   %s",
+       p.compute ? "yes" : "no: only pack, and sum on the surface of the process");
+  how_it_runs(baseline_kernels);
+}
+
+void Report::how_it_runs(const std::string& baseline_kernels) {
+  std::string names;
+  for (int variant = 0; variant < variants; ++variant)
+    if (options_.run[variant])
+      names += std::string(names.empty() ? "" : " ") + variant_names[variant];
+  line("  variants          %s; %d measurement%s of each", names.c_str(), options_.repeat,
+       options_.repeat == 1 ? "" : "s in turn, medians");
+  line("  kernels           p2p, rma: %s; st: on a host stream", baseline_kernels.c_str());
+  line("  windows           %s",
+       options_.window == WindowMemory::create
+           ? "MPI_Win_create over memory of the program"
+           : "MPI_Win_allocate; st: with mpi_memory_alloc_kinds=mpix:device");
+  line("  st closes epochs  %s", options_.fused
+                                     ? "by MPIX_Win_complete_wait_stream"
+                                     : "by MPIX_Win_complete_stream, MPIX_Win_wait_stream");
+  if (options_.inject_error) line("  injected error    yes: the correctness check must fail");
+}
+
+void Report::running(Variant variant, int repetition) {
+  if (options_.repeat > 1)
+    line("Running %s (%d of %d)", variant_names[variant], repetition + 1, options_.repeat);
+  else
+    line("Running %s", variant_names[variant]);
+}
+
+void Report::checked(Variant variant, const Timing& timing, int passed) {
+  line("%d tasks passed correctness check", passed);
+  if (passed < ranks_)
+    line("%s: WRONG RESULT on %d of %d tasks", variant_names[variant], ranks_ - passed, ranks_);
+  line("time %.6g avg %.6g min %.6g max", timing.average, timing.least, timing.most);
+}
+
+void Report::table(const std::vector<Result>& results) {
+  if (options_.csv) {
+    if (active_) csv_table(results);
+    return;
+  }
+  const Result* const reference = find(results, st);
+  line("%s", "");
+  line("%-8s %12s %12s %12s %14s %14s  %s", "variant", "avg [s]", "min [s]", "max [s]",
+       "a share [us]", "max / st max", "correct tasks");
+  for (const Result& result : results) {
+    const Timing timing = median_of(result.timings);
+    char ratio[32] = "-";
+    if (reference != nullptr)
+      std::snprintf(ratio, sizeof(ratio), "%.3g",
+                    compared_time(result) / compared_time(*reference));
+    line("%-8s %12.6f %12.6f %12.6f %14.2f %14s  %d of %d", variant_names[result.variant],
+         timing.average, timing.least, timing.most, microseconds_a_share(timing.most), ratio,
+         result.passed, ranks_);
+  }
+  line("avg, min, max over ranks of the time in all %ld shares; a share: max / shares",
+       problem_.shares());
+}
+
+void Report::csv_table(const std::vector<Result>& results) {
+  const Result* const reference = find(results, st);
+  std::printf(
+      "variant,lx,ly,lz,mx,my,mz,n,niface,niel,nshare,compute,repeat,"
+      "avg_s,min_s,max_s,us_a_share,max_over_st_max,correct_tasks,tasks\n");
+  for (const Result& result : results) {
+    const Timing timing = median_of(result.timings);
+    const Problem& p = problem_;
+    std::printf("%s,%d,%d,%d,%d,%d,%d,%d,%d,%d,%d,%d,%d,%.9g,%.9g,%.9g,%.6g,",
+                variant_names[result.variant], p.grid[0], p.grid[1], p.grid[2], p.elements[0],
+                p.elements[1], p.elements[2], p.points, p.niface, p.niel, p.nshare,
+                p.compute ? 1 : 0, options_.repeat, timing.average, timing.least, timing.most,
+                microseconds_a_share(timing.most));
+    if (reference != nullptr)
+      std::printf("%.4g", compared_time(result) / compared_time(*reference));
+    std::printf(",%d,%d\n", result.passed, ranks_);
+  }
+  std::fflush(stdout);
+}
+
+}  // namespace faces

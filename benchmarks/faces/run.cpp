@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the libmpix authors
+#include "run.h"
+
+#include <mpi.h>
+
+#include <cstdio>
+
+#include "mpi_check.h"
+#include "reference.h"
+
+namespace faces {
+namespace {
+
+/// Says on standard error how far a long run is, every few seconds.
+class Progress {
+ public:
+  Progress(bool active, Variant variant, long runs)
+      : active_(active), variant_(variant), runs_(runs) {}
+
+  void run_done() {
+    ++done_;
+    const double now = MPI_Wtime();
+    if (!active_ || done_ == runs_ || now - last_ < seconds_between) return;
+    last_ = now;
+    std::fprintf(stderr, "faces: %s: %ld of %ld runs done, %.0f s\n", variant_names[variant_],
+                 done_, runs_, now - start_);
+  }
+
+ private:
+  static constexpr double seconds_between = 5;
+
+  const bool active_;
+  const Variant variant_;
+  const long runs_;
+  const double start_ = MPI_Wtime();
+  double last_ = start_;
+  long done_ = 0;
+};
+
+std::unique_ptr<Exchange> make_exchange(Variant variant, const Options& options, Field& field) {
+  if (variant == p2p) return make_point_to_point(field);
+  if (variant == rma) return make_active_rma(field, options.window);
+  return make_stream_triggered(field, options.window, options.fused);
+}
+
+Timing over_ranks(double seconds, int ranks) {
+  Timing timing{};
+  FACES_MPI(MPI_Allreduce(&seconds, &timing.average, 1, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD));
+  FACES_MPI(MPI_Allreduce(&seconds, &timing.least, 1, MPI_DOUBLE, MPI_MIN, MPI_COMM_WORLD));
+  FACES_MPI(MPI_Allreduce(&seconds, &timing.most, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD));
+  timing.average /= ranks;
+  return timing;
+}
+
+}  // namespace
+
+Measurement measure(Variant variant, const Options& options, const Problem& problem,
+                    const Geometry& geometry, Device& device, int rank, int ranks) {
+  Field field(problem, geometry, device);
+  Progress progress(rank == 0, variant, static_cast<long>(problem.niface) * (problem.niel + 1));
+  double seconds = 0;
+  for (int face_init = 0; face_init < problem.niface; ++face_init) {
+    const std::unique_ptr<Exchange> exchange = make_exchange(variant, options, field);
+    for (int element_init = 0; element_init <= problem.niel; ++element_init) {
+      field.initialize();
+      exchange->poison_buffers();
+      device.synchronize();
+      FACES_MPI(MPI_Barrier(MPI_COMM_WORLD));
+      const double start = MPI_Wtime();
+      exchange->share(problem.nshare);
+      const double stop = MPI_Wtime();
+      if (element_init > 0) seconds += stop - start;  // the first one warms up
+      progress.run_done();
+    }
+  }
+
+  std::vector<double> values = field.copy_to_host();
+  if (options.inject_error && rank == ranks - 1) values.back() *= 1 + 1e-14;
+  const bool right =
+      check_field(values, problem, geometry, variant_names[variant], rank).wrong == 0;
+  int mine = right ? 1 : 0;
+  int passed = 0;
+  FACES_MPI(MPI_Allreduce(&mine, &passed, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD));
+  return Measurement{over_ranks(seconds, ranks), passed};
+}
+
+}  // namespace faces

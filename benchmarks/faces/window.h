@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the libmpix authors
+#pragma once
+
+#include <mpi.h>
+
+#include <optional>
+#include <vector>
+
+#include "device.h"
+#include "exchange.h"
+
+namespace faces {
+
+/// An MPI window of doubles for the messages of the neighbours. Displacements count doubles.
+class Window {
+ public:
+  /// `memory_kind`: for MPI_Win_allocate, what the info key mpi_memory_alloc_kinds asks for; null:
+  /// nothing.
+  Window(Device& device, long count, WindowMemory memory, const char* memory_kind);
+  ~Window();
+  Window(const Window&) = delete;
+  Window& operator=(const Window&) = delete;
+
+  MPI_Win handle() const { return window_; }
+  double* data() const { return data_; }
+
+ private:
+  std::optional<DeviceBuffer> own_memory_;
+  double* data_ = nullptr;
+  MPI_Win window_ = MPI_WIN_NULL;
+};
+
+/// The group of some ranks of MPI_COMM_WORLD.
+class Group {
+ public:
+  explicit Group(const std::vector<int>& ranks);
+  ~Group();
+  Group(const Group&) = delete;
+  Group& operator=(const Group&) = delete;
+
+  MPI_Group handle() const { return group_; }
+
+ private:
+  MPI_Group group_ = MPI_GROUP_NULL;
+};
+
+}  // namespace faces
