@@ -128,10 +128,6 @@ Neighbourhood::Neighbourhood(const LocalMemory& memory, Bootstrap& bootstrap, De
     peer.window_bytes = card.window_bytes;
     peer.displacement_unit = card.displacement_unit;
     if (!mine.usable || !card.usable || !bootstrap.same_node(rank)) continue;
-    if (card.depth != mine.depth || card.eager_bytes != mine.eager_bytes) {
-      trouble = "MPIX_EAGER_SIZE or MPIX_MAILBOX_SLOTS differ between the ranks";
-      continue;
-    }
     try {
       connect(rank, card, mine, me, size());
       mapped[static_cast<std::size_t>(rank)] = 1;
@@ -148,10 +144,15 @@ Neighbourhood::Neighbourhood(const LocalMemory& memory, Bootstrap& bootstrap, De
   for (std::size_t rank = 0; rank < peers_.size(); ++rank)
     peers_[rank].reachable = mapped[rank] && matrix[rank * peers_.size() + static_cast<std::size_t>(me)];
 
+  // Every rank sees the same cards, so all throw or none.
+  const bool agreed = std::all_of(cards.begin(), cards.end(), [&](const Card& card) {
+    return !card.usable || (card.depth == mine.depth && card.eager_bytes == mine.eager_bytes);
+  });
   const bool all_usable = std::all_of(cards.begin(), cards.end(), [](const Card& card) { return card.usable; });
-  if (!all_usable) {
+  if (!all_usable || !agreed) {
     close();
-    throw Error(Fault::memory, "a rank has no memory for the window's mailboxes");
+    throw Error(Fault::memory, agreed ? "a rank has no memory for the window's mailboxes"
+                                      : "MPIX_EAGER_SIZE or MPIX_MAILBOX_SLOTS differ between the ranks");
   }
 }
 

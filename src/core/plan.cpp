@@ -12,8 +12,9 @@ namespace mpix {
 namespace {
 
 template <class T>
-DeviceArray<T> uploaded(Device& device, const std::vector<T>& entries) {
-  return {device.upload(entries.data(), entries.size() * sizeof(T)), static_cast<std::uint32_t>(entries.size())};
+DeviceArray<T> uploaded(Device& device, std::vector<T> entries) {
+  auto memory = device.upload(entries.data(), entries.size() * sizeof(T));
+  return {std::move(entries), std::move(memory)};
 }
 
 /// Decides, for the puts of one target in the order of the calls, which way each goes, and where in the slot.
@@ -93,8 +94,8 @@ std::shared_ptr<const ExposurePlan> ExposurePlan::build(const std::vector<int>& 
   }
   auto plan = std::make_shared<ExposurePlan>();
   plan->origins = origins;
-  plan->posts = uploaded(device, posts);
-  plan->receives = uploaded(device, receives);
+  plan->posts = uploaded(device, std::move(posts));
+  plan->receives = uploaded(device, std::move(receives));
   return plan;
 }
 
@@ -145,9 +146,9 @@ std::shared_ptr<const AccessPlan> AccessPlan::build(std::vector<int> targets, st
   plan->effect.puts = puts.size();
   plan->targets = std::move(targets);
   plan->puts = std::move(puts);
-  plan->ops = uploaded(device, ops);
-  plan->merged = uploaded(device, merged);
-  plan->unmerged = uploaded(device, unmerged);
+  plan->ops = uploaded(device, std::move(ops));
+  plan->merged = uploaded(device, std::move(merged));
+  plan->unmerged = uploaded(device, std::move(unmerged));
   return plan;
 }
 

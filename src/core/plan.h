@@ -30,9 +30,10 @@ struct Put {
 /// An array that kernels read, and its length.
 template <class T>
 struct DeviceArray {
+  std::vector<T> on_host;
   std::shared_ptr<const void> memory;
-  std::uint32_t count = 0;
   const T* data() const { return static_cast<const T*>(memory.get()); }
+  std::uint32_t count() const { return static_cast<std::uint32_t>(on_host.size()); }
 };
 
 /// What the kernels of an exposure epoch need. Depends on its group alone. Immutable.

@@ -78,13 +78,11 @@ void Window::post_stream(const std::vector<int>& origins, Stream stream) {
   state_.check_post_stream();
   device_.check_stream(stream);
   exposure_ = exposure_plan(origins);
-  Program program = part_of_program();
-  const std::uint32_t step = settings_.merge ? std::max(1u, exposure_->posts.count) : 1;
-  for (std::uint32_t first = 0; first < exposure_->posts.count; first += step) {
-    program.posts = exposure_->posts.data() + first;
-    program.post_count = step;
-    launch(Call::post, program, {exposure_}, stream);
-  }
+  for_parts(exposure_->posts.count(), [&](std::uint32_t first, std::uint32_t count) {
+    Launch launch = new_launch(Call::post);
+    add_posts(launch, exposure_, first, count);
+    enqueue(launch, stream);
+  });
   for (int rank : origins) ++enqueued_[static_cast<std::size_t>(rank)].posted;
   state_.post_stream();
   ++stats_.exposure_epochs;
@@ -106,14 +104,11 @@ void Window::close_exposure() {
 }
 
 void Window::launch_wait(const std::shared_ptr<const ExposurePlan>& plan, Stream stream) {
-  Program program = part_of_program();
-  const std::uint32_t step = settings_.merge ? std::max(1u, plan->receives.count) : 1;
-  for (std::uint32_t first = 0; first < plan->receives.count; first += step) {
-    program.receives = plan->receives.data() + first;
-    program.receive_count = step;
-    program.receive_bytes = receive_bytes_;
-    launch(Call::wait, program, {plan}, stream);
-  }
+  for_parts(plan->receives.count(), [&](std::uint32_t first, std::uint32_t count) {
+    Launch launch = new_launch(Call::wait);
+    add_receives(launch, plan, first, count);
+    enqueue(launch, stream);
+  });
 }
 
 // ---- access ------------------------------------------------------------------------------------------
@@ -158,15 +153,11 @@ void Window::complete_stream(Stream stream) {
 
 void Window::launch_complete(const std::shared_ptr<const AccessPlan>& plan, Stream stream) {
   const DeviceArray<SendPeer>& sends = settings_.merge ? plan->merged : plan->unmerged;
-  Program program = part_of_program();
-  program.ops = plan->ops.data();
-  const std::uint32_t step = settings_.merge ? std::max(1u, sends.count) : 1;
-  for (std::uint32_t first = 0; first < sends.count; first += step) {
-    program.sends = sends.data() + first;
-    program.send_count = step;
-    program.send_bytes = plan->most_bytes;
-    launch(Call::complete, program, {plan}, stream);
-  }
+  for_parts(sends.count(), [&](std::uint32_t first, std::uint32_t count) {
+    Launch launch = new_launch(Call::complete);
+    add_sends(launch, plan, sends, first, count);
+    enqueue(launch, stream);
+  });
 }
 
 void Window::complete_wait_stream(Stream stream) {
@@ -177,15 +168,10 @@ void Window::complete_wait_stream(Stream stream) {
   device_.check_stream(stream);
   const auto access = finish_access();
   if (settings_.merge) {
-    Program program = part_of_program();
-    program.ops = access->ops.data();
-    program.sends = access->merged.data();
-    program.send_count = access->merged.count;
-    program.receives = exposure_->receives.data();
-    program.receive_count = exposure_->receives.count;
-    program.send_bytes = access->most_bytes;
-    program.receive_bytes = receive_bytes_;
-    launch(Call::complete_wait, program, {access, exposure_}, stream);
+    Launch launch = new_launch(Call::complete_wait);
+    add_sends(launch, access, access->merged, 0, access->merged.count());
+    add_receives(launch, exposure_, 0, exposure_->receives.count());
+    enqueue(launch, stream);
   } else {
     launch_complete(access, stream);
     launch_wait(exposure_, stream);
@@ -196,19 +182,52 @@ void Window::complete_wait_stream(Stream stream) {
 
 // ---- launching ---------------------------------------------------------------------------------------
 
-Program Window::part_of_program() const {
-  Program program;
-  program.bell = peers_.bell();
-  program.host = host_words_.get();
-  return program;
+/// Merged: all entries in one launch. Else a launch for each.
+template <class Enqueue>
+void Window::for_parts(std::uint32_t entries, Enqueue enqueue_part) {
+  const std::uint32_t step = settings_.merge ? std::max(1u, entries) : 1;
+  for (std::uint32_t first = 0; first < entries; first += step) enqueue_part(first, step);
 }
 
-void Window::launch(Call call, const Program& program, Launch::Keep keep, Stream stream) {
+Launch Window::new_launch(Call call) {
   Launch launch;
-  launch.program = program;
   launch.call = call;
   launch.stall = &stall_;
-  launch.keep = std::move(keep);
+  launch.program.bell = peers_.bell();
+  launch.program.host = host_words_.get();
+  return launch;
+}
+
+void Window::add_posts(Launch& launch, const std::shared_ptr<const ExposurePlan>& plan, std::uint32_t first,
+                       std::uint32_t count) {
+  launch.program.tables.posts = plan->posts.data() + first;
+  launch.on_host.posts = plan->posts.on_host.data() + first;
+  launch.program.post_count = count;
+  launch.keep[0] = plan;
+}
+
+void Window::add_sends(Launch& launch, const std::shared_ptr<const AccessPlan>& plan,
+                       const DeviceArray<SendPeer>& sends, std::uint32_t first, std::uint32_t count) {
+  launch.program.tables.sends = sends.data() + first;
+  launch.on_host.sends = sends.on_host.data() + first;
+  launch.program.send_count = count;
+  launch.program.tables.ops = plan->ops.data();
+  launch.on_host.ops = plan->ops.on_host.data();
+  launch.program.op_count = plan->ops.count();
+  launch.program.send_bytes = plan->most_bytes;
+  launch.keep[1] = plan;
+}
+
+void Window::add_receives(Launch& launch, const std::shared_ptr<const ExposurePlan>& plan, std::uint32_t first,
+                          std::uint32_t count) {
+  launch.program.tables.receives = plan->receives.data() + first;
+  launch.on_host.receives = plan->receives.on_host.data() + first;
+  launch.program.receive_count = count;
+  launch.program.receive_bytes = receive_bytes_;
+  launch.keep[0] = plan;
+}
+
+void Window::enqueue(const Launch& launch, Stream stream) {
   device_.launch(stream, launch);
   ++launched_;
 }

@@ -66,9 +66,19 @@ class Window {
   void check_ranks(const std::vector<int>& ranks) const;
   std::shared_ptr<const ExposurePlan> exposure_plan(const std::vector<int>& origins);
   std::shared_ptr<const AccessPlan> finish_access();
-  Program part_of_program() const;
   bool has_run();
-  void launch(Call call, const Program& program, Launch::Keep keep, Stream stream);
+
+  // What an epoch enqueues.
+  template <class Enqueue>
+  void for_parts(std::uint32_t entries, Enqueue enqueue_part);
+  Launch new_launch(Call call);
+  void add_posts(Launch& launch, const std::shared_ptr<const ExposurePlan>& plan, std::uint32_t first,
+                 std::uint32_t count);
+  void add_sends(Launch& launch, const std::shared_ptr<const AccessPlan>& plan, const DeviceArray<SendPeer>& sends,
+                 std::uint32_t first, std::uint32_t count);
+  void add_receives(Launch& launch, const std::shared_ptr<const ExposurePlan>& plan, std::uint32_t first,
+                    std::uint32_t count);
+  void enqueue(const Launch& launch, Stream stream);
   void launch_complete(const std::shared_ptr<const AccessPlan>& plan, Stream stream);
   void launch_wait(const std::shared_ptr<const ExposurePlan>& plan, Stream stream);
 

@@ -44,7 +44,8 @@ class StallHandler {
 };
 
 struct Launch {
-  Program program;
+  Program program;  ///< its tables in device memory
+  Tables on_host;   ///< the same tables in host memory
   Call call = Call::post;
   StallHandler* stall = nullptr;  ///< outlives the launch
   using Keep = std::array<std::shared_ptr<const void>, 2>;

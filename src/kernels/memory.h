@@ -37,6 +37,29 @@ MPIX_FN std::uint64_t load_acquire(const std::uint64_t* p) {
 #endif
 }
 
+/// A load that orders nothing.
+MPIX_FN std::uint64_t load_relaxed(const std::uint64_t* p) {
+#if defined(__CUDA_ARCH__)
+  std::uint64_t v;
+  asm volatile("ld.relaxed.sys.global.u64 %0,[%1];" : "=l"(v) : "l"(p) : "memory");
+  return v;
+#elif defined(__HIP_DEVICE_COMPILE__)
+  return __hip_atomic_load(p, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_SYSTEM);
+#else
+  return __atomic_load_n(p, __ATOMIC_RELAXED);
+#endif
+}
+
+/// A load for a caller that only *stores* depending on what it sees: a store is never ahead of the branch it
+/// depends on. On the host it acquires; on a GPU that would cost what no store needs.
+MPIX_FN std::uint64_t load_before_stores(const std::uint64_t* p) {
+#if MPIX_ON_DEVICE
+  return load_relaxed(p);
+#else
+  return load_acquire(p);
+#endif
+}
+
 MPIX_FN void store_release(std::uint64_t* p, std::uint64_t v) {
 #if defined(__CUDA_ARCH__)
   asm volatile("st.release.sys.global.u64 [%0],%1;" ::"l"(p), "l"(v) : "memory");
@@ -45,6 +68,29 @@ MPIX_FN void store_release(std::uint64_t* p, std::uint64_t v) {
 #else
   __atomic_store_n(p, v, __ATOMIC_RELEASE);
 #endif
+}
+
+/// A release store of a caller that only has *loads* to order before it, each of which has returned already, or
+/// stores of kernels that have ended. On a GPU that takes no fence, which would wait for every store of the
+/// thread to arrive, over the link and back.
+MPIX_FN void store_after_loads(std::uint64_t* p, std::uint64_t v) {
+#if defined(__CUDA_ARCH__)
+  asm volatile("st.relaxed.sys.global.u64 [%0],%1;" ::"l"(p), "l"(v) : "memory");
+#elif defined(__HIP_DEVICE_COMPILE__)
+  __hip_atomic_store(p, v, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_SYSTEM);
+#else
+  store_release(p, v);
+#endif
+}
+
+/// Orders relaxed loads before it with everything after it.
+MPIX_FN void fence_acquire() {
+#if defined(__CUDA_ARCH__)
+  asm volatile("fence.acq_rel.sys;" ::: "memory");
+#elif defined(__HIP_DEVICE_COMPILE__)
+  __threadfence_system();
+#endif
+  // On the host the loads acquire by themselves.
 }
 
 /// A line of a mailbox: 8 bytes of data in two halves, each beside the flag of its epoch. A half is one
@@ -77,25 +123,9 @@ MPIX_FN void write_line_release(Line* line, std::uint64_t data, std::uint32_t fl
   store_release(&line->half[1], (data >> 32) | tag);
 }
 
-/// True when the line carries `flag`; then *data is what was written with it.
+/// True when the line carries `flag`; then *data is what was written with it. Orders nothing else on a GPU:
+/// fence_acquire() does, where it is needed. On the host it acquires.
 MPIX_FN bool line_arrived(const Line* line, std::uint32_t flag, std::uint64_t* data) {
-#if defined(__CUDA_ARCH__)
-  std::uint64_t low, high;
-  asm volatile("ld.relaxed.sys.global.v2.u64 {%0,%1},[%2];" : "=l"(low), "=l"(high) : "l"(line) : "memory");
-  if ((low >> 32) != flag || (high >> 32) != flag) return false;
-  asm volatile("fence.acq_rel.sys;" ::: "memory");
-#else
-  const std::uint64_t low = load_acquire(&line->half[0]);
-  if ((low >> 32) != flag) return false;
-  const std::uint64_t high = load_acquire(&line->half[1]);
-  if ((high >> 32) != flag) return false;
-#endif
-  *data = (low & 0xffffffffu) | (high << 32);
-  return true;
-}
-
-/// As line_arrived for a line that validates only itself: orders nothing else.
-MPIX_FN bool line_arrived_relaxed(const Line* line, std::uint32_t flag, std::uint64_t* data) {
 #if defined(__CUDA_ARCH__)
   std::uint64_t low, high;
   asm volatile("ld.relaxed.sys.global.v2.u64 {%0,%1},[%2];" : "=l"(low), "=l"(high) : "l"(line) : "memory");
@@ -103,8 +133,8 @@ MPIX_FN bool line_arrived_relaxed(const Line* line, std::uint32_t flag, std::uin
   const std::uint64_t low = __hip_atomic_load(&line->half[0], __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_SYSTEM);
   const std::uint64_t high = __hip_atomic_load(&line->half[1], __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_SYSTEM);
 #else
-  const std::uint64_t low = __atomic_load_n(&line->half[0], __ATOMIC_RELAXED);
-  const std::uint64_t high = __atomic_load_n(&line->half[1], __ATOMIC_RELAXED);
+  const std::uint64_t low = load_acquire(&line->half[0]);
+  const std::uint64_t high = load_acquire(&line->half[1]);
 #endif
   if ((low >> 32) != flag || (high >> 32) != flag) return false;
   *data = (low & 0xffffffffu) | (high << 32);
@@ -162,8 +192,15 @@ MPIX_FN void copy_bytes(char* to, const char* from, std::size_t bytes, Team team
   std::size_t done = 0;
   if ((reinterpret_cast<std::uintptr_t>(to) | reinterpret_cast<std::uintptr_t>(from)) % 16 == 0) {
     const std::size_t quads = bytes / 16;
-    for (std::size_t i = team.index; i < quads; i += team.size)
-      reinterpret_cast<Quad*>(to)[i] = reinterpret_cast<const Quad*>(from)[i];
+    const auto* source = reinterpret_cast<const Quad*>(from);
+    auto* target = reinterpret_cast<Quad*>(to);
+    std::size_t i = team.index;
+    for (; i + 3 * std::size_t{team.size} < quads; i += 4 * std::size_t{team.size}) {
+      const std::size_t step = team.size;
+      const Quad a = source[i], b = source[i + step], c = source[i + 2 * step], d = source[i + 3 * step];
+      target[i] = a, target[i + step] = b, target[i + 2 * step] = c, target[i + 3 * step] = d;
+    }
+    for (; i < quads; i += team.size) target[i] = source[i];
     done = quads * 16;
   }
   const std::size_t left = bytes - done;

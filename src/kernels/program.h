@@ -13,10 +13,10 @@
 ///
 /// | word               | lies in | written by                    | polled by                | order |
 /// |--------------------|---------|-------------------------------|--------------------------|-------|
-/// | posted             | o       | t's post: announce            | o's complete: may_send   | release / acquire: t's uses of the window before the post come before o's direct writes |
-/// | acknowledged       | o       | t's wait: acknowledge         | o's complete: may_send   | release / acquire: t's reads of slot e come before o's writes of slot e + depth |
+/// | posted             | o       | t's post: announce            | o's complete: may_send   | release / acquire: t's uses of the window before the post come before o's direct writes. On a GPU relaxed: those were kernels that have ended, and o only stores after its branch |
+/// | acknowledged       | o       | t's wait: acknowledge         | o's complete: may_send   | release / acquire: t's reads of slot e come before o's writes of slot e + depth. On a GPU relaxed: the loads have returned, and o only stores after its branch |
 /// | slot lines         | t       | o's complete: send            | t's wait: receive        | none: each half line carries its epoch's flag |
-/// | slot header        | t       | o's complete: signal          | t's wait: arrived        | release / acquire: o's direct writes come before t's use of the window |
+/// | slot header        | t       | o's complete: write_header    | t's wait: has_arrived    | release / acquire where data went direct: o's direct writes come before t's use of the window; else none, as a line |
 /// | sent               | o       | o's complete                  | o's complete             | stream order |
 /// | opened, closed     | t       | t's post; t's wait            | t's post; t's wait       | stream order |
 ///
@@ -75,6 +75,9 @@ struct PutOp {
 /// Descriptor lines: the offset; the size with this bit set where the payload lies in staging memory.
 constexpr std::uint64_t staged_bit = std::uint64_t{1} << 63;
 
+/// Header line: the number of descriptors; this bit where data went direct, so that the reader must acquire.
+constexpr std::uint64_t direct_bit = std::uint64_t{1} << 63;
+
 struct PostPeer {
   PairWords* words;       ///< mine
   std::uint64_t* posted;  ///< the peer's
@@ -103,18 +106,24 @@ struct ReceivePeer {
   int rank;
 };
 
-/// The argument of one launch: any of the three parts, in this order; sends and receives progress together.
-struct Program {
+/// What a program works on.
+struct Tables {
   const PostPeer* posts = nullptr;
   const SendPeer* sends = nullptr;
   const ReceivePeer* receives = nullptr;
   const PutOp* ops = nullptr;
+};
+
+/// The argument of one launch: any of the three parts, in this order; sends and receives progress together.
+struct Program {
+  Tables tables;
   std::uint32_t post_count = 0;
   std::uint32_t send_count = 0;
   std::uint32_t receive_count = 0;
+  std::uint32_t op_count = 0;
   std::uint64_t send_bytes = 0;     ///< the most that goes to one peer, and
   std::uint64_t receive_bytes = 0;  ///< that is likely to come from one: how many blocks it is worth
-  Bell* bell = nullptr;       ///< mine
+  Bell* bell = nullptr;             ///< mine
   HostWords* host = nullptr;
 };
 

@@ -23,65 +23,75 @@ MPIX_FN Line* slot_of(const Ring& ring, std::uint64_t epoch) {
 MPIX_FN void announce(const PostPeer& peer) {
   const std::uint64_t epoch = peer.words->opened + 1;
   peer.words->opened = epoch;
-  store_release(peer.posted, epoch);
+  store_after_loads(peer.posted, epoch);
 }
 
 // ---- origin: complete ------------------------------------------------------------------------------
 
 /// The slot of the next epoch is free again, as far as the target told.
 MPIX_FN bool has_credit(const SendPeer& peer) {
-  return load_acquire(&peer.words->acknowledged) + peer.ring.depth >= peer.words->sent + 1;
+  return load_before_stores(&peer.words->acknowledged) + peer.ring.depth >= peer.words->sent + 1;
 }
 
 MPIX_FN bool is_exposed(const SendPeer& peer) {
-  return load_acquire(&peer.words->posted) >= peer.words->sent + 1;
+  return load_before_stores(&peer.words->posted) >= peer.words->sent + 1;
 }
 
 MPIX_FN bool may_send(const SendPeer& peer) {
   return has_credit(peer) && (!peer.awaits_post || is_exposed(peer));
 }
 
-/// Write the data of the next epoch. The epoch ends with signal().
-MPIX_FN void send(const SendPeer& peer, const PutOp* ops, Team team) {
+/// Write a put's part of slot `slot`, or its data into the target's window.
+MPIX_FN void send_op(const PutOp& op, Line* slot, std::uint32_t flag, Team team) {
+  if (op.descriptor != 0 && team.index == 0) {
+    write_line(slot + op.descriptor, op.offset, flag);
+    write_line(slot + op.descriptor + 1, op.bytes | (op.direct ? staged_bit : 0), flag);
+  }
+  if (op.direct) {
+    copy_bytes(op.direct, op.source, op.bytes, team);
+    return;
+  }
+  Line* payload = slot + op.payload;
+  for (std::size_t word = team.index; word < (op.bytes + 7) / 8; word += team.size)
+    write_line(payload + word, load_word(op.source, word, op.bytes), flag);
+}
+
+/// Write the data of the next epoch. The epoch ends with write_header() and advance(). `ops(i)`: put i.
+template <class Ops>
+MPIX_FN void send(const SendPeer& peer, const Ops& ops, Team team) {
   const std::uint64_t epoch = peer.words->sent + 1;
   const std::uint32_t flag = flag_of(epoch);
   Line* slot = slot_of(peer.ring, epoch);
-  for (std::uint32_t i = 0; i < peer.op_count; ++i) {
-    const PutOp& op = ops[peer.first_op + i];
-    if (op.descriptor != 0 && team.index == 0) {
-      write_line(slot + op.descriptor, op.offset, flag);
-      write_line(slot + op.descriptor + 1, op.bytes | (op.direct ? staged_bit : 0), flag);
-    }
-    if (op.direct) {
-      copy_bytes(op.direct, op.source, op.bytes, team);
-      continue;
-    }
-    Line* payload = slot + op.payload;
-    for (std::size_t word = team.index; word < (op.bytes + 7) / 8; word += team.size)
-      write_line(payload + word, load_word(op.source, word, op.bytes), flag);
-  }
+  for (std::uint32_t i = 0; i < peer.op_count; ++i) send_op(ops(peer.first_op + i), slot, flag, team);
+}
+
+/// One thread. Where something went direct: after the whole team has returned from send(). Else at any time,
+/// for the lines of an eager epoch validate themselves.
+MPIX_FN void write_header(const SendPeer& peer) {
+  const std::uint64_t epoch = peer.words->sent + 1;
+  Line* header = slot_of(peer.ring, epoch);
+  if (peer.awaits_post)
+    write_line_release(header, peer.descriptors | direct_bit, flag_of(epoch));
+  else
+    write_line(header, peer.descriptors, flag_of(epoch));
 }
 
 /// One thread, after the whole team has returned from send().
-MPIX_FN void signal(const SendPeer& peer) {
-  const std::uint64_t epoch = peer.words->sent + 1;
-  write_line_release(slot_of(peer.ring, epoch), peer.descriptors, flag_of(epoch));
-  peer.words->sent = epoch;
-}
+MPIX_FN void advance(const SendPeer& peer) { ++peer.words->sent; }
 
 // ---- target: wait ----------------------------------------------------------------------------------
 
 MPIX_FN bool has_arrived(const ReceivePeer& peer) {
   const std::uint64_t epoch = peer.words->closed + 1;
-  std::uint64_t descriptors;
-  return line_arrived(slot_of(peer.ring, epoch), flag_of(epoch), &descriptors);
+  std::uint64_t header;
+  return line_arrived(slot_of(peer.ring, epoch), flag_of(epoch), &header);
 }
 
 /// Read a line that is on its way. The header has arrived, so its origin is past its waits and the line
 /// is at most a store's latency away.
 MPIX_FN std::uint64_t read_line(const Line* line, std::uint32_t flag) {
   std::uint64_t data = 0;
-  while (!line_arrived_relaxed(line, flag, &data)) {
+  while (!line_arrived(line, flag, &data)) {
   }
   return data;
 }
@@ -99,7 +109,9 @@ MPIX_FN void receive(const ReceivePeer& peer, Team team) {
   const std::uint64_t epoch = peer.words->closed + 1;
   const std::uint32_t flag = flag_of(epoch);
   const Line* slot = slot_of(peer.ring, epoch);
-  const std::uint32_t descriptors = static_cast<std::uint32_t>(read_line(slot, flag));
+  const std::uint64_t header = read_line(slot, flag);
+  if (header & direct_bit) fence_acquire();
+  const std::uint32_t descriptors = static_cast<std::uint32_t>(header);
   std::uint32_t next = 1 + 2 * descriptors;
   for (std::uint32_t i = 0; i < descriptors; ++i) {
     const std::uint64_t offset = read_line(slot + 1 + 2 * i, flag);
@@ -122,7 +134,7 @@ MPIX_FN void receive(const ReceivePeer& peer, Team team) {
 MPIX_FN void acknowledge(const ReceivePeer& peer) {
   const std::uint64_t epoch = peer.words->closed + 1;
   peer.words->closed = epoch;
-  store_release(peer.acknowledged, epoch);
+  store_after_loads(peer.acknowledged, epoch);
 }
 
 }  // namespace mpix

@@ -10,6 +10,9 @@
 
 #define GPU_NAME "cuda"
 
+/// A kernel argument whose address can be taken without a copy.
+#define GPU_GRID_CONSTANT __grid_constant__
+
 using gpuError_t = cudaError_t;
 using gpuStream_t = cudaStream_t;
 using gpuIpcMemHandle_t = cudaIpcMemHandle_t;

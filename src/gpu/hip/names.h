@@ -9,6 +9,8 @@
 
 #define GPU_NAME "hip"
 
+#define GPU_GRID_CONSTANT
+
 using gpuError_t = hipError_t;
 using gpuStream_t = hipStream_t;
 using gpuIpcMemHandle_t = hipIpcMemHandle_t;

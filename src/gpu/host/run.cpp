@@ -14,9 +14,10 @@ namespace {
 constexpr Team alone{0, 1};
 
 void finish_send(const SendPeer& peer, const PutOp* ops) {
-  send(peer, ops, alone);
+  send(peer, [ops](std::uint32_t i) -> const PutOp& { return ops[i]; }, alone);
   if (!peer.signals) return;
-  signal(peer);
+  write_header(peer);
+  advance(peer);
   ring(peer.bell);
 }
 
@@ -30,8 +31,8 @@ void finish_receive(const ReceivePeer& peer) {
 class Pending {
  public:
   explicit Pending(const Program& program) : program_(program) {
-    for (std::uint32_t i = 0; i < program.send_count; ++i) sends_.push_back(&program.sends[i]);
-    for (std::uint32_t i = 0; i < program.receive_count; ++i) receives_.push_back(&program.receives[i]);
+    for (std::uint32_t i = 0; i < program.send_count; ++i) sends_.push_back(&program.tables.sends[i]);
+    for (std::uint32_t i = 0; i < program.receive_count; ++i) receives_.push_back(&program.tables.receives[i]);
   }
 
   bool empty() const { return sends_.empty() && receives_.empty(); }
@@ -39,7 +40,7 @@ class Pending {
   /// Serve who is ready. False when nobody was.
   bool look() {
     const std::size_t before = sends_.size() + receives_.size();
-    serve(sends_, may_send, [this](const SendPeer& peer) { finish_send(peer, program_.ops); });
+    serve(sends_, may_send, [this](const SendPeer& peer) { finish_send(peer, program_.tables.ops); });
     serve(receives_, has_arrived, finish_receive);
     return sends_.size() + receives_.size() < before;
   }
@@ -113,8 +114,8 @@ bool run_on_host(const Launch& launch, const Polling& polling) {
   bool served = !released(program);
   if (served) {
     for (std::uint32_t i = 0; i < program.post_count; ++i) {
-      announce(program.posts[i]);
-      ring(program.posts[i].bell);
+      announce(program.tables.posts[i]);
+      ring(program.tables.posts[i].bell);
     }
     served = serve_all(launch, polling);
   }

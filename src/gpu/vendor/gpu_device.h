@@ -91,7 +91,14 @@ class GpuDevice final : public Device {
         std::max<std::uint32_t>(1, program.send_count * parts.send + program.receive_count * parts.receive);
     const unsigned threads = program.send_count + program.receive_count == 0 ? 64 : threads_per_block;
     DeviceScope scope(memory().device());
-    MPIX_CHECK_GPU(gpu_launch_dependent(run_program, blocks, threads, static_cast<gpuStream_t>(stream), program, parts));
+    const auto on = static_cast<gpuStream_t>(stream);
+    if (!NearProgram::fits(program)) {
+      MPIX_CHECK_GPU(gpu_launch_dependent(run_program<FarProgram>, blocks, threads, on, FarProgram{program}, parts));
+      return;
+    }
+    NearProgram near;
+    near.copy(program, launch.on_host);
+    MPIX_CHECK_GPU(gpu_launch_dependent(run_program<NearProgram>, blocks, threads, on, near, parts));
   }
 
   /// The counters are the last that a kernel writes, and its plan's memory goes back to a pool only.

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the libmpix authors
+#include "device_memory.h"
+
+#include <atomic>
+#include <mutex>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "errors.h"
+#include "runtime.h"
+
+namespace mpix {
+namespace {
+
+struct Allocations {
+  std::mutex mutex;
+  std::set<void*> bases;
+  std::atomic<std::size_t> count{0};  ///< lets MPI_Free_mem pass by without the lock
+};
+
+Allocations& allocations() {
+  static Allocations& all = *new Allocations;
+  return all;
+}
+
+std::vector<std::string> split(const std::string& text, char separator) {
+  std::vector<std::string> parts(1);
+  for (const char c : text) {
+    if (c == separator) {
+      parts.emplace_back();
+    } else if (c != ' ' && c != '\t') {
+      parts.back() += c;
+    }
+  }
+  return parts;
+}
+
+std::string info_value(MPI_Info info, const char* key) {
+  int length = 0;
+  int found = 0;
+  if (info == MPI_INFO_NULL || PMPI_Info_get_valuelen(info, key, &length, &found) != MPI_SUCCESS ||
+      !found)
+    return "";
+  std::vector<char> value(static_cast<std::size_t>(length) + 1);
+  if (PMPI_Info_get(info, key, length, value.data(), &found) != MPI_SUCCESS || !found) return "";
+  return value.data();
+}
+
+}  // namespace
+
+bool wants_device_memory(MPI_Info info) {
+  for (const std::string& kind : split(info_value(info, "mpi_memory_alloc_kinds"), ',')) {
+    const std::vector<std::string> words = split(kind, ':');
+    if (words.front() != "mpix") continue;
+    for (std::size_t i = 1; i < words.size(); ++i)
+      if (words[i] == "device") return true;
+  }
+  return false;
+}
+
+void* allocate_device_memory(std::size_t bytes) {
+  Runtime& runtime = ensure_runtime(1);
+  void* base = usable_device(runtime).allocate(bytes).base;
+  Allocations& all = allocations();
+  std::lock_guard<std::mutex> hold(all.mutex);
+  all.bases.insert(base);
+  ++all.count;
+  return base;
+}
+
+bool release_device_memory(void* base) {
+  Allocations& all = allocations();
+  if (all.count.load(std::memory_order_relaxed) == 0) return false;
+  {
+    std::lock_guard<std::mutex> hold(all.mutex);
+    if (all.bases.erase(base) == 0) return false;
+    --all.count;
+  }
+  if (Runtime* runtime = find_runtime()) runtime->device->release(base);
+  return true;
+}
+
+bool device_memory_in_use() { return allocations().count != 0; }
+
+}  // namespace mpix
+
+MPIX_INTERPOSED int MPI_Alloc_mem(MPI_Aint size, MPI_Info info, void* baseptr) {
+  if (size < 0 || !baseptr || !mpix::wants_device_memory(info))
+    return PMPI_Alloc_mem(size, info, baseptr);
+  return mpix::guarded(mpix::Caller::on_world("MPI_Alloc_mem"), [&] {
+    *static_cast<void**>(baseptr) = mpix::allocate_device_memory(static_cast<std::size_t>(size));
+  });
+}
+
+MPIX_INTERPOSED int MPI_Free_mem(void* base) {
+  if (mpix::release_device_memory(base)) return MPI_SUCCESS;
+  return PMPI_Free_mem(base);
+}

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the libmpix authors
+#pragma once
+
+#include <cstddef>
+
+#include "mpi_library.h"
+
+namespace mpix {
+
+/// Whether the info asks for memory of the device: mpi_memory_alloc_kinds lists mpix:device.
+bool wants_device_memory(MPI_Info info);
+
+/// Memory for windows that peers can map and kernels reach. Throws Error.
+void* allocate_device_memory(std::size_t bytes);
+
+/// False: not from allocate_device_memory.
+bool release_device_memory(void* base);
+
+bool device_memory_in_use();
+
+}  // namespace mpix

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the libmpix authors
+#include "errors.h"
+
+#include <exception>
+#include <new>
+
+#include "core/log.h"
+#include "error_codes.h"
+#include "window_state.h"
+
+namespace mpix {
+namespace {
+
+int class_of(Fault fault) {
+  switch (fault) {
+    case Fault::argument: return MPI_ERR_ARG;
+    case Fault::communication_group: return MPI_ERR_GROUP;
+    case Fault::count: return MPI_ERR_COUNT;
+    case Fault::datatype: return MPI_ERR_TYPE;
+    case Fault::displacement: return MPI_ERR_DISP;
+    case Fault::memory: return MPI_ERR_NO_MEM;
+    case Fault::other: return MPI_ERR_OTHER;
+    case Fault::range: return MPI_ERR_RMA_RANGE;
+    case Fault::rank: return MPI_ERR_RANK;
+    case Fault::synchronization: return MPI_ERR_RMA_SYNC;
+    case Fault::truncation: return MPI_ERR_TRUNCATE;
+    case Fault::unsupported: return MPI_ERR_UNSUPPORTED_OPERATION;
+  }
+  return MPI_ERR_OTHER;
+}
+
+bool mpi_is_up() {
+  int initialized = 0;
+  int finalized = 0;
+  PMPI_Initialized(&initialized);
+  PMPI_Finalized(&finalized);
+  return initialized && !finalized;
+}
+
+}  // namespace
+
+Failure current_failure() {
+  try {
+    throw;
+  } catch (const Refused& refused) {
+    return {MPI_ERR_OTHER, "", refused.code};
+  } catch (const Error& error) {
+    return {class_of(error.fault()), error.what(), MPI_SUCCESS};
+  } catch (const std::bad_alloc&) {
+    return {MPI_ERR_NO_MEM, "out of memory", MPI_SUCCESS};
+  } catch (const std::exception& error) {
+    return {MPI_ERR_INTERN, error.what(), MPI_SUCCESS};
+  }
+}
+
+std::string name_of(MPI_Win win) {
+  char name[MPI_MAX_OBJECT_NAME + 1] = "";
+  int length = 0;
+  if (PMPI_Win_get_name(win, name, &length) == MPI_SUCCESS && length > 0) return name;
+  const WinState* state = find_state(win);
+  return state ? state->number_name : "unnamed";
+}
+
+int raise(const Caller& caller, const Failure& failure) {
+  if (failure.refused != MPI_SUCCESS) return failure.refused;
+  if (caller.has_window && caller.win == MPI_WIN_NULL)
+    return raise(Caller::on_world(caller.call),
+                 {MPI_ERR_WIN, "the window is MPI_WIN_NULL", MPI_SUCCESS});
+
+  std::string text = caller.call;
+  if (caller.has_window) text += " on window '" + name_of(caller.win) + "'";
+  text += ": " + failure.text;
+
+  if (!caller.has_window && !mpi_is_up()) {
+    // Neither error codes nor error handlers exist: the text has no other way out.
+    log(LogLevel::warn, text);
+    return failure.error_class;
+  }
+  ErrorCodes& codes = ErrorCodes::instance();
+  const int code = codes.code_for(failure.error_class, text);
+  log(codes.exhausted() ? LogLevel::warn : LogLevel::info, text);
+  if (caller.has_window) {
+    PMPI_Win_call_errhandler(caller.win, code);
+  } else {
+    PMPI_Comm_call_errhandler(caller.comm, code);
+  }
+  return code;
+}
+
+}  // namespace mpix

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the libmpix authors
+#pragma once
+
+#include <string>
+
+#include "core/error.h"
+#include "mpi_library.h"
+
+namespace mpix {
+
+/// Thrown where a PMPI call failed: MPI has called the error handler, and chosen the code to
+/// return.
+struct Refused {
+  int code;
+};
+
+inline void check(int code) {
+  if (code != MPI_SUCCESS) throw Refused{code};
+}
+
+/// Which call reports errors, and through whose error handler: the window's, or, where there is
+/// none, the communicator's. MPI handles are plain ints in some MPI libraries, hence the two named
+/// constructors.
+struct Caller {
+  static Caller on_window(const char* call, MPI_Win win) {
+    return {call, true, win, MPI_COMM_NULL};
+  }
+  static Caller on_comm(const char* call, MPI_Comm comm) {
+    return {call, false, MPI_WIN_NULL, comm};
+  }
+  /// Calls that concern neither.
+  static Caller on_world(const char* call) { return on_comm(call, MPI_COMM_WORLD); }
+
+  const char* call;
+  bool has_window;
+  MPI_Win win;
+  MPI_Comm comm;
+};
+
+/// What a call ends with.
+struct Failure {
+  int error_class = MPI_SUCCESS;
+  std::string text;
+  int refused = MPI_SUCCESS;  ///< not MPI_SUCCESS: already raised, with this code
+};
+
+/// To be called in a catch block: the exception in MPI's terms.
+Failure current_failure();
+
+/// Raise: name the call and the window in front of the text, log it, give it an error code, call
+/// the error handler. Returns the code.
+int raise(const Caller& caller, const Failure& failure);
+
+/// The C boundary: run body(), and turn what it throws into an error code. The error handler runs
+/// outside of the catch block, as it may leave by an exception or a jump of its own.
+template <class Body>
+int guarded(const Caller& caller, Body body) {
+  Failure failure;
+  try {
+    body();
+    return MPI_SUCCESS;
+  } catch (...) {
+    failure = current_failure();
+  }
+  return raise(caller, failure);
+}
+
+/// What messages call a window.
+std::string name_of(MPI_Win win);
+
+}  // namespace mpix

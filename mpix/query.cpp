@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the libmpix authors
+#include <algorithm>
+#include <cstring>
+
+#include "errors.h"
+#include "mpi_library.h"
+#include "mpix.h"
+#include "runtime.h"
+#include "window_state.h"
+
+using mpix::Caller;
+using mpix::Error;
+using mpix::Fault;
+
+MPIX_INTERPOSED int MPIX_Query_stream_rma(int* active) {
+  return mpix::guarded(Caller::on_world("MPIX_Query_stream_rma"), [&] {
+    if (!active) throw Error(Fault::argument, "no place for the answer");
+    const mpix::Runtime* runtime = mpix::find_runtime();
+    *active = runtime && runtime->device ? 1 : 0;
+  });
+}
+
+MPIX_INTERPOSED int MPIX_Win_get_stats(MPI_Win win, MPIX_Win_stats* stats, size_t size) {
+  return mpix::guarded(Caller::on_window("MPIX_Win_get_stats", win), [&] {
+    if (!stats) throw Error(Fault::argument, "no place for the counters");
+    const mpix::WinState& state = mpix::state_of(win);
+    const mpix::Stats now = state.window ? state.window->stats() : mpix::Stats{};
+    MPIX_Win_stats known{};
+    known.exposure_epochs = now.exposure_epochs;
+    known.access_epochs = now.access_epochs;
+    known.puts = now.puts;
+    known.bytes_mailbox = now.bytes_mailbox;
+    known.bytes_direct = now.bytes_direct;
+    known.bytes_staged = now.bytes_staged;
+    known.plans_built = now.plans_built;
+    known.plans_reused = now.plans_reused;
+    // The program may be older than this library, or newer.
+    std::memset(stats, 0, size);
+    std::memcpy(stats, &known, std::min(size, sizeof known));
+  });
+}

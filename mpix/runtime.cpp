@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the libmpix authors
+#include "runtime.h"
+
+#include <algorithm>
+#include <atomic>
+#include <mutex>
+#include <numeric>
+
+#include "core/log.h"
+#include "errors.h"
+
+namespace mpix {
+namespace {
+
+std::atomic<Runtime*> the_runtime{nullptr};
+std::mutex birth;
+
+int world_rank() {
+  int initialized = 0;
+  int rank = -1;
+  if (PMPI_Initialized(&initialized) == MPI_SUCCESS && initialized)
+    PMPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  return rank;
+}
+
+/// As the machine is: the number of a node is its least rank.
+std::vector<int> real_nodes(MPI_Comm comm) {
+  int rank = 0;
+  int size = 0;
+  check(PMPI_Comm_rank(comm, &rank));
+  check(PMPI_Comm_size(comm, &size));
+  MPI_Comm node = MPI_COMM_NULL;
+  check(PMPI_Comm_split_type(comm, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, &node));
+  int leader = rank;
+  const int told = PMPI_Bcast(&leader, 1, MPI_INT, 0, node);
+  PMPI_Comm_free(&node);
+  check(told);
+  std::vector<int> nodes(static_cast<std::size_t>(size));
+  check(PMPI_Allgather(&leader, 1, MPI_INT, nodes.data(), 1, MPI_INT, comm));
+  return nodes;
+}
+
+/// The ranks in MPI_COMM_WORLD; empty when some are elsewhere (spawned processes), on every rank
+/// alike.
+std::vector<int> world_ranks_of(MPI_Comm comm) {
+  MPI_Group world = MPI_GROUP_NULL;
+  MPI_Group group = MPI_GROUP_NULL;
+  int size = 0;
+  check(PMPI_Comm_group(MPI_COMM_WORLD, &world));
+  check(PMPI_Comm_group(comm, &group));
+  check(PMPI_Group_size(group, &size));
+  std::vector<int> ranks(static_cast<std::size_t>(size));
+  std::vector<int> in_world(ranks.size());
+  std::iota(ranks.begin(), ranks.end(), 0);
+  const int translated =
+      PMPI_Group_translate_ranks(group, size, ranks.data(), world, in_world.data());
+  PMPI_Group_free(&group);
+  PMPI_Group_free(&world);
+  check(translated);
+  if (std::count(in_world.begin(), in_world.end(), MPI_UNDEFINED) > 0) in_world.clear();
+  return in_world;
+}
+
+}  // namespace
+
+Runtime* find_runtime() { return the_runtime.load(std::memory_order_acquire); }
+
+Runtime& ensure_runtime(int local_ranks) {
+  if (Runtime* runtime = find_runtime()) return *runtime;
+  std::lock_guard<std::mutex> hold(birth);
+  if (Runtime* runtime = find_runtime()) return *runtime;
+  auto runtime = std::make_unique<Runtime>();
+  try {
+    runtime->settings = Settings::from_environment();
+    set_log(runtime->settings.log, world_rank());
+    runtime->device = make_device(runtime->settings, local_ranks);
+  } catch (const Error& error) {
+    runtime->failure = error.what();
+  }
+  the_runtime.store(runtime.get(), std::memory_order_release);
+  return *runtime.release();
+}
+
+Runtime& start_runtime_over_world() {
+  // First what is collective: a process with a wrong setting must not leave the others alone.
+  std::vector<int> nodes = real_nodes(MPI_COMM_WORLD);
+  const int rank = world_rank();
+  const auto local_ranks =
+      std::count(nodes.begin(), nodes.end(), nodes[static_cast<std::size_t>(rank)]);
+  Runtime& runtime = ensure_runtime(static_cast<int>(local_ranks));
+  runtime.world_nodes = std::move(nodes);
+  if (rank != 0) return runtime;
+  for (const std::string& name : unknown_settings())
+    log(LogLevel::warn, name + " is no setting of libmpix");
+  if (!runtime.device) {
+    log(LogLevel::error, runtime.failure);
+  } else {
+    log(LogLevel::info, std::string("libmpix ") + PACKAGE_VERSION + ": device " +
+                            runtime.device->name() + ", " +
+                            std::to_string(runtime.world_nodes.size()) + " ranks, " +
+                            std::to_string(local_ranks) + " on this node, IPC yes");
+  }
+  return runtime;
+}
+
+void end_runtime() {
+  std::lock_guard<std::mutex> hold(birth);
+  delete the_runtime.exchange(nullptr);
+}
+
+Device& usable_device(Runtime& runtime) {
+  if (!runtime.device) throw Error(Fault::other, "libmpix could not start: " + runtime.failure);
+  return *runtime.device;
+}
+
+std::vector<int> nodes_of(MPI_Comm comm) {
+  // Whether the world's table exists is the same on all ranks; whether the runtime does may not be.
+  const Runtime* runtime = find_runtime();
+  std::vector<int> identity;  // what pretended nodes are cut from
+  std::vector<int> nodes;
+  if (runtime && !runtime->world_nodes.empty()) identity = world_ranks_of(comm);
+  if (identity.empty()) {
+    nodes = real_nodes(comm);
+    identity.resize(nodes.size());
+    std::iota(identity.begin(), identity.end(), 0);
+    int rank = 0;
+    check(PMPI_Comm_rank(comm, &rank));
+    const auto local_ranks =
+        std::count(nodes.begin(), nodes.end(), nodes[static_cast<std::size_t>(rank)]);
+    runtime = &ensure_runtime(static_cast<int>(local_ranks));
+  } else {
+    for (const int rank : identity)
+      nodes.push_back(runtime->world_nodes[static_cast<std::size_t>(rank)]);
+  }
+  const int pretended = runtime->settings.node_size;
+  if (pretended > 0)
+    std::transform(identity.begin(), identity.end(), nodes.begin(),
+                   [=](int rank) { return rank / pretended; });
+  return nodes;
+}
+
+}  // namespace mpix

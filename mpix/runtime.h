@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the libmpix authors
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/settings.h"
+#include "gpu/device.h"
+#include "mpi_library.h"
+
+namespace mpix {
+
+/// What the process has once. Born in MPI_Init, or, where MPI was initialized by another way
+/// (sessions, some Fortran bindings), when it is first needed; ends in MPI_Finalize, and never by a
+/// static destructor, as programs may leave without MPI_Finalize, with streams at work.
+struct Runtime {
+  Settings settings{};
+  std::unique_ptr<Device> device;  ///< null: `failure` says why
+  std::string failure;
+  std::vector<int> world_nodes;  ///< by rank of MPI_COMM_WORLD; empty: never asked
+};
+
+/// Null: not born yet, or ended.
+Runtime* find_runtime();
+
+/// The runtime, made on the spot if there is none. A process that finds its settings wrong has one
+/// as well: its `failure` tells.
+Runtime& ensure_runtime(int local_ranks);
+
+/// Collective over MPI_COMM_WORLD, so libmpix stands in front of MPI in all of its processes or in
+/// none: the nodes of its ranks are known afterwards.
+Runtime& start_runtime_over_world();
+
+void end_runtime();
+
+Device& usable_device(Runtime& runtime);
+
+/// Collective: for each rank of `comm`, a number that is the same for ranks of one node. The
+/// runtime exists afterwards.
+std::vector<int> nodes_of(MPI_Comm comm);
+
+}  // namespace mpix

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the libmpix authors
+#include "errors.h"
+#include "window_state.h"
+
+MPIX_INTERPOSED int MPI_Win_set_name(MPI_Win win, const char* win_name) {
+  const int named = PMPI_Win_set_name(win, win_name);
+  if (named != MPI_SUCCESS) return named;
+  mpix::WinState* state = mpix::find_state(win);
+  if (!state || !state->window) return named;
+  return mpix::guarded(mpix::Caller::on_window("MPI_Win_set_name", win),
+                       [&] { state->window->rename(mpix::name_of(win)); });
+}
+
+/// Where MPI_Win_allocate allocated through us, MPI itself knows the window as one over memory of
+/// the program.
+MPIX_INTERPOSED int MPI_Win_get_attr(MPI_Win win, int win_keyval, void* attribute_val, int* flag) {
+  if (win_keyval == MPI_WIN_CREATE_FLAVOR && attribute_val && flag) {
+    mpix::WinState* state = mpix::find_state(win);
+    if (state && state->device_memory) {
+      *static_cast<void**>(attribute_val) = &state->flavour;
+      *flag = 1;
+      return MPI_SUCCESS;
+    }
+  }
+  return PMPI_Win_get_attr(win, win_keyval, attribute_val, flag);
+}

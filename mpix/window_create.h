@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the libmpix authors
+#pragma once
+
+#include "device_memory.h"
+#include "mpi_library.h"
+
+namespace mpix {
+
+/// What a call that creates a window was told, and what MPI gave it.
+struct NewWindow {
+  const char* call;
+  int flavour;
+  void* base;
+  MPI_Aint bytes;
+  MPI_Aint displacement_unit;
+  void* device_memory = nullptr;  ///< that the window is to own; null: none
+};
+
+/// Collective: give a window that MPI has just created its state. Also succeeds where stream epochs
+/// turn out not to be possible on the window; it then stays an ordinary one.
+int adopt(MPI_Win win, MPI_Comm comm, const NewWindow& created);
+
+/// Collective: memory of the device on every rank, or an error on every rank.
+int allocate_on_all(const char* call, MPI_Aint bytes, MPI_Comm comm, void** base);
+
+/// MPI_Win_allocate: MPI allocates (`allocate`), or, where the info asks for memory of the device,
+/// we do, and MPI gets a window over it (`create_over`). As MPI demands of all hints that change an
+/// allocation, every rank asks for the same kind.
+template <class Allocate, class CreateOver>
+int allocate_window(NewWindow created, MPI_Info info, MPI_Comm comm, void* baseptr, MPI_Win* win,
+                    Allocate allocate, CreateOver create_over) {
+  void** const base = static_cast<void**>(baseptr);
+  if (wants_device_memory(info)) {
+    void* memory = nullptr;
+    const int allocated = allocate_on_all(created.call, created.bytes, comm, &memory);
+    if (allocated != MPI_SUCCESS) return allocated;
+    const int made = create_over(memory);
+    if (made != MPI_SUCCESS) {
+      release_device_memory(memory);
+      return made;
+    }
+    *base = memory;
+    created.device_memory = memory;
+  } else {
+    const int made = allocate();
+    if (made != MPI_SUCCESS) return made;
+  }
+  created.base = *base;
+  return adopt(*win, comm, created);
+}
+
+}  // namespace mpix

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the libmpix authors
+#include "window_state.h"
+
+#include <mutex>
+#include <numeric>
+
+#include "core/log.h"
+#include "device_memory.h"
+#include "errors.h"
+
+namespace mpix {
+
+std::atomic<int> recording_windows{0};
+
+namespace {
+
+std::atomic<int> windows_alive{0};
+std::atomic<int> keyval{MPI_KEYVAL_INVALID};
+std::mutex keyval_mutex;
+
+/// Grows whenever a window comes or goes, as MPI gives handles out again.
+std::atomic<std::uint64_t> generation{1};
+
+struct CachedState {
+  MPI_Win win;
+  WinState* state;
+  std::uint64_t generation;  ///< 0: empty
+};
+constexpr unsigned cache_bits = 3;
+
+// Without this model every look-up costs a call into the dynamic linker; a few hundred bytes of
+// static thread-local storage are there also for a library that is loaded late.
+__attribute__((tls_model("initial-exec"))) thread_local CachedState cache[1u << cache_bits];
+
+/// MPI calls this when the window goes: from our MPI_Win_free, or because some other layer freed
+/// it.
+extern "C" int delete_state(MPI_Win, int, void* value, void*) {
+  auto* state = static_cast<WinState*>(value);
+  forget_cached_states();
+  if (state->being_freed) {
+    state->detached = true;
+    return MPI_SUCCESS;
+  }
+  try {
+    if (state->window) state->window->drain();
+    delete state;
+  } catch (const std::exception& error) {
+    log(LogLevel::warn, std::string("freeing a window: ") + error.what());
+  }
+  return MPI_SUCCESS;
+}
+
+int window_keyval() {
+  std::lock_guard<std::mutex> hold(keyval_mutex);
+  int key = keyval;
+  if (key == MPI_KEYVAL_INVALID) {
+    check(PMPI_Win_create_keyval(MPI_WIN_NULL_COPY_FN, delete_state, &key, nullptr));
+    keyval = key;
+  }
+  return key;
+}
+
+}  // namespace
+
+WinState::WinState() {
+  static std::atomic<int> windows_born{0};
+  number_name = "unnamed #" + std::to_string(++windows_born);
+  ++windows_alive;
+}
+
+WinState::~WinState() {
+  set_records(false);
+  if (group != MPI_GROUP_NULL) PMPI_Group_free(&group);
+  window.reset();
+  if (device_memory) release_device_memory(device_memory);
+  --windows_alive;
+}
+
+bool any_window_alive() { return windows_alive != 0; }
+
+void WinState::set_records(bool open) {
+  if (records.exchange(open, std::memory_order_relaxed) == open) return;
+  recording_windows.fetch_add(open ? 1 : -1, std::memory_order_relaxed);
+}
+
+WinState* find_state(MPI_Win win) {
+  const std::uint64_t now = generation.load(std::memory_order_acquire);
+  CachedState& cached = cache[slot_of_handle<cache_bits>(win)];
+  if (cached.win == win && cached.generation == now) return cached.state;
+
+  const int key = keyval;
+  if (key == MPI_KEYVAL_INVALID || win == MPI_WIN_NULL) return nullptr;
+  void* value = nullptr;
+  int found = 0;
+  if (PMPI_Win_get_attr(win, key, &value, &found) != MPI_SUCCESS || !found) return nullptr;
+  cached = CachedState{win, static_cast<WinState*>(value), now};
+  return cached.state;
+}
+
+WinState& state_of(MPI_Win win) {
+  if (WinState* state = find_state(win)) return *state;
+  throw Error(Fault::other,
+              "the window was not created through libmpix, which must stand in front of MPI: link "
+              "it before MPI "
+              "(mpicc app.c -lmpix), or preload it");
+}
+
+Window& stream_window(WinState& state) {
+  if (state.window) return *state.window;
+  throw Error(state.unavailable_fault, state.unavailable);
+}
+
+void attach(MPI_Win win, WinState* state) {
+  check(PMPI_Win_set_attr(win, window_keyval(), state));
+  forget_cached_states();
+}
+
+void forget_cached_states() { generation.fetch_add(1, std::memory_order_release); }
+
+void release_window_keyval() {
+  std::lock_guard<std::mutex> hold(keyval_mutex);
+  int key = keyval.exchange(MPI_KEYVAL_INVALID);
+  if (key != MPI_KEYVAL_INVALID) PMPI_Win_free_keyval(&key);
+}
+
+const std::vector<int>& ranks_in_window(const WinState& state, MPI_Group group) {
+  thread_local std::vector<int> in_group;
+  thread_local std::vector<int> in_window;
+  if (group == MPI_GROUP_NULL)
+    throw Error(Fault::communication_group, "the group is MPI_GROUP_NULL");
+  int size = 0;
+  check(PMPI_Group_size(group, &size));
+  const auto count = static_cast<std::size_t>(size);
+  in_window.resize(count);
+  if (in_group.size() < count) {
+    in_group.resize(count);
+    std::iota(in_group.begin(), in_group.end(), 0);
+  }
+  if (size > 0)
+    check(PMPI_Group_translate_ranks(group, size, in_group.data(), state.group, in_window.data()));
+  for (int rank = 0; rank < size; ++rank)
+    if (in_window[static_cast<std::size_t>(rank)] == MPI_UNDEFINED)
+      throw Error(Fault::rank, "rank " + std::to_string(rank) +
+                                   " of the group is a process that is not in the window's group");
+  return in_window;
+}
+
+}  // namespace mpix

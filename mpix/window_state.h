@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the libmpix authors
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/error.h"
+#include "core/window.h"
+#include "mpi_library.h"
+
+namespace mpix {
+
+/// What libmpix keeps for an MPI window: the value of a window attribute.
+struct WinState {
+  WinState();
+  ~WinState();
+  WinState(const WinState&) = delete;
+  WinState& operator=(const WinState&) = delete;
+
+  std::unique_ptr<Window> window;  ///< null: no stream epochs on this window, because …
+  Fault unavailable_fault = Fault::other;
+  std::string unavailable;
+
+  std::string number_name;  ///< what messages call a window that has no name
+  MPI_Group group = MPI_GROUP_NULL;
+  int size = 0;
+  int flavour = 0;
+  void* device_memory = nullptr;     ///< of MPI_Win_allocate, where we allocated and not MPI
+  std::atomic<bool> records{false};  ///< RMA calls are the engine's: a stream access epoch is open
+
+  /// MPI_Win_free is at work: the attribute's end is not the state's.
+  bool being_freed = false;
+  bool detached = false;
+
+  /// After a call that opens or closes access epochs, whether it succeeded or not: follow the
+  /// engine, which also ends the epochs of a window that broke.
+  void follow_access_epoch() { set_records(window && window->in_stream_access_epoch()); }
+  void set_records(bool open);
+};
+
+/// The state of a window; null when the window was not created through libmpix. Never raises an MPI
+/// error for a window that MPI knows. Some nanoseconds for the windows that this thread used last.
+WinState* find_state(MPI_Win win);
+
+/// The same, or throws: for calls that make no sense without it.
+WinState& state_of(MPI_Win win);
+
+/// The engine's window, or throws the reason why there is none.
+Window& stream_window(WinState& state);
+inline Window& stream_window(MPI_Win win) { return stream_window(state_of(win)); }
+
+/// Attach the state to a new window, or again after a failed MPI_Win_free.
+void attach(MPI_Win win, WinState* state);
+/// No thread takes a state from its cache any more.
+void forget_cached_states();
+void release_window_keyval();
+
+bool any_window_alive();
+
+/// Windows with a stream access epoch open, in this process.
+extern std::atomic<int> recording_windows;
+
+/// The window's state if its RMA calls are to be recorded; null: they are MPI's. The usual answer
+/// costs a load and a branch. The thread that opened the epoch, or was told of it by that thread,
+/// sees it open.
+inline WinState* recording_state(MPI_Win win) {
+  if (recording_windows.load(std::memory_order_relaxed) == 0) return nullptr;
+  WinState* state = find_state(win);
+  return state && state->records.load(std::memory_order_relaxed) ? state : nullptr;
+}
+
+/// The ranks, in the window's group, of the members of `group`: valid until this thread's next
+/// call.
+const std::vector<int>& ranks_in_window(const WinState& state, MPI_Group group);
+
+/// A small number from a handle, which is an int or a pointer.
+template <unsigned bits, class Handle>
+unsigned slot_of_handle(Handle handle) {
+  const auto value = static_cast<std::uint64_t>((std::uintptr_t)handle);
+  return static_cast<unsigned>((value * 0x9E3779B97F4A7C15u) >> (64 - bits));
+}
+
+}  // namespace mpix
