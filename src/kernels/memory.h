@@ -116,8 +116,13 @@ MPIX_FN void write_line(Line* line, std::uint64_t data, std::uint32_t flag) {
 }
 
 /// As write_line, and everything that the caller wrote before is visible to who then sees the line with
-/// line_arrived. Both halves are released, for the reader accepts them in either order.
+/// line_arrived and acquires. Both halves are released, for the reader accepts them in either order.
 MPIX_FN void write_line_release(Line* line, std::uint64_t data, std::uint32_t flag) {
+#if defined(__CUDA_ARCH__)
+  asm volatile("fence.acq_rel.sys;" ::: "memory");  // one, where two release stores would take two
+  write_line(line, data, flag);
+  return;
+#endif
   const std::uint64_t tag = static_cast<std::uint64_t>(flag) << 32;
   store_release(&line->half[0], (data & 0xffffffffu) | tag);
   store_release(&line->half[1], (data >> 32) | tag);

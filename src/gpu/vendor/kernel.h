@@ -75,13 +75,13 @@ __device__ inline bool poll(const HostWords* host, Ready ready) {
   return true;
 }
 
-/// True for exactly one of the `parts` blocks: the last to come here. Only thread 0 asks.
-__device__ inline bool is_last(std::uint32_t* arrived, std::uint32_t parts) {
+/// True for exactly one of the `parts` blocks: the last to come here. Only thread 0 asks, after a barrier of its
+/// block. What blocks have *loaded* before it has been loaded; `stores` of theirs must be ordered by a fence.
+__device__ inline bool is_last(std::uint32_t* arrived, std::uint32_t parts, bool stores) {
   if (parts == 1) return true;
-  gpu_fence_system();
+  if (stores) gpu_fence_system();
   if (atomicAdd(arrived, 1u) != parts - 1) return false;
   *arrived = 0;
-  gpu_fence_system();
   return true;
 }
 
@@ -95,7 +95,7 @@ __device__ inline void send_block(const AnyProgram& any, std::uint32_t index, st
          Team{part * blockDim.x + threadIdx.x, parts * blockDim.x});
   }
   if (__syncthreads_or(!go)) return;
-  if (threadIdx.x != 0 || !is_last(&peer.words->sending, parts) || !peer.signals) return;
+  if (threadIdx.x != 0 || !is_last(&peer.words->sending, parts, peer.awaits_post) || !peer.signals) return;
   if (peer.awaits_post) write_header(peer);
   advance(peer);
 }
@@ -140,7 +140,7 @@ __device__ inline void receive_block(const AnyProgram& any, std::uint32_t index,
   bool arrived = false;
   if (!receive_single(any.program.host, peer, team, &arrived)) receive(peer, team);
   if (__syncthreads_or(!arrived)) return;
-  if (threadIdx.x == 0 && is_last(&peer.words->receiving, parts)) acknowledge(peer);
+  if (threadIdx.x == 0 && is_last(&peer.words->receiving, parts, false)) acknowledge(peer);
 }
 
 template <class AnyProgram>
