@@ -16,6 +16,11 @@ namespace {
 
 constexpr Team alone{0, 1};
 
+void finish(const SendPeer& peer) {
+  write_header(peer);
+  advance(peer);
+}
+
 /// One ordered pair: origin and target in one process.
 struct Pair {
   PairWords origin{};
@@ -43,6 +48,12 @@ struct Pair {
     poster.words = &target;
     poster.posted = &origin.posted;
   }
+
+  struct Ops {
+    const std::vector<PutOp>& all;
+    const PutOp& operator()(std::uint32_t i) const { return all[i]; }
+  };
+  Ops op() const { return Ops{ops}; }
 
   void start_at(std::uint64_t epoch) {
     origin.sent = origin.acknowledged = origin.posted = epoch - 1;
@@ -75,8 +86,8 @@ struct Pair {
     announce(poster);
     REQUIRE(may_send(sender));
     REQUIRE_FALSE(has_arrived(receiver));
-    send(sender, ops.data(), alone);
-    signal(sender);
+    send(sender, op(), alone);
+    finish(sender);
     REQUIRE(has_arrived(receiver));
     receive(receiver, alone);
     acknowledge(receiver);
@@ -99,8 +110,8 @@ TEST_CASE("an origin waits for a free slot, and for the post only when something
   pair.prepare({"x"});
   for (int epoch = 0; epoch < 2; ++epoch) {
     REQUIRE(may_send(pair.sender));
-    send(pair.sender, pair.ops.data(), alone);
-    signal(pair.sender);
+    send(pair.sender, pair.op(), alone);
+    finish(pair.sender);
   }
   CHECK_FALSE(has_credit(pair.sender));
   receive(pair.receiver, alone);
@@ -128,9 +139,9 @@ TEST_CASE("a direct put lands in the window, a staged one only when it is receiv
   SECTION("direct") {
     op.direct = pair.window.data() + 2;
     pair.ops = {op};
-    send(pair.sender, pair.ops.data(), alone);
+    send(pair.sender, pair.op(), alone);
     CHECK(std::string(pair.window.data() + 2, text.size()) == text);
-    signal(pair.sender);
+    finish(pair.sender);
     REQUIRE(has_arrived(pair.receiver));
   }
   SECTION("staged") {
@@ -138,8 +149,8 @@ TEST_CASE("a direct put lands in the window, a staged one only when it is receiv
     op.descriptor = 1;
     pair.sender.descriptors = 1;
     pair.ops = {op};
-    send(pair.sender, pair.ops.data(), alone);
-    signal(pair.sender);
+    send(pair.sender, pair.op(), alone);
+    finish(pair.sender);
     CHECK(pair.window[2] == 0);
     REQUIRE(has_arrived(pair.receiver));
     receive(pair.receiver, alone);
@@ -153,9 +164,9 @@ TEST_CASE("an epoch in parts is the same as one in one", "[protocol]") {
   SendPeer part = pair.sender;
   part.signals = false;
   part.op_count = 1;
-  for (part.first_op = 3; part.first_op-- > 0;) send(part, pair.ops.data(), alone);
+  for (part.first_op = 3; part.first_op-- > 0;) send(part, pair.op(), alone);
   CHECK_FALSE(has_arrived(pair.receiver));
-  signal(pair.sender);
+  finish(pair.sender);
   REQUIRE(has_arrived(pair.receiver));
   receive(pair.receiver, alone);
   CHECK(std::string(pair.window.data(), 16) == "firstsecondthird");
