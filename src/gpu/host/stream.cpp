@@ -77,16 +77,18 @@ void HostStream::enqueue(Task&& task) {
 bool HostStream::synchronize() {
   const std::uint64_t target = enqueued_.load(std::memory_order_acquire);
   std::unique_lock<std::mutex> hold(mutex_);
-  synchronizing_.fetch_add(1);
+  const auto entry = awaited_.insert(target);
+  next_awaited_.store(*awaited_.begin());
   progress_.wait(hold, [&] { return done_.load() >= target; });
-  synchronizing_.fetch_sub(1);
+  awaited_.erase(entry);
+  next_awaited_.store(awaited_.empty() ? no_target : *awaited_.begin());
   return !released_.exchange(false);
 }
 
 void HostStream::finished() {
-  done_.fetch_add(1);
-  // Sequentially consistent, as is synchronize(): it sees the task done, or is seen here.
-  if (synchronizing_.load() == 0) return;
+  // Sequentially consistent, as is synchronize(): it sees the task done, or is seen here. Who waits for the
+  // end of many tasks is not woken by each.
+  if (done_.fetch_add(1) + 1 < next_awaited_.load()) return;
   std::lock_guard<std::mutex> hold(mutex_);
   progress_.notify_all();
 }

@@ -7,6 +7,7 @@
 #include <condition_variable>
 #include <cstdint>
 #include <mutex>
+#include <set>
 #include <thread>
 #include <vector>
 
@@ -38,6 +39,8 @@ class HostStream {
     Launch launch;  ///< when function is null
   };
 
+  static constexpr std::uint64_t no_target = UINT64_MAX;
+
   void enqueue(Task&& task);
   void work();
   bool take(std::vector<Task>& batch);
@@ -53,7 +56,8 @@ class HostStream {
   bool stop_ = false;
   std::atomic<std::uint64_t> enqueued_{0};
   std::atomic<std::uint64_t> done_{0};
-  std::atomic<int> synchronizing_{0};
+  std::multiset<std::uint64_t> awaited_;               ///< values of done_ that synchronize() waits for
+  std::atomic<std::uint64_t> next_awaited_{no_target};  ///< the least of them
   std::atomic<bool> released_{false};
   std::thread worker_;
 };
