@@ -94,7 +94,7 @@ const Row rows[] = {
      [](Settings& s, Info i, Text t) { s.stats = parse_flag(i, t); }},
     {{"MPIX_EAGER_SIZE", "bytes (k, m), 0 to 1m, or auto", "auto",
       "most bytes an epoch sends to one target through its mailbox; larger puts go direct. The same on all ranks. "
-      "auto: 16k on the host, 128k on a GPU"},
+      "auto: 64 on the host, 128k on a GPU"},
      [](Settings& s, Info i, Text t) {
        if (t != "auto") s.eager_bytes = parse_size(i, t, 1024 * 1024);
      }},

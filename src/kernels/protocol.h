@@ -96,11 +96,16 @@ MPIX_FN std::uint64_t read_line(const Line* line, std::uint32_t flag) {
   return data;
 }
 
-/// Wipe one line of the slot that this epoch did not use, the next one each time the slot comes round. So
-/// every line is either rewritten or wiped within slot_lines × depth epochs (well under 2^32), and none is
-/// left to carry the right flag when flags repeat.
+/// How many rounds of a slot there are to each line that is wiped: a wipe touches a cold line.
+constexpr std::uint32_t rounds_per_scrub = 16;
+
+/// Now and then wipe one line of the slot that this epoch did not use, each in turn. So every line is either
+/// rewritten or wiped within rounds_per_scrub × depth × slot_lines epochs (at most 2^28), and none is left to
+/// carry the right flag when flags repeat, after 2^32.
 MPIX_FN void scrub(const Ring& ring, std::uint64_t epoch, std::uint32_t used) {
-  const std::uint32_t line = 1 + static_cast<std::uint32_t>((epoch / ring.depth) % (ring.slot_lines - 1));
+  const std::uint64_t round = epoch / ring.depth;
+  if (round % rounds_per_scrub != 0) return;
+  const std::uint32_t line = 1 + static_cast<std::uint32_t>((round / rounds_per_scrub) % (ring.slot_lines - 1));
   if (line >= used) write_line(slot_of(ring, epoch) + line, 0, 0);
 }
 
