@@ -30,7 +30,7 @@ void finish_receive(const ReceivePeer& peer) {
 /// The peers of one program that are not served yet, looked at in turn: none waits for another.
 class Pending {
  public:
-  explicit Pending(const Program& program) : program_(program) {
+  explicit Pending(const Program& program) : program_(program), sends_(scratch<SendPeer>()), receives_(scratch<ReceivePeer>()) {
     for (std::uint32_t i = 0; i < program.send_count; ++i) sends_.push_back(&program.tables.sends[i]);
     for (std::uint32_t i = 0; i < program.receive_count; ++i) receives_.push_back(&program.tables.receives[i]);
   }
@@ -76,9 +76,17 @@ class Pending {
     text += (text.empty() ? "rank " : ", rank ") + std::to_string(rank) + " " + what;
   }
 
+  /// One list for each thread, which runs one program at a time: no allocation in every epoch.
+  template <class Peer>
+  static std::vector<const Peer*>& scratch() {
+    thread_local std::vector<const Peer*> list;
+    list.clear();
+    return list;
+  }
+
   const Program& program_;
-  std::vector<const SendPeer*> sends_;
-  std::vector<const ReceivePeer*> receives_;
+  std::vector<const SendPeer*>& sends_;
+  std::vector<const ReceivePeer*>& receives_;
 };
 
 bool released(const Program& program) { return __atomic_load_n(&program.host->released, __ATOMIC_RELAXED) != 0; }
