@@ -24,13 +24,21 @@
  *
  * Order. What a call enqueues runs in stream order. Operations of one window that change the same side
  * of it (post and wait: the exposure; complete: the access) must be ordered with each other by the
- * program: by using one stream, or by events between streams. The two sides are independent.
+ * program: by using one stream, or by events between streams (for host streams: by synchronizing the
+ * first). The two sides are independent; but where both use one stream, a wait that is enqueued before
+ * the complete that its origins need, directly or through other ranks, never ends.
  * Before an ordinary MPI epoch on the window, synchronize the streams of its stream epochs.
+ * MPI_Win_free waits until all that was enqueued on the window has run.
  *
  * Errors. Every function returns MPI_SUCCESS or an MPI error code. Functions that take a window raise
  * errors through the window's error handler; the others through that of MPI_COMM_WORLD. The text of
- * MPI_Error_string says which call was wrong, and why. After an error nothing has been enqueued and
- * the window stays usable.
+ * MPI_Error_string says which call was wrong, and why. A call that returns an error has enqueued nothing
+ * and opened or closed no epoch; puts recorded before it stay recorded, and the window stays usable.
+ * Besides the errors listed with each function, all that take a window return MPI_ERR_WIN or
+ * MPI_ERR_OTHER for what is no window made through libmpix, MPI_ERR_UNSUPPORTED_OPERATION for windows
+ * and ranks that cannot have stream epochs (dynamic windows, ranks on other nodes so far), and
+ * MPI_ERR_RMA_SYNC for a window that is broken, as a wait of it ran into its time-out under
+ * MPIX_ON_TIMEOUT=error: its stream epochs are over, and it can only be freed.
  *
  * Link libmpix in front of MPI (mpicc app.c -lmpix): it interposes MPI_Win_start, MPI_Put and others
  * through the profiling interface. MPIX_Query_stream_rma tells whether that worked.
@@ -43,7 +51,9 @@
  * header leaves those to it. */
 #ifndef MPIX_MODE_STREAM
 /* Assertion for MPI_Win_start: RMA calls of this access epoch are recorded, and run by
- * MPIX_Win_complete_stream. May be combined with MPI_MODE_NOCHECK. */
+ * MPIX_Win_complete_stream. Other assertions may be combined with it, and have no effect.
+ * MPI_Put takes predefined datatypes, and contiguous ones made of them; both sides must have the same
+ * number of bytes. The other RMA calls return MPI_ERR_UNSUPPORTED_OPERATION so far. */
 #define MPIX_MODE_STREAM 0x01000000
 #define MPIX_DECLARES_STREAM_RMA 1
 #endif
@@ -88,7 +98,8 @@ MPIX_PUBLIC int MPIX_Win_wait_stream(MPI_Win win, void *stream);
 #endif /* MPIX_DECLARES_STREAM_RMA */
 
 /* MPIX_Win_complete_stream and MPIX_Win_wait_stream in one, and in one kernel: the access and the
- * exposure epoch make progress together. Both must be open. Cheaper than the two calls. */
+ * exposure epoch make progress together. Both must be open. Cheaper than the two calls.
+ * Errors: those of the two. */
 MPIX_PUBLIC int MPIX_Win_complete_wait_stream(MPI_Win win, void *stream);
 
 /* ---- Host streams ------------------------------------------------------------------------------- */
@@ -97,12 +108,14 @@ MPIX_PUBLIC int MPIX_Win_complete_wait_stream(MPI_Win win, void *stream);
  * void * of the calls above. */
 typedef struct MPIX_Host_stream_s *MPIX_Host_stream;
 
-/* Create a stream. The caller owns it. `*stream` is set only on success. */
+/* Create a stream. The caller owns it. `*stream` is set only on success.
+ * Errors: MPI_ERR_ARG (null pointer), MPI_ERR_NO_MEM or MPI_ERR_INTERN (no thread to be had). */
 MPIX_PUBLIC int MPIX_Host_stream_create(MPIX_Host_stream *stream);
 
 /* Enqueue fn(arg). `arg` must stay valid until fn has run. fn runs on the stream's thread: it may call
  * MPI only under MPI_THREAD_MULTIPLE, and must not synchronize or destroy its own stream.
- * A null stream is the default stream. */
+ * A null stream is the default stream.
+ * Errors: MPI_ERR_ARG (no such stream, null function). */
 MPIX_PUBLIC int MPIX_Host_stream_launch(MPIX_Host_stream stream, void (*fn)(void *), void *arg);
 
 /* Wait, asleep, until everything enqueued so far has run. A null stream is the default stream.
@@ -110,7 +123,8 @@ MPIX_PUBLIC int MPIX_Host_stream_launch(MPIX_Host_stream stream, void (*fn)(void
  * (MPIX_ON_TIMEOUT=error released a wait of this stream: what followed it ran on stale data). */
 MPIX_PUBLIC int MPIX_Host_stream_synchronize(MPIX_Host_stream stream);
 
-/* Synchronize, then destroy; `*stream` becomes NULL. */
+/* Synchronize, then destroy; `*stream` becomes NULL. The default stream cannot be destroyed.
+ * Errors: MPI_ERR_ARG (no such stream, or called on the stream's own thread). */
 MPIX_PUBLIC int MPIX_Host_stream_destroy(MPIX_Host_stream *stream);
 
 /* ---- Queries ------------------------------------------------------------------------------------ */
@@ -121,8 +135,8 @@ MPIX_PUBLIC int MPIX_Query_stream_rma(int *active);
 
 /* Counters of one window in this process since its creation. */
 typedef struct MPIX_Win_stats {
-  unsigned long long exposure_epochs; /* posted stream exposure epochs */
-  unsigned long long access_epochs;   /* completed stream access epochs */
+  unsigned long long exposure_epochs; /* stream exposure epochs whose post was enqueued */
+  unsigned long long access_epochs;   /* stream access epochs whose complete was enqueued */
   unsigned long long puts;            /* recorded puts, without those to MPI_PROC_NULL */
   unsigned long long bytes_mailbox;   /* through the eager mailbox */
   unsigned long long bytes_direct;    /* straight into the target's window */
