@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the libmpix authors
+#include <dlfcn.h>
+
 #include <exception>
 
 #include "core/log.h"
@@ -11,6 +13,20 @@
 
 namespace mpix {
 namespace {
+
+/// The devices of all ranks are of one kind, as all have the same settings.
+bool device_can_hide() {
+  const Runtime* runtime = find_runtime();
+  return runtime && runtime->device && std::string(runtime->device->name()) != "host";
+}
+
+/// Looked up: MPI libraries differ in which of these they have, and where they declare them.
+bool mpi_says_gpu_aware() {
+  for (const char* query : {"MPIX_Query_cuda_support", "MPIX_Query_rocm_support", "MPIX_Query_hip_support"})
+    if (void* found = dlsym(RTLD_DEFAULT, query))
+      if (reinterpret_cast<int (*)()>(found)() == 1) return true;
+  return false;
+}
 
 /// Build the engine's window on every rank, or on none. Returns why not.
 std::string build(WinState& state, MPI_Win win, MPI_Comm comm, const NewWindow& created) {
@@ -59,12 +75,27 @@ int adopt(MPI_Win win, MPI_Comm comm, const NewWindow& created) {
     WinState& state = *owner;
     state.flavour = created.flavour;
     state.device_memory = created.device_memory;
+    state.hidden = created.hidden;
+    state.base = created.base;
+    state.bytes = created.bytes;
+    state.displacement_unit = static_cast<int>(created.displacement_unit);
     check(PMPI_Win_get_group(win, &state.group));
     check(PMPI_Group_size(state.group, &state.size));
     attach(win, owner.get());
     owner.release();
     build_or_explain(state, win, comm, created);
+    const int hidden = state.hidden ? 1 : 0;
+    int any_hidden = 0;
+    if (device_can_hide()) check(PMPI_Allreduce(&hidden, &any_hidden, 1, MPI_INT, MPI_MAX, comm));
+    state.rma_refused = any_hidden != 0;
+    state.follow_access_epoch();
   });
+}
+
+bool hide_from_mpi(const void* base) {
+  const Runtime* runtime = find_runtime();
+  if (!runtime || !runtime->device || !runtime->device->hidden_from_host(base)) return false;
+  return !runtime->settings.mpi_gpu_aware.value_or(mpi_says_gpu_aware());
 }
 
 int allocate_on_all(const char* call, MPI_Aint bytes, MPI_Comm comm, void** base) {

@@ -22,7 +22,7 @@ struct PutArguments {
 int record_put(const char* call, MPI_Win win, WinState& state, const PutArguments& put);
 
 /// The other RMA calls there: they raise an error.
-int refuse_operation(const char* call, MPI_Win win);
+int refuse_operation(const char* call, MPI_Win win, WinState& state);
 int refuse_request_based(const char* call, MPI_Win win, WinState& state);
 
 }  // namespace mpix

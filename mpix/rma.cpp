@@ -19,7 +19,7 @@ MPIX_INTERPOSED int MPI_Put(const void* origin_addr, int origin_count, MPI_Datat
 MPIX_INTERPOSED int MPI_Get(void* origin_addr, int origin_count, MPI_Datatype origin_datatype,
                             int target_rank, MPI_Aint target_disp, int target_count,
                             MPI_Datatype target_datatype, MPI_Win win) {
-  if (recording_state(win)) return mpix::refuse_operation("MPI_Get", win);
+  if (WinState* state = recording_state(win)) return mpix::refuse_operation("MPI_Get", win, *state);
   return PMPI_Get(origin_addr, origin_count, origin_datatype, target_rank, target_disp,
                   target_count, target_datatype, win);
 }
@@ -28,7 +28,7 @@ MPIX_INTERPOSED int MPI_Accumulate(const void* origin_addr, int origin_count,
                                    MPI_Datatype origin_datatype, int target_rank,
                                    MPI_Aint target_disp, int target_count,
                                    MPI_Datatype target_datatype, MPI_Op op, MPI_Win win) {
-  if (recording_state(win)) return mpix::refuse_operation("MPI_Accumulate", win);
+  if (WinState* state = recording_state(win)) return mpix::refuse_operation("MPI_Accumulate", win, *state);
   return PMPI_Accumulate(origin_addr, origin_count, origin_datatype, target_rank, target_disp,
                          target_count, target_datatype, op, win);
 }
@@ -38,7 +38,7 @@ MPIX_INTERPOSED int MPI_Get_accumulate(const void* origin_addr, int origin_count
                                        int result_count, MPI_Datatype result_datatype,
                                        int target_rank, MPI_Aint target_disp, int target_count,
                                        MPI_Datatype target_datatype, MPI_Op op, MPI_Win win) {
-  if (recording_state(win)) return mpix::refuse_operation("MPI_Get_accumulate", win);
+  if (WinState* state = recording_state(win)) return mpix::refuse_operation("MPI_Get_accumulate", win, *state);
   return PMPI_Get_accumulate(origin_addr, origin_count, origin_datatype, result_addr, result_count,
                              result_datatype, target_rank, target_disp, target_count,
                              target_datatype, op, win);
@@ -47,14 +47,14 @@ MPIX_INTERPOSED int MPI_Get_accumulate(const void* origin_addr, int origin_count
 MPIX_INTERPOSED int MPI_Fetch_and_op(const void* origin_addr, void* result_addr,
                                      MPI_Datatype datatype, int target_rank, MPI_Aint target_disp,
                                      MPI_Op op, MPI_Win win) {
-  if (recording_state(win)) return mpix::refuse_operation("MPI_Fetch_and_op", win);
+  if (WinState* state = recording_state(win)) return mpix::refuse_operation("MPI_Fetch_and_op", win, *state);
   return PMPI_Fetch_and_op(origin_addr, result_addr, datatype, target_rank, target_disp, op, win);
 }
 
 MPIX_INTERPOSED int MPI_Compare_and_swap(const void* origin_addr, const void* compare_addr,
                                          void* result_addr, MPI_Datatype datatype, int target_rank,
                                          MPI_Aint target_disp, MPI_Win win) {
-  if (recording_state(win)) return mpix::refuse_operation("MPI_Compare_and_swap", win);
+  if (WinState* state = recording_state(win)) return mpix::refuse_operation("MPI_Compare_and_swap", win, *state);
   return PMPI_Compare_and_swap(origin_addr, compare_addr, result_addr, datatype, target_rank,
                                target_disp, win);
 }

@@ -21,7 +21,7 @@ MPIX_INTERPOSED int MPI_Put_c(const void* origin_addr, MPI_Count origin_count,
 MPIX_INTERPOSED int MPI_Get_c(void* origin_addr, MPI_Count origin_count,
                               MPI_Datatype origin_datatype, int target_rank, MPI_Aint target_disp,
                               MPI_Count target_count, MPI_Datatype target_datatype, MPI_Win win) {
-  if (recording_state(win)) return mpix::refuse_operation("MPI_Get_c", win);
+  if (WinState* state = recording_state(win)) return mpix::refuse_operation("MPI_Get_c", win, *state);
   return PMPI_Get_c(origin_addr, origin_count, origin_datatype, target_rank, target_disp,
                     target_count, target_datatype, win);
 }
@@ -30,7 +30,7 @@ MPIX_INTERPOSED int MPI_Accumulate_c(const void* origin_addr, MPI_Count origin_c
                                      MPI_Datatype origin_datatype, int target_rank,
                                      MPI_Aint target_disp, MPI_Count target_count,
                                      MPI_Datatype target_datatype, MPI_Op op, MPI_Win win) {
-  if (recording_state(win)) return mpix::refuse_operation("MPI_Accumulate_c", win);
+  if (WinState* state = recording_state(win)) return mpix::refuse_operation("MPI_Accumulate_c", win, *state);
   return PMPI_Accumulate_c(origin_addr, origin_count, origin_datatype, target_rank, target_disp,
                            target_count, target_datatype, op, win);
 }
@@ -41,7 +41,7 @@ MPIX_INTERPOSED int MPI_Get_accumulate_c(const void* origin_addr, MPI_Count orig
                                          int target_rank, MPI_Aint target_disp,
                                          MPI_Count target_count, MPI_Datatype target_datatype,
                                          MPI_Op op, MPI_Win win) {
-  if (recording_state(win)) return mpix::refuse_operation("MPI_Get_accumulate_c", win);
+  if (WinState* state = recording_state(win)) return mpix::refuse_operation("MPI_Get_accumulate_c", win, *state);
   return PMPI_Get_accumulate_c(origin_addr, origin_count, origin_datatype, result_addr,
                                result_count, result_datatype, target_rank, target_disp,
                                target_count, target_datatype, op, win);

@@ -17,7 +17,7 @@ MPIX_INTERPOSED int MPI_Win_allocate(MPI_Aint size, int disp_unit, MPI_Info info
   return mpix::allocate_window(
       NewWindow{"MPI_Win_allocate", MPI_WIN_FLAVOR_ALLOCATE, nullptr, size, disp_unit}, info, comm,
       baseptr, win, [=] { return PMPI_Win_allocate(size, disp_unit, info, comm, baseptr, win); },
-      [=](void* base) { return PMPI_Win_create(base, size, disp_unit, info, comm, win); });
+      [=](void* base, MPI_Aint bytes) { return PMPI_Win_create(base, bytes, disp_unit, info, comm, win); });
 }
 
 MPIX_INTERPOSED int MPI_Win_allocate_shared(MPI_Aint size, int disp_unit, MPI_Info info,
@@ -52,7 +52,7 @@ MPIX_INTERPOSED int MPI_Win_allocate_c(MPI_Aint size, MPI_Aint disp_unit, MPI_In
       NewWindow{"MPI_Win_allocate_c", MPI_WIN_FLAVOR_ALLOCATE, nullptr, size, disp_unit}, info,
       comm, baseptr, win,
       [=] { return PMPI_Win_allocate_c(size, disp_unit, info, comm, baseptr, win); },
-      [=](void* base) { return PMPI_Win_create_c(base, size, disp_unit, info, comm, win); });
+      [=](void* base, MPI_Aint bytes) { return PMPI_Win_create_c(base, bytes, disp_unit, info, comm, win); });
 }
 
 MPIX_INTERPOSED int MPI_Win_allocate_shared_c(MPI_Aint size, MPI_Aint disp_unit, MPI_Info info,

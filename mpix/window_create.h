@@ -15,7 +15,12 @@ struct NewWindow {
   MPI_Aint bytes;
   MPI_Aint displacement_unit;
   void* device_memory = nullptr;  ///< that the window is to own; null: none
+  bool hidden = false;            ///< MPI's window is over nothing: see hide_from_mpi
 };
+
+/// Whether MPI must not see this memory, because the CPU cannot reach it and MPI is not GPU-aware. Its window is
+/// then made over nothing; base, size and displacement unit are ours to know, ordinary RMA calls on it an error.
+bool hide_from_mpi(const void* base);
 
 /// Collective: give a window that MPI has just created its state. Also succeeds where stream epochs
 /// turn out not to be possible on the window; it then stays an ordinary one.
@@ -35,7 +40,8 @@ int allocate_window(NewWindow created, MPI_Info info, MPI_Comm comm, void* basep
     void* memory = nullptr;
     const int allocated = allocate_on_all(created.call, created.bytes, comm, &memory);
     if (allocated != MPI_SUCCESS) return allocated;
-    const int made = create_over(memory);
+    created.hidden = hide_from_mpi(memory);
+    const int made = created.hidden ? create_over(nullptr, 0) : create_over(memory, created.bytes);
     if (made != MPI_SUCCESS) {
       release_device_memory(memory);
       return made;

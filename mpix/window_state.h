@@ -29,8 +29,13 @@ struct WinState {
   MPI_Group group = MPI_GROUP_NULL;
   int size = 0;
   int flavour = 0;
+  bool hidden = false;  ///< MPI's window is over nothing; these are what it does not know:
+  void* base = nullptr;
+  MPI_Aint bytes = 0;
+  int displacement_unit = 1;
+  bool rma_refused = false;          ///< hidden on some rank: ordinary RMA calls cannot be MPI's
   void* device_memory = nullptr;     ///< of MPI_Win_allocate, where we allocated and not MPI
-  std::atomic<bool> records{false};  ///< RMA calls are the engine's: a stream access epoch is open
+  std::atomic<bool> records{false};  ///< RMA calls are not MPI's: a stream access epoch is open, or rma_refused
 
   /// MPI_Win_free is at work: the attribute's end is not the state's.
   bool being_freed = false;
@@ -38,7 +43,7 @@ struct WinState {
 
   /// After a call that opens or closes access epochs, whether it succeeded or not: follow the
   /// engine, which also ends the epochs of a window that broke.
-  void follow_access_epoch() { set_records(window && window->in_stream_access_epoch()); }
+  void follow_access_epoch() { set_records(rma_refused || (window && window->in_stream_access_epoch())); }
   void set_records(bool open);
 };
 
@@ -64,7 +69,7 @@ bool any_window_alive();
 /// Windows with a stream access epoch open, in this process.
 extern std::atomic<int> recording_windows;
 
-/// The window's state if its RMA calls are to be recorded; null: they are MPI's. The usual answer
+/// The window's state if its RMA calls are to be recorded or refused; null: they are MPI's. The usual answer
 /// costs a load and a branch. The thread that opened the epoch, or was told of it by that thread,
 /// sees it open.
 inline WinState* recording_state(MPI_Win win) {

@@ -114,6 +114,11 @@ const Row rows[] = {
      [](Settings& s, Info i, Text t) {
        s.fail_on_timeout = parse_choice<bool>(i, t, {{"report", false}, {"error", true}});
      }},
+    {{"MPIX_MPI_GPU_AWARE", "on|off, or auto", "auto",
+      "whether MPI itself may touch memory of the GPU; auto: as MPIX_Query_cuda_support or …_rocm_support of MPI says"},
+     [](Settings& s, Info i, Text t) {
+       if (t != "auto") s.mpi_gpu_aware = parse_flag(i, t);
+     }},
     {{"MPIX_NODE_SIZE", "ranks, 0: as the machine is", "0", "pretend that nodes hold so many ranks (for tests)"},
      [](Settings& s, Info i, Text t) { s.node_size = static_cast<int>(parse_integer(i, t, 0, 1 << 20)); }},
     {{"MPIX_SPIN", "microseconds, or auto", "auto",

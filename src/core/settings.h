@@ -22,6 +22,7 @@ struct Settings {
   bool merge;
   double timeout_seconds;
   bool fail_on_timeout;
+  std::optional<bool> mpi_gpu_aware;  ///< none: ask MPI
   int node_size;        ///< 0: as the machine is
   double spin_seconds;  ///< negative: chosen by the device
 

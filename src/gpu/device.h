@@ -59,6 +59,9 @@ class Device {
   virtual ~Device() = default;
   virtual const char* name() const noexcept = 0;
 
+  /// Memory that the CPU cannot read: an MPI that is not GPU-aware must not get it into its hands.
+  virtual bool hidden_from_host(const void* p) const noexcept = 0;
+
   /// Called for each window, before anything else: throws when kernels cannot reach its memory.
   virtual void use_memory_of(const void* base, std::size_t bytes) = 0;
   /// How much of an epoch's data for one target is worth two copies, to save waiting for its post.

@@ -35,6 +35,7 @@ class HostDevice final : public Device {
 
   const char* name() const noexcept override { return "host"; }
 
+  bool hidden_from_host(const void*) const noexcept override { return false; }
   void use_memory_of(const void*, std::size_t) override {}
   // A mailbox line of 16 bytes carries 8: beyond a cache line of payload, moving twice as many lines between
   // cores costs more than looking for the post, which as a rule is there (measured with 2 and 8 ranks).

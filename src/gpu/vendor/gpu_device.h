@@ -23,6 +23,13 @@ class GpuDevice final : public Device {
  public:
   const char* name() const noexcept override { return GPU_NAME; }
 
+  bool hidden_from_host(const void* p) const noexcept override {
+    gpuPointerAttributes attributes{};
+    if (p && gpuPointerGetAttributes(&attributes, p) == gpuSuccess) return is_device_memory(attributes);
+    (void)gpuGetLastError();
+    return false;
+  }
+
   void use_memory_of(const void* base, std::size_t bytes) override {
     int device = 0;
     if (bytes == 0) {
