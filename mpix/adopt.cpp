@@ -62,8 +62,9 @@ void build_or_explain(WinState& state, MPI_Win win, MPI_Comm comm, const NewWind
   state.unavailable = "stream epochs are not available on this window: " + failure;
   int rank = 0;
   PMPI_Comm_rank(comm, &rank);
+  // With a GPU in use a window over memory of the CPU is an ordinary one, and no cause for alarm.
   if (rank == 0)
-    log(LogLevel::warn,
+    log(device_can_hide() ? LogLevel::info : LogLevel::warn,
         std::string(created.call) + " on window '" + name_of(win) + "': " + state.unavailable);
 }
 
