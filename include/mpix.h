@@ -77,6 +77,9 @@ extern "C" {
 #ifdef MPIX_DECLARES_STREAM_RMA
 
 /* Enqueue: open an exposure epoch of `win` to the processes of `group`.
+ * A window made with the info key mpix_lazy_post=true promises that the program never waits for another
+ * process between this call and its next stream call on the window; that call's kernel then carries the
+ * post, which saves a launch.
  * Close it with MPIX_Win_wait_stream or MPIX_Win_complete_wait_stream. `group` may be freed at once.
  * Errors: MPI_ERR_RMA_SYNC (an exposure epoch is open), MPI_ERR_GROUP, MPI_ERR_RANK (a process that is
  * not in the window's group), MPI_ERR_ARG (not a stream of the device in use). */

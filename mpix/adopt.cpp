@@ -35,7 +35,7 @@ std::string build(WinState& state, MPI_Win win, MPI_Comm comm, const NewWindow& 
   try {
     Runtime& runtime = ensure_runtime(1);
     const LocalMemory memory{created.base, static_cast<std::size_t>(created.bytes),
-                             static_cast<std::size_t>(created.displacement_unit)};
+                             static_cast<std::size_t>(created.displacement_unit), created.lazy_post};
     state.window = std::make_unique<Window>(name_of(win), memory, bootstrap, usable_device(runtime),
                                             runtime.settings);
   } catch (const std::exception& error) {

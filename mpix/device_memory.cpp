@@ -60,6 +60,8 @@ bool wants_device_memory(MPI_Info info) {
   return false;
 }
 
+bool promises_lazy_post(MPI_Info info) { return info_value(info, "mpix_lazy_post") == "true"; }
+
 void* allocate_device_memory(std::size_t bytes) {
   Runtime& runtime = ensure_runtime(1);
   void* base = usable_device(runtime).allocate(bytes).base;

@@ -11,6 +11,9 @@ namespace mpix {
 /// Whether the info asks for memory of the device: mpi_memory_alloc_kinds lists mpix:device.
 bool wants_device_memory(MPI_Info info);
 
+/// Whether the info has mpix_lazy_post=true (see LocalMemory).
+bool promises_lazy_post(MPI_Info info);
+
 /// Memory for windows that peers can map and kernels reach. Throws Error.
 void* allocate_device_memory(std::size_t bytes);
 

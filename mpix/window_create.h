@@ -15,6 +15,7 @@ struct NewWindow {
   MPI_Aint bytes;
   MPI_Aint displacement_unit;
   void* device_memory = nullptr;  ///< that the window is to own; null: none
+  bool lazy_post = false;         ///< the info says so
   bool hidden = false;            ///< MPI's window is over nothing: see hide_from_mpi
 };
 
@@ -53,6 +54,7 @@ int allocate_window(NewWindow created, MPI_Info info, MPI_Comm comm, void* basep
     if (made != MPI_SUCCESS) return made;
   }
   created.base = *base;
+  created.lazy_post = promises_lazy_post(info);
   return adopt(*win, comm, created);
 }
 

@@ -77,7 +77,7 @@ double median(std::vector<double> samples) {
 /// One size: buffers, window and what exchanges them.
 class Exchange {
  public:
-  Exchange(std::size_t face, cudaStream_t stream) : stream_(stream) {
+  Exchange(std::size_t face, bool lazy, cudaStream_t stream) : stream_(stream) {
     MPI_Comm_rank(MPI_COMM_WORLD, &rank_);
     MPI_Comm_size(MPI_COMM_WORLD, &size_);
     std::vector<int> ranks;
@@ -93,6 +93,7 @@ class Exchange {
     MPI_Info info;
     MPI_Info_create(&info);
     MPI_Info_set(info, "mpi_memory_alloc_kinds", "mpix:device");
+    if (lazy) MPI_Info_set(info, "mpix_lazy_post", "true");
     MPI_Win_allocate(static_cast<MPI_Aint>(slot_) * size_, 1, info, MPI_COMM_WORLD, &receive_, &window_);
     MPI_Info_free(&info);
     MPI_Group world;
@@ -272,31 +273,35 @@ int main(int argc, char** argv) {
   bool good = true;
   for (std::size_t face : {std::size_t{512}, std::size_t{32} << 10, std::size_t{128} << 10, std::size_t{512} << 10,
                            std::size_t{2} << 20}) {
-    Exchange exchange(face, stream);
+    Exchange exchange(face, false, stream), lazy(face, true, stream);
     struct Variant {
       const char* name;
+      Exchange* exchange;
       std::function<void()> once;
     };
     std::vector<Variant> variants;
 #ifdef HAVE_NCCL
-    if (comm) variants.push_back({"nccl send/recv group", [&] { exchange.nccl(comm); }});
+    if (comm) variants.push_back({"nccl send/recv group", &exchange, [&] { exchange.nccl(comm); }});
 #endif
-    variants.push_back({"mpix post, complete, wait", [&] { exchange.three_calls(); }});
-    variants.push_back({"mpix post, complete_wait", [&] { exchange.fused(); }});
+    variants.push_back({"mpix post, complete, wait", &exchange, [&] { exchange.three_calls(); }});
+    variants.push_back({"mpix post, complete, wait; lazy", &lazy, [&] { lazy.three_calls(); }});
+    variants.push_back({"mpix post, complete_wait", &exchange, [&] { exchange.fused(); }});
+    variants.push_back({"mpix post, complete_wait; lazy", &lazy, [&] { lazy.fused(); }});
 #ifdef HAVE_NCCL
     if (comm)
-      variants.push_back({"nccl, 2 user kernels", [&] {
+      variants.push_back({"nccl, 2 user kernels", &exchange, [&] {
                             user_kernel<<<1, 32, 0, stream>>>();
                             exchange.nccl(comm);
                             user_kernel<<<1, 32, 0, stream>>>();
                           }});
 #endif
-    variants.push_back({"mpix three calls, 2 user kernels", [&] { exchange.with_user_kernels(); }});
+    variants.push_back({"mpix three calls, 2 user kernels", &exchange, [&] { exchange.with_user_kernels(); }});
+    variants.push_back({"mpix three calls, 2 user kernels; lazy", &lazy, [&] { lazy.with_user_kernels(); }});
     for (const Variant& variant : variants) {
-      const Measured m = measure(exchange, stream, variant.once);
+      const Measured m = measure(*variant.exchange, stream, variant.once);
       good = good && m.wrong == 0;
       if (rank == 0)
-        std::printf("face %8zu B  %-36s stream %8.2f us (CPU %6.2f)  graph %8.2f us  %s\n", face, variant.name,
+        std::printf("face %8zu B  %-40s stream %8.2f us (CPU %6.2f)  graph %8.2f us  %s\n", face, variant.name,
                     m.stream_us, m.enqueue_us, m.graph_us, m.wrong ? "WRONG DATA" : "ok");
       std::fflush(stdout);
     }

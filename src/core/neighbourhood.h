@@ -17,6 +17,8 @@ struct LocalMemory {
   void* base;
   std::size_t bytes;
   std::size_t displacement_unit;
+  /// Info mpix_lazy_post: the program never waits for a peer between a post and its next call on the window.
+  bool lazy_post = false;
 };
 
 /// Most puts of one epoch to one target whose window peers cannot map: each needs room in the mailbox.

@@ -26,6 +26,7 @@ Window::Window(std::string name, const LocalMemory& memory, Bootstrap& bootstrap
       host_words_(device.host_words()),
       stall_(name_, host_words_.get(), settings.timeout_seconds, settings.fail_on_timeout),
       recorder_(peers_, device),
+      lazy_post_(memory.lazy_post && settings.merge),
       enqueued_(static_cast<std::size_t>(peers_.size())),
       receive_bytes_(std::min<std::uint64_t>(memory.bytes, peers_.eager_bytes())) {
   if (peers_.staging())
@@ -77,21 +78,46 @@ void Window::post_stream(const std::vector<int>& origins, Stream stream) {
   check_usable();
   state_.check_post_stream();
   device_.check_stream(stream);
-  exposure_ = exposure_plan(origins);
-  for_parts(exposure_->posts.count(), [&](std::uint32_t first, std::uint32_t count) {
-    Launch launch = new_launch(Call::post);
-    add_posts(launch, exposure_, first, count);
-    enqueue(launch, stream);
-  });
+  auto plan = exposure_plan(origins);
+  // A captured epoch posts in a kernel of its own: its next call may belong to another graph.
+  if (lazy_post_ && !device_.is_capturing(stream))
+    held_post_ = HeldPost{plan, stream};
+  else
+    launch_post(plan, stream);
+  exposure_ = std::move(plan);
   for (int rank : origins) ++enqueued_[static_cast<std::size_t>(rank)].posted;
   state_.post_stream();
   ++stats_.exposure_epochs;
+}
+
+void Window::launch_post(const std::shared_ptr<const ExposurePlan>& plan, Stream stream) {
+  for_parts(plan->posts.count(), [&](std::uint32_t first, std::uint32_t count) {
+    Launch launch = new_launch(Call::post);
+    add_posts(launch, plan, first, count);
+    enqueue(launch, stream);
+  });
+}
+
+void Window::check_held_post(Stream stream) const {
+  if (held_post_.plan && device_.is_capturing(stream))
+    throw Error(Fault::synchronization,
+                "the stream is being captured, and holds back the post that was called before (mpix_lazy_post)");
+}
+
+void Window::carry_held_post(Launch& launch, Stream stream) {
+  if (!held_post_.plan) return;
+  const HeldPost held = std::exchange(held_post_, HeldPost{});
+  if (held.stream == stream)
+    add_posts(launch, held.plan, 0, held.plan->posts.count());
+  else
+    launch_post(held.plan, held.stream);
 }
 
 void Window::wait_stream(Stream stream) {
   Hold hold(mutex_);
   check_usable();
   state_.check_wait_stream();
+  check_held_post(stream);
   device_.check_stream(stream);
   launch_wait(exposure_, stream);
   close_exposure();
@@ -100,12 +126,14 @@ void Window::wait_stream(Stream stream) {
 void Window::close_exposure() {
   for (int rank : exposure_->origins) ++enqueued_[static_cast<std::size_t>(rank)].awaited;
   exposure_ = nullptr;
+  held_post_ = HeldPost{};  // left over only by an empty or a broken epoch
   state_.wait_stream();
 }
 
 void Window::launch_wait(const std::shared_ptr<const ExposurePlan>& plan, Stream stream) {
   for_parts(plan->receives.count(), [&](std::uint32_t first, std::uint32_t count) {
     Launch launch = new_launch(Call::wait);
+    carry_held_post(launch, stream);
     add_receives(launch, plan, first, count);
     enqueue(launch, stream);
   });
@@ -146,6 +174,7 @@ void Window::complete_stream(Stream stream) {
   Hold hold(mutex_);
   check_usable();
   state_.check_complete_stream();
+  check_held_post(stream);
   device_.check_stream(stream);
   launch_complete(finish_access(), stream);
   close_access();
@@ -155,6 +184,7 @@ void Window::launch_complete(const std::shared_ptr<const AccessPlan>& plan, Stre
   const DeviceArray<SendPeer>& sends = settings_.merge ? plan->merged : plan->unmerged;
   for_parts(sends.count(), [&](std::uint32_t first, std::uint32_t count) {
     Launch launch = new_launch(Call::complete);
+    carry_held_post(launch, stream);
     add_sends(launch, plan, sends, first, count);
     enqueue(launch, stream);
   });
@@ -165,10 +195,12 @@ void Window::complete_wait_stream(Stream stream) {
   check_usable();
   state_.check_complete_stream();
   state_.check_wait_stream();
+  check_held_post(stream);
   device_.check_stream(stream);
   const auto access = finish_access();
   if (settings_.merge) {
     Launch launch = new_launch(Call::complete_wait);
+    carry_held_post(launch, stream);
     add_sends(launch, access, access->merged, 0, access->merged.count());
     add_receives(launch, exposure_, 0, exposure_->receives.count());
     enqueue(launch, stream);

@@ -78,6 +78,9 @@ class Window {
                  std::uint32_t first, std::uint32_t count);
   void add_receives(Launch& launch, const std::shared_ptr<const ExposurePlan>& plan, std::uint32_t first,
                     std::uint32_t count);
+  void launch_post(const std::shared_ptr<const ExposurePlan>& plan, Stream stream);
+  void carry_held_post(Launch& launch, Stream stream);
+  void check_held_post(Stream stream) const;
   void enqueue(const Launch& launch, Stream stream);
   void launch_complete(const std::shared_ptr<const AccessPlan>& plan, Stream stream);
   void launch_wait(const std::shared_ptr<const ExposurePlan>& plan, Stream stream);
@@ -95,6 +98,14 @@ class Window {
   AccessRecorder recorder_;
   PlanCache<ExposurePlan> exposure_plans_;
   std::shared_ptr<const ExposurePlan> exposure_;  ///< of the open exposure epoch
+
+  /// A post that has been called and not yet enqueued: the window's next launch carries it, which saves one of
+  /// its own. Only where the program has promised (lazy_post) that no peer has to wait for that meanwhile.
+  struct HeldPost {
+    std::shared_ptr<const ExposurePlan> plan;  ///< null: none
+    Stream stream = nullptr;
+  } held_post_;
+  const bool lazy_post_;
   std::uint64_t launched_ = 0;
   struct EpochsOfPair {
     std::uint64_t posted = 0, sent = 0, awaited = 0;

@@ -87,6 +87,8 @@ class Device {
 
   /// Throws unless `stream` is a stream of this device.
   virtual void check_stream(Stream stream) const = 0;
+  /// Whether what is enqueued now becomes part of a graph, to run later and perhaps often.
+  virtual bool is_capturing(Stream stream) const = 0;
   /// Enqueue; returns at once.
   virtual void launch(Stream stream, const Launch& launch) = 0;
   /// Whether all of a window's launches have left its memory alone for good, once the counters of its epochs

@@ -215,6 +215,44 @@ TEST_CASE("an origin may be ahead of its target by the slots of the mailbox, and
   CHECK(sent == 5);
 }
 
+TEST_CASE("a lazy post is carried by the next call on its stream, and by no other", "[engine]") {
+  const Settings settings = quiet_settings();
+  auto device = make_host_device(settings, 1);
+  ThreadRanks(1).run([&](Bootstrap& bootstrap) {
+    WindowMemory memory(*device, 200000, true);
+    LocalMemory local = memory.local();
+    local.lazy_post = true;
+    Window window("lazy", local, bootstrap, *device, settings);
+    ScopedStream stream, other;
+    std::vector<char> large(100000, 'x');  // direct: needs the post
+    const auto start_and_put = [&] {
+      window.start_stream({0});
+      window.put({large.data(), large.size(), 0, 0});
+    };
+    window.post_stream({0}, stream);
+    start_and_put();
+    window.complete_stream(stream);
+    window.wait_stream(stream);
+
+    window.post_stream({0}, stream);
+    start_and_put();
+    window.complete_wait_stream(stream);
+    EXPECT(stream->synchronize());
+
+    window.post_stream({0}, stream);
+    start_and_put();
+    window.complete_stream(other);
+    window.wait_stream(stream);
+
+    window.post_stream({}, stream);  // nothing to post
+    window.wait_stream(stream);
+    EXPECT(stream->synchronize());
+    EXPECT(other->synchronize());
+    EXPECT(window.drain());
+    EXPECT(memory.data()[99999] == 'x');
+  });
+}
+
 TEST_CASE("a repeated epoch reuses its plan; a changed one does not", "[engine]") {
   const Settings settings = quiet_settings();
   auto device = make_host_device(settings, 1);

@@ -49,6 +49,11 @@ using gpuStreamCaptureMode = cudaStreamCaptureMode;
 
 namespace mpix {
 
+inline bool gpu_is_capturing(gpuStream_t stream) {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  return cudaStreamIsCapturing(stream, &status) == cudaSuccess && status == cudaStreamCaptureStatusActive;
+}
+
 inline gpuError_t gpu_host_alloc(void** p, std::size_t bytes) {
   return cudaHostAlloc(p, bytes, cudaHostAllocMapped | cudaHostAllocPortable);
 }

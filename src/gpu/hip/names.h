@@ -45,6 +45,11 @@ using gpuStreamCaptureMode = hipStreamCaptureMode;
 
 namespace mpix {
 
+inline bool gpu_is_capturing(gpuStream_t stream) {
+  hipStreamCaptureStatus status = hipStreamCaptureStatusNone;
+  return hipStreamIsCapturing(stream, &status) == hipSuccess && status == hipStreamCaptureStatusActive;
+}
+
 inline gpuError_t gpu_host_alloc(void** p, std::size_t bytes) {
   return hipHostMalloc(p, bytes, hipHostMallocMapped | hipHostMallocPortable);
 }

@@ -60,6 +60,7 @@ class HostDevice final : public Device {
   std::shared_ptr<HostWords> host_words() override { return std::make_shared<HostWords>(); }
 
   void check_stream(Stream stream) const override { check_host_stream(stream); }
+  bool is_capturing(Stream) const override { return false; }
   void launch(Stream stream, const Launch& launch) override { host_stream_launch(stream, launch); }
   bool have_ended(const HostWords& words, std::uint64_t launches) const override {
     return __atomic_load_n(&words.executed, __ATOMIC_ACQUIRE) >= launches;

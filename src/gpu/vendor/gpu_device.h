@@ -91,6 +91,8 @@ class GpuDevice final : public Device {
                                    " (MPIX_DEVICE=host uses host streams)");
   }
 
+  bool is_capturing(Stream stream) const override { return gpu_is_capturing(static_cast<gpuStream_t>(stream)); }
+
   void launch(Stream stream, const Launch& launch) override {
     const Program& program = launch.program;
     const Parts parts{parts_for(program.send_bytes), parts_for(program.receive_bytes)};
