@@ -57,6 +57,7 @@ class SlotPlanner {
   }
 
   std::uint32_t descriptors() const { return descriptors_; }
+  std::size_t mailbox_bytes() const { return eager_so_far_; }
 
  private:
   static std::uint32_t payload_lines(const Put& put) { return static_cast<std::uint32_t>((put.bytes + 7) / 8); }
@@ -139,6 +140,7 @@ std::shared_ptr<const AccessPlan> AccessPlan::build(std::vector<int> targets, st
     std::uint64_t bytes = 0;
     for (const Put* put : own) bytes += put->bytes;
     plan->most_bytes = std::max(plan->most_bytes, bytes);
+    plan->most_mailbox_bytes = std::max<std::uint64_t>(plan->most_mailbox_bytes, slot.mailbox_bytes());
     SendPeer signal = whole;
     signal.op_count = 0;
     unmerged.push_back(signal);

@@ -56,6 +56,7 @@ struct AccessPlan {
   DeviceArray<SendPeer> merged;    ///< one entry for each target
   DeviceArray<SendPeer> unmerged;  ///< one entry for each operation, and one that signals for each target
   std::uint64_t most_bytes = 0;    ///< to one target
+  std::uint64_t most_mailbox_bytes = 0;
   Stats effect;                    ///< what one run of it adds to the window's counters
 
   static std::shared_ptr<const AccessPlan> build(std::vector<int> targets, std::vector<Put> puts,

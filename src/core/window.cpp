@@ -165,7 +165,8 @@ std::shared_ptr<const AccessPlan> Window::finish_access() {
   ++(reused ? stats_.plans_reused : stats_.plans_built);
   stats_.add(plan->effect);
   for (int rank : plan->targets) ++enqueued_[static_cast<std::size_t>(rank)].sent;
-  receive_bytes_ = plan->most_bytes;  // halo exchanges are symmetric, as a rule
+  // Halo exchanges are symmetric, as a rule; and what went direct the receiver need not move.
+  receive_bytes_ = peers_.staging() ? plan->most_bytes : plan->most_mailbox_bytes;
   ++stats_.access_epochs;
   return plan;
 }

@@ -98,7 +98,7 @@ class GpuDevice final : public Device {
     const Parts parts{parts_for(program.send_bytes), parts_for(program.receive_bytes)};
     const std::uint32_t blocks =
         std::max<std::uint32_t>(1, program.send_count * parts.send + program.receive_count * parts.receive);
-    const unsigned threads = program.send_count + program.receive_count == 0 ? 64 : threads_per_block;
+    const unsigned threads = threads_for(std::max(program.send_bytes, program.receive_bytes));
     DeviceScope scope(memory().device());
     const auto on = static_cast<gpuStream_t>(stream);
     if (!NearProgram::fits(program)) {
@@ -118,6 +118,12 @@ class GpuDevice final : public Device {
   static std::uint32_t parts_for(std::uint64_t bytes) {
     constexpr std::uint64_t bytes_per_block = 8192, most = 32;
     return static_cast<std::uint32_t>(std::clamp<std::uint64_t>((bytes + bytes_per_block - 1) / bytes_per_block, 1, most));
+  }
+
+  /// A thread for each word, in whole warps: small blocks start and end sooner.
+  static unsigned threads_for(std::uint64_t bytes) {
+    constexpr std::uint64_t warps = 64;  // as wide as any vendor's warp
+    return static_cast<unsigned>(std::clamp<std::uint64_t>((bytes / 8 + warps - 1) / warps * warps, warps, most_threads));
   }
 
   GpuMemory& memory() {

@@ -18,7 +18,7 @@
 /// - the receiver loads the header, the first descriptor and its own payload line at once (receive_single).
 namespace mpix {
 
-constexpr unsigned threads_per_block = 512;
+constexpr unsigned most_threads = 512;
 constexpr std::uint32_t polls_between_looks_at_release = 4096;
 
 struct Parts {
@@ -144,7 +144,7 @@ __device__ inline void receive_block(const AnyProgram& any, std::uint32_t index,
 }
 
 template <class AnyProgram>
-__global__ void __launch_bounds__(threads_per_block) run_program(const GPU_GRID_CONSTANT AnyProgram any, Parts parts) {
+__global__ void __launch_bounds__(most_threads) run_program(const GPU_GRID_CONSTANT AnyProgram any, Parts parts) {
   gpu_wait_for_previous();
   const Program& program = any.program;
   if (blockIdx.x == 0)
