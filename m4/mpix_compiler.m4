@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) the libmpix authors
+
+# MPIX_CXX17: CXX_STD, the flag that makes the compiler a C++17 one
+AC_DEFUN([MPIX_CXX17], [
+  CXX_STD=-std=c++17
+  AC_MSG_CHECKING([whether $CXX takes $CXX_STD])
+  mpix_save_CXXFLAGS=$CXXFLAGS
+  CXXFLAGS="$CXXFLAGS $CXX_STD"
+  AC_COMPILE_IFELSE([AC_LANG_PROGRAM([[#include <optional>]], [[std::optional<int> x; (void)x;]])],
+    [AC_MSG_RESULT([yes])],
+    [AC_MSG_RESULT([no])
+     AC_MSG_ERROR([libmpix needs a C++17 compiler; set CXX])])
+  CXXFLAGS=$mpix_save_CXXFLAGS
+  AC_SUBST([CXX_STD])
+])
+
+# MPIX_TRY_CXXFLAG(FLAG, VARIABLE): append FLAG to VARIABLE if the compiler takes it
+AC_DEFUN([MPIX_TRY_CXXFLAG], [
+  AC_MSG_CHECKING([whether $CXX takes $1])
+  mpix_save_CXXFLAGS=$CXXFLAGS
+  CXXFLAGS="$CXXFLAGS -Werror $1"
+  AC_COMPILE_IFELSE([AC_LANG_PROGRAM([], [])],
+    [AC_MSG_RESULT([yes]); $2="${$2:+$$2 }$1"], [AC_MSG_RESULT([no])])
+  CXXFLAGS=$mpix_save_CXXFLAGS
+])
+
+# MPIX_WARNINGS: WARN_CXXFLAGS, and WERROR in a git checkout only: a released tarball has to
+# build with compilers that warn about things nobody has thought of yet
+AC_DEFUN([MPIX_WARNINGS], [
+  m4_foreach_w([flag], [-Wall -Wextra -Wpedantic -Wshadow=local -Wnon-virtual-dtor -Woverloaded-virtual
+                        -Wsuggest-override -Wcast-qual -Wformat=2 -Wundef -Wvla -Wduplicated-cond
+                        -Wlogical-op -Wmissing-declarations],
+    [MPIX_TRY_CXXFLAG(flag, [WARN_CXXFLAGS])])
+  AC_ARG_ENABLE([werror], [AS_HELP_STRING([--enable-werror],
+    [make warnings errors (default: in a git checkout)])], [],
+    [AS_IF([test -e "$srcdir/.git"], [enable_werror=yes], [enable_werror=no])])
+  AC_SUBST([WARN_CXXFLAGS])
+])
+
+# MPIX_SANITIZER: --enable-sanitizer=thread|address, in SANITIZE_FLAGS. Comes after MPIX_WARNINGS:
+# sanitized code gets warnings of its own (maybe-uninitialized, tsan), which are not made errors.
+AC_DEFUN([MPIX_SANITIZER], [
+  AC_ARG_ENABLE([sanitizer], [AS_HELP_STRING([--enable-sanitizer=thread|address],
+    [build everything with that sanitizer; address also finds undefined behaviour])],
+    [], [enable_sanitizer=no])
+  sanitizer=$enable_sanitizer
+  SANITIZE_FLAGS= SANITIZER_LIB=
+  AS_CASE([$sanitizer],
+    [no], [sanitizer=none],
+    [thread], [SANITIZE_FLAGS="-fsanitize=thread"; mpix_runtime=libtsan.so],
+    [address], [SANITIZE_FLAGS="-fsanitize=address,undefined -fno-sanitize-recover=undefined"
+                mpix_runtime=libasan.so],
+    [AC_MSG_ERROR([--enable-sanitizer takes thread or address, not "$sanitizer"])])
+  AS_IF([test $sanitizer != none], [
+    SANITIZE_FLAGS="$SANITIZE_FLAGS -fno-omit-frame-pointer"
+    enable_werror=no
+    mpix_save_CXXFLAGS=$CXXFLAGS
+    CXXFLAGS="$CXXFLAGS $SANITIZE_FLAGS"
+    AC_LINK_IFELSE([AC_LANG_PROGRAM([], [])], [],
+      [AC_MSG_ERROR([$CXX cannot link with $SANITIZE_FLAGS])])
+    CXXFLAGS=$mpix_save_CXXFLAGS
+    # what is preloaded in a test goes behind the sanitizer's run time, which insists on being first
+    SANITIZER_LIB=`$CXX -print-file-name=$mpix_runtime`
+  ], [
+    # a sanitized shared library leaves the run time's symbols to the program (clang)
+    NO_UNDEFINED="-no-undefined -Wl,-z,defs"
+  ])
+  AS_IF([test "x$enable_werror" = xyes],
+    [WERROR=-Werror; warnings_are="errors"], [WERROR=; warnings_are="not errors"])
+  AC_SUBST([WERROR])
+  AC_SUBST([sanitizer])
+  AC_SUBST([SANITIZE_FLAGS])
+  AC_SUBST([SANITIZER_LIB])
+  AC_SUBST([NO_UNDEFINED])
+])
+
+# MPIX_CATCH2: the test library, version 3 (a library) or 2 (one header); HAVE_CATCH2, CATCH2_LIBS
+AC_DEFUN([MPIX_CATCH2], [
+  CATCH2_LIBS= catch2="none (install Catch2 to run the tests)"
+  mpix_save_CXXFLAGS=$CXXFLAGS mpix_save_LIBS=$LIBS
+  CXXFLAGS="$CXXFLAGS $CXX_STD"
+  AC_MSG_CHECKING([for Catch2])
+  LIBS="-lCatch2 $LIBS"
+  AC_LINK_IFELSE([AC_LANG_PROGRAM([[#include <catch2/catch_session.hpp>]],
+                                  [[return Catch::Session().run();]])],
+    [CATCH2_LIBS=-lCatch2 catch2="Catch2 version 3"],
+    [AC_COMPILE_IFELSE([AC_LANG_PROGRAM([[#include <catch2/catch.hpp>]], [])],
+      [catch2="Catch2 version 2"])])
+  AC_MSG_RESULT([$catch2])
+  CXXFLAGS=$mpix_save_CXXFLAGS LIBS=$mpix_save_LIBS
+  AM_CONDITIONAL([HAVE_CATCH2], [test "${catch2%% *}" = Catch2])
+  AC_SUBST([CATCH2_LIBS])
+])

@@ -1,0 +1,115 @@
+#!/bin/sh
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) the libmpix authors
+#
+# Check the on-node epoch protocol with the model checker spin (epoch.pml; what is checked is said there).
+# "verify": the whole state space, no error. "control": a rule of the protocol is left out, and spin must find
+# a violation of the named property; a model that cannot fail proves nothing.
+#
+# exit status: 0 all as expected, 1 not, 77 spin or a C compiler is missing
+
+CC=${CC:-cc}
+command -v spin >/dev/null || { echo "skipped: no spin in PATH"; exit 77; }
+command -v "${CC%% *}" >/dev/null || { echo "skipped: no C compiler ($CC)"; exit 77; }
+
+here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd) || exit 1
+scratch=$(mktemp -d) || exit 1
+trap 'rm -rf "$scratch"' EXIT
+trap 'exit 1' HUP INT TERM
+cd "$scratch" || exit 1
+failures=0
+
+# explore "PARAMETERS OF THE MODEL" "OPTIONS OF THE COMPILER" [pan option]...: the checker's report in ./report
+explore() {
+  parameters=$1 options=$2
+  shift 2
+  rm -f pan pan.* ./*.trail
+  # shellcheck disable=SC2086  # lists of options
+  spin -a -P"$CC -E -x c" $parameters "$here/epoch.pml" >report 2>&1 &&
+    $CC -w -O1 -DNOFAIR -DCOLLAPSE -DVECTORSZ=1024 -DMEMLIM=2048 $options -o pan pan.c >>report 2>&1 &&
+    ./pan -b -n -m100000 "$@" >>report 2>&1
+}
+
+states() { sed -n 's/^ *\([0-9.e+]*\) states, stored.*/\1/p' report; }
+
+# outcome NAME good|bad TEXT
+outcome() {
+  printf '%-49s %9s states  %s\n' "$1" "$(states)" "$3"
+  [ "$2" = good ] && return
+  failures=$((failures + 1))
+  sed 's/^/    /' report
+}
+
+passed() {
+  grep -q 'errors: 0$' report && ! grep -Eq 'not completed|depth too small|out of memory' report
+}
+
+# verify NAME PARAMETER...
+verify() {
+  name=$1
+  shift
+  explore "$*" -DSAFETY
+  if passed; then outcome "$name" good ok; else outcome "$name" bad FAILED; fi
+}
+
+# control NAME PROPERTY PARAMETER...: the property is one that epoch.pml names
+control() {
+  name=$1 property=$2
+  shift 2
+  case $property in # as spin prints the assertion
+    overwrite) violation='assertion violated.*closed+' ;;
+    exposed) violation='assertion violated.*opened==' ;;
+    fresh) violation='assertion violated.*truth\[' ;;
+    whole) violation='assertion violated.*window\[' ;;
+    deadlock) violation='invalid end state' ;;
+  esac
+  explore "$*" -DSAFETY
+  if grep -q "^pan:.*$violation" report; then
+    outcome "control: $name" good "counterexample found as expected: $property"
+  else
+    outcome "control: $name" bad "FAILED: no counterexample to '$property'"
+  fi
+}
+
+verify 'halo, 2 ranks, D=1'                    -DD=1 -DEPOCHS=5
+verify 'halo, 2 ranks, D=2'                    -DD=2 -DEPOCHS=5
+verify 'halo, 2 ranks, D=3'                    -DD=3 -DEPOCHS=5
+verify 'halo, 2 ranks, two lines, D=1'         -DD=1 -DEPOCHS=4 -DL=2 -DK=3
+verify 'halo, 2 ranks, eager alone'            -DD=2 -DEPOCHS=6 -DWAYS=EAGER
+verify 'halo, 2 ranks, direct alone'           -DD=2 -DEPOCHS=8 -DWAYS=DIRECT
+verify 'fused, 2 ranks, D=1'                   -DD=1 -DEPOCHS=5 -DPROGRAM=FUSED
+verify 'fused, 2 ranks, D=2'                   -DD=2 -DEPOCHS=5 -DPROGRAM=FUSED
+verify 'ping-pong, D=1'                        -DD=1 -DEPOCHS=6 -DPROGRAM=PINGPONG
+verify 'producer and consumer, D=2'            -DD=2 -DEPOCHS=8 -DPROGRAM=PIPELINE
+verify 'producer and consumer, D=3'            -DD=3 -DEPOCHS=9 -DPROGRAM=PIPELINE
+verify 'pipeline of 3 ranks, D=2'              -DRANKS=3 -DD=2 -DEPOCHS=3 -DPROGRAM=PIPELINE
+verify 'ring of 3 ranks, D=1'                  -DRANKS=3 -DD=1 -DEPOCHS=4 -DPROGRAM=RING -DL=0
+verify 'ring of 3 ranks, eager, D=2'           -DRANKS=3 -DD=2 -DEPOCHS=2 -DPROGRAM=RING -DWAYS=EAGER
+verify 'halo, 3 ranks, eager, D=1'             -DRANKS=3 -DD=1 -DEPOCHS=2 -DL=0 -DWAYS=EAGER
+verify 'halo, 3 ranks, direct, D=1'            -DRANKS=3 -DD=1 -DEPOCHS=1 -DL=0 -DWAYS=DIRECT
+
+# Flags repeat: K / gcd(K, D) just above ROUNDS * L, then just not.
+verify  'flags repeat: D=1 L=2 K=3'                  -DPROGRAM=PIPELINE -DEPOCHS=10 -DD=1 -DL=2 -DK=3
+control 'flags repeat too soon: D=1 L=2 K=2'   fresh -DPROGRAM=PIPELINE -DEPOCHS=10 -DD=1 -DL=2 -DK=2
+verify  'flags repeat: D=2 L=2 K=3'                  -DPROGRAM=PIPELINE -DEPOCHS=10 -DD=2 -DL=2 -DK=3
+control 'flags repeat too soon: D=2 L=2 K=4'   fresh -DPROGRAM=PIPELINE -DEPOCHS=10 -DD=2 -DL=2 -DK=4
+verify  'flags repeat: D=1 L=1 K=3, ROUNDS=2'        -DPROGRAM=PIPELINE -DEPOCHS=12 -DD=1 -DK=3 -DROUNDS=2
+control 'flags repeat too soon: K=2, ROUNDS=2' fresh -DPROGRAM=PIPELINE -DEPOCHS=12 -DD=1 -DK=2 -DROUNDS=2
+control 'no scrub'                             fresh -DPROGRAM=PIPELINE -DEPOCHS=10 -DD=1 -DL=2 -DK=3 -DNO_SCRUB
+
+control 'no wait for the credit'                  overwrite -DPROGRAM=PIPELINE -DNO_CREDIT
+control 'no wait for the credit, halo, D=1'       overwrite -DD=1 -DNO_CREDIT
+control 'acknowledgement before the slot is read' overwrite -DPROGRAM=PIPELINE -DEARLY_ACK
+control 'direct data before the post'             exposed   -DNO_POST
+control 'header visible before direct data'       whole     -DRELAXED_HEADER
+control 'one credit too few'                      deadlock  -DD=1 -DMEAN_CREDIT
+
+# No control: who exchanges with its peers both ways is never more than two ahead, so two slots need no credit.
+verify 'halo, 2 ranks, D=2, credits not waited for' -DD=2 -DEPOCHS=5 -DNO_CREDIT
+
+# A run that never ends would be a cycle of states. No state is marked as progress, so this search reports any.
+name='producer and consumer, every run ends'
+explore '-DPROGRAM=PIPELINE' -DNP -l
+if passed && grep -q 'non-progress cycles.*+' report; then outcome "$name" good ok; else outcome "$name" bad FAILED; fi
+
+[ "$failures" -eq 0 ] || { echo "$failures not as expected"; exit 1; }

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the libmpix authors
+//
+// Enqueueing does not wait for a peer: 2,000 epochs are enqueued before it has begun. Meanwhile the library
+// reports that it waits, as MPIX_TIMEOUT is shorter than the peer sleeps, and then goes on.
+#include <cstdlib>
+
+#include "support/capture.h"
+#include "support/catch.h"
+#include "support/epochs.h"
+
+using namespace test;
+
+namespace {
+
+const bool settings_made = [] {
+  setenv("MPIX_TIMEOUT", "0.3", 1);
+  setenv("MPIX_ON_TIMEOUT", "report", 1);
+  return true;
+}();
+
+constexpr int epochs = 2000;
+constexpr double nap = 1.0 * slowdown;
+
+bool sleeps() { return rank() == size() - 1; }
+
+/// Enqueue 2,000 epochs on every rank, the last rank late. Returns the seconds that it took this rank.
+template <class Enqueue>
+double enqueue_all(Enqueue enqueue) {
+  barrier();
+  if (sleeps()) usleep(static_cast<useconds_t>(nap * 1e6));
+  const double start = MPI_Wtime();
+  for (int k = 1; k <= epochs; ++k) enqueue(k);
+  return MPI_Wtime() - start;
+}
+
+}  // namespace
+
+TEST_CASE("2000 epochs are enqueued at once") {
+  NEEDS_RANKS(2);
+  REQUIRE(settings_made);
+  const std::size_t bytes = GENERATE(std::size_t{256}, std::size_t{20000});
+  Window window(Memory::device, bytes);
+  Ring ring(window, window.base(), bytes);
+  Stream stream;
+  Capture errors(STDERR_FILENO);
+  const double seconds = enqueue_all([&](int) { ring.epoch(stream.handle()); });
+  INFO("enqueued in " << seconds << " s");
+  CHECK(seconds < 0.5 * nap);
+  stream.synchronize();
+  const std::string report = errors.end();
+  // The neighbours of the sleeper missed it; they told so, and waited on.
+  if (left_of(rank()) == size() - 1) {
+    const std::string missing = "rank " + std::to_string(size() - 1);
+    INFO("report: " << report);
+    CHECK(report.find(missing) != std::string::npos);
+    CHECK(report.find("still waiting") != std::string::npos);
+  }
+  MPIX_Win_stats stats;
+  MPI_OK(MPIX_Win_get_stats(window, &stats, sizeof stats));
+  CHECK(stats.access_epochs == epochs);
+  CHECK(stats.exposure_epochs == epochs);
+  CHECK(stats.plans_built == 1);
+}
+
+TEST_CASE("2000 epochs with a new group each are enqueued at once") {
+  NEEDS_RANKS(2);
+  Window window(Memory::device, 8 * sizeof(int), sizeof(int));
+  std::vector<int> source(1);
+  Stream stream;
+  Capture errors(STDERR_FILENO);
+  const double seconds = enqueue_all([&](int k) {
+    // The distance to the target changes with every epoch.
+    const int to = (rank() + k) % size();
+    const int from = (rank() + size() - k % size()) % size();
+    const Group targets(to);
+    const Group origins(from);
+    MPI_OK(MPIX_Win_post_stream(origins, window, stream));
+    MPI_OK(MPI_Win_start(targets, MPIX_MODE_STREAM, window));
+    stream.launch([&, k] { source[0] = 10000 * rank() + k; });
+    MPI_OK(MPI_Put(source.data(), 1, MPI_INT, to, k % 8, 1, MPI_INT, window));
+    MPI_OK(MPIX_Win_complete_wait_stream(window, stream));
+    stream.launch([&, k, from] {
+      EXPECT(window.as<int>()[k % 8] == 10000 * from + k, "epoch " << k);
+    });
+  });
+  INFO("enqueued in " << seconds << " s");
+  CHECK(seconds < 0.5 * nap);
+  stream.synchronize();
+  errors.end();
+}

@@ -1,0 +1,474 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the libmpix authors
+//
+// Every wrong use: its error class, what its text says, that it goes through the window's error handler,
+// and that the window works afterwards. A wrong call is made at one point of a ring epoch, which then goes
+// on as if nothing had been.
+#include "support/catch.h"
+#include "support/epochs.h"
+
+using namespace test;
+
+namespace {
+
+// ---- what the error handlers saw -----------------------------------------------------------------
+
+struct Seen {
+  int calls = 0;
+  MPI_Win win = MPI_WIN_NULL;
+  int code = MPI_SUCCESS;
+};
+Seen seen;
+
+extern "C" void note_error(MPI_Win* win, int* code, ...) {
+  ++seen.calls;
+  seen.win = *win;
+  seen.code = *code;
+}
+
+class UserHandler {
+ public:
+  UserHandler() { MPI_OK(MPI_Win_create_errhandler(note_error, &handler_)); }
+  ~UserHandler() { MPI_Errhandler_free(&handler_); }
+  UserHandler(const UserHandler&) = delete;
+  UserHandler& operator=(const UserHandler&) = delete;
+  operator MPI_Errhandler() const { return handler_; }
+
+ private:
+  MPI_Errhandler handler_ = MPI_ERRHANDLER_NULL;
+};
+
+// ---- one wrong call ------------------------------------------------------------------------------
+
+enum class When {
+  idle,       ///< no epoch is open
+  exposed,    ///< an exposure epoch of a stream is open
+  accessing,  ///< an access epoch of a stream is open
+};
+
+/// What the wrong calls need.
+struct Bench {
+  explicit Bench(Memory memory)
+      : window(memory, bytes), win(window), ring(window, window.base(), 256),
+        self(rank()), me(rank()), target(right_of(rank())) {}
+
+  static constexpr std::size_t bytes = 4096;
+  Window window;
+  const MPI_Win win;
+  Ring ring;
+  Stream stream;
+  const Group self;
+  const int me;
+  const int target;
+  char data[bytes] = {};
+  char result[bytes] = {};
+  int flag = 0;
+  MPI_Request request = MPI_REQUEST_NULL;
+};
+
+struct WrongCall {
+  const char* what;
+  When when;
+  int error_class;
+  const char* call;  ///< named in the text
+  const char* word;  ///< that helps, in the text
+  std::function<int(Bench&)> make;
+  int min_ranks = 1;
+};
+
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+void check_error(int code, const WrongCall& wrong) {
+  const std::string text = error_text(code);
+  const std::string call = wrong.call;
+  INFO(wrong.what << ": " << text);
+  CHECK(error_class(code) == wrong.error_class);
+  CHECK(contains(text, call));
+  CHECK_FALSE(contains(text, call + ": " + call));
+  CHECK(contains(text, wrong.word));
+}
+
+void try_out(Bench& bench, const WrongCall& wrong, bool user_handler) {
+  if (size() < wrong.min_ranks) return;
+  alive(wrong.what);
+  const auto make = [&] {
+    seen = Seen{};
+    const int code = wrong.make(bench);
+    check_error(code, wrong);
+    if (!user_handler) return;
+    INFO(wrong.what);
+    CHECK(seen.calls == 1);
+    CHECK(seen.win == bench.win);
+    CHECK(seen.code == code);
+  };
+  switch (wrong.when) {
+    case When::idle:
+      make();
+      bench.ring.epoch(bench.stream.handle());
+      break;
+    case When::exposed: bench.ring.epoch(bench.stream.handle(), make); break;
+    case When::accessing: bench.ring.fused_epoch(bench.stream.handle(), make); break;
+  }
+  bench.stream.synchronize();  // the epoch was right: Ring checks its data
+}
+
+void try_out_all(const std::vector<WrongCall>& wrong_calls) {
+  const UserHandler handler;
+  for (Memory memory : {Memory::device, Memory::heap}) {
+    Bench bench(memory);
+    const bool user_handler = memory == Memory::heap;
+    if (user_handler) MPI_OK(MPI_Win_set_errhandler(bench.win, handler));
+    for (const WrongCall& wrong : wrong_calls) try_out(bench, wrong, user_handler);
+    // Nothing of the wrong calls was counted, let alone enqueued.
+    MPIX_Win_stats stats;
+    MPI_OK(MPIX_Win_get_stats(bench.win, &stats, sizeof stats));
+    CHECK(stats.access_epochs == stats.exposure_epochs);
+    CHECK(stats.puts == stats.access_epochs);
+    CHECK(stats.bytes_mailbox + stats.bytes_direct + stats.bytes_staged == 256 * stats.puts);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("calls that close what is not open") {
+  try_out_all({
+      {"complete_stream without an epoch", When::idle, MPI_ERR_RMA_SYNC, "MPIX_Win_complete_stream",
+       "MPI_Win_start", [](Bench& b) { return MPIX_Win_complete_stream(b.win, b.stream); }},
+      {"complete_stream in an exposure epoch", When::exposed, MPI_ERR_RMA_SYNC,
+       "MPIX_Win_complete_stream", "MPI_Win_start",
+       [](Bench& b) { return MPIX_Win_complete_stream(b.win, b.stream); }},
+      {"wait_stream without a post", When::idle, MPI_ERR_RMA_SYNC, "MPIX_Win_wait_stream",
+       "MPIX_Win_post_stream", [](Bench& b) { return MPIX_Win_wait_stream(b.win, b.stream); }},
+      {"wait_stream in an access epoch", When::accessing, MPI_ERR_RMA_SYNC, "MPIX_Win_wait_stream",
+       "MPIX_Win_post_stream", [](Bench& b) { return MPIX_Win_wait_stream(b.win, b.stream); }},
+      {"complete_wait_stream without an epoch", When::idle, MPI_ERR_RMA_SYNC,
+       "MPIX_Win_complete_wait_stream", "open",
+       [](Bench& b) { return MPIX_Win_complete_wait_stream(b.win, b.stream); }},
+      {"complete_wait_stream without an access epoch", When::exposed, MPI_ERR_RMA_SYNC,
+       "MPIX_Win_complete_wait_stream", "MPI_Win_start",
+       [](Bench& b) { return MPIX_Win_complete_wait_stream(b.win, b.stream); }},
+      {"complete_wait_stream without an exposure epoch", When::accessing, MPI_ERR_RMA_SYNC,
+       "MPIX_Win_complete_wait_stream", "MPIX_Win_post_stream",
+       [](Bench& b) { return MPIX_Win_complete_wait_stream(b.win, b.stream); }},
+  });
+}
+
+TEST_CASE("calls that open what is open") {
+  try_out_all({
+      {"a second start", When::accessing, MPI_ERR_RMA_SYNC, "MPI_Win_start", "MPIX_Win_complete_stream",
+       [](Bench& b) { return MPI_Win_start(b.ring.to(), MPIX_MODE_STREAM, b.win); }},
+      {"a second post", When::exposed, MPI_ERR_RMA_SYNC, "MPIX_Win_post_stream", "MPIX_Win_wait_stream",
+       [](Bench& b) { return MPIX_Win_post_stream(b.ring.from(), b.win, b.stream); }},
+  });
+}
+
+TEST_CASE("ordinary calls in stream epochs") {
+  try_out_all({
+      {"ordinary start", When::accessing, MPI_ERR_RMA_SYNC, "MPI_Win_start", "stream",
+       [](Bench& b) { return MPI_Win_start(b.ring.to(), 0, b.win); }},
+      {"ordinary complete", When::accessing, MPI_ERR_RMA_SYNC, "MPI_Win_complete",
+       "MPIX_Win_complete_stream", [](Bench& b) { return MPI_Win_complete(b.win); }},
+      {"ordinary post", When::exposed, MPI_ERR_RMA_SYNC, "MPI_Win_post", "MPIX_Win_wait_stream",
+       [](Bench& b) { return MPI_Win_post(b.ring.from(), 0, b.win); }},
+      {"ordinary wait", When::exposed, MPI_ERR_RMA_SYNC, "MPI_Win_wait", "MPIX_Win_wait_stream",
+       [](Bench& b) { return MPI_Win_wait(b.win); }},
+      {"test", When::exposed, MPI_ERR_RMA_SYNC, "MPI_Win_test", "MPIX_Win_wait_stream",
+       [](Bench& b) { return MPI_Win_test(b.win, &b.flag); }},
+      {"fence in an access epoch", When::accessing, MPI_ERR_RMA_SYNC, "MPI_Win_fence", "stream",
+       [](Bench& b) { return MPI_Win_fence(0, b.win); }},
+      {"fence in an exposure epoch", When::exposed, MPI_ERR_RMA_SYNC, "MPI_Win_fence", "stream",
+       [](Bench& b) { return MPI_Win_fence(0, b.win); }},
+      {"lock", When::accessing, MPI_ERR_RMA_SYNC, "MPI_Win_lock", "stream",
+       [](Bench& b) { return MPI_Win_lock(MPI_LOCK_SHARED, b.target, 0, b.win); }},
+      {"lock_all", When::accessing, MPI_ERR_RMA_SYNC, "MPI_Win_lock_all", "stream",
+       [](Bench& b) { return MPI_Win_lock_all(0, b.win); }},
+      {"flush", When::accessing, MPI_ERR_RMA_SYNC, "MPI_Win_flush", "passive",
+       [](Bench& b) { return MPI_Win_flush(b.target, b.win); }},
+      {"flush_all", When::accessing, MPI_ERR_RMA_SYNC, "MPI_Win_flush_all", "passive",
+       [](Bench& b) { return MPI_Win_flush_all(b.win); }},
+      {"flush_local", When::accessing, MPI_ERR_RMA_SYNC, "MPI_Win_flush_local", "passive",
+       [](Bench& b) { return MPI_Win_flush_local(b.target, b.win); }},
+      {"flush_local_all", When::accessing, MPI_ERR_RMA_SYNC, "MPI_Win_flush_local_all", "passive",
+       [](Bench& b) { return MPI_Win_flush_local_all(b.win); }},
+      {"free in an access epoch", When::accessing, MPI_ERR_RMA_SYNC, "MPI_Win_free", "stream",
+       [](Bench& b) { return MPI_Win_free(b.window.handle()); }},
+      {"free in an exposure epoch", When::exposed, MPI_ERR_RMA_SYNC, "MPI_Win_free", "stream",
+       [](Bench& b) { return MPI_Win_free(b.window.handle()); }},
+  });
+}
+
+TEST_CASE("stream calls in ordinary epochs") {
+  // Epochs of nobody: they close without a partner.
+  const auto in_access = [](Bench& b, const std::function<int()>& wrong) {
+    MPI_OK(MPI_Win_start(MPI_GROUP_EMPTY, 0, b.win));
+    const int code = wrong();
+    MPI_OK(MPI_Win_complete(b.win));
+    return code;
+  };
+  const auto in_exposure = [](Bench& b, const std::function<int()>& wrong) {
+    MPI_OK(MPI_Win_post(MPI_GROUP_EMPTY, 0, b.win));
+    const int code = wrong();
+    MPI_OK(MPI_Win_wait(b.win));
+    return code;
+  };
+  const auto in_lock = [](Bench& b, const std::function<int()>& wrong) {
+    MPI_OK(MPI_Win_lock(MPI_LOCK_SHARED, b.me, 0, b.win));
+    const int code = wrong();
+    MPI_OK(MPI_Win_unlock(b.me, b.win));
+    return code;
+  };
+  try_out_all({
+      {"stream start in an ordinary access epoch", When::idle, MPI_ERR_RMA_SYNC, "MPI_Win_start",
+       "MPI_Win_complete",
+       [=](Bench& b) {
+         return in_access(b, [&] { return MPI_Win_start(b.ring.to(), MPIX_MODE_STREAM, b.win); });
+       }},
+      {"complete_stream of an ordinary access epoch", When::idle, MPI_ERR_RMA_SYNC,
+       "MPIX_Win_complete_stream", "MPIX_MODE_STREAM",
+       [=](Bench& b) {
+         return in_access(b, [&] { return MPIX_Win_complete_stream(b.win, b.stream); });
+       }},
+      {"post_stream in an ordinary exposure epoch", When::idle, MPI_ERR_RMA_SYNC,
+       "MPIX_Win_post_stream", "MPI_Win_wait",
+       [=](Bench& b) {
+         return in_exposure(b, [&] { return MPIX_Win_post_stream(b.ring.from(), b.win, b.stream); });
+       }},
+      {"wait_stream of an ordinary exposure epoch", When::idle, MPI_ERR_RMA_SYNC,
+       "MPIX_Win_wait_stream", "MPI_Win_wait",
+       [=](Bench& b) {
+         return in_exposure(b, [&] { return MPIX_Win_wait_stream(b.win, b.stream); });
+       }},
+      {"stream start while a lock is held", When::idle, MPI_ERR_RMA_SYNC, "MPI_Win_start",
+       "MPI_Win_unlock",
+       [=](Bench& b) {
+         return in_lock(b, [&] { return MPI_Win_start(b.ring.to(), MPIX_MODE_STREAM, b.win); });
+       }},
+  });
+}
+
+namespace {
+
+int put(Bench& b, int count, MPI_Datatype type, int target, MPI_Aint displacement) {
+  return MPI_Put(b.data, count, type, target, displacement, count, type, b.win);
+}
+
+int put_strided(Bench& b, bool at_origin) {
+  MPI_Datatype strided;
+  MPI_OK(MPI_Type_vector(4, 1, 2, MPI_INT, &strided));
+  MPI_OK(MPI_Type_commit(&strided));
+  const int code = at_origin ? MPI_Put(b.data, 1, strided, b.target, 0, 4, MPI_INT, b.win)
+                             : MPI_Put(b.data, 4, MPI_INT, b.target, 0, 1, strided, b.win);
+  MPI_OK(MPI_Type_free(&strided));
+  return code;
+}
+
+/// Of the size of its extent, and yet not a run of bytes.
+int put_permuted(Bench& b) {
+  MPI_Datatype permuted;
+  const int displacements[] = {1, 0};
+  MPI_OK(MPI_Type_create_indexed_block(2, 1, displacements, MPI_INT, &permuted));
+  MPI_OK(MPI_Type_commit(&permuted));
+  const int code = MPI_Put(b.data, 1, permuted, b.target, 0, 2, MPI_INT, b.win);
+  MPI_OK(MPI_Type_free(&permuted));
+  return code;
+}
+
+}  // namespace
+
+TEST_CASE("wrong puts") {
+  constexpr int all = static_cast<int>(Bench::bytes);
+  try_out_all({
+      {"a rank that is not in the group of the epoch", When::accessing, MPI_ERR_RMA_SYNC, "MPI_Put",
+       "group of the", [](Bench& b) { return put(b, 1, MPI_INT, b.me, 0); }, 2},
+      {"a rank beyond the window's", When::accessing, MPI_ERR_RANK, "MPI_Put", "rank",
+       [](Bench& b) { return put(b, 1, MPI_INT, size(), 0); }},
+      {"a negative rank", When::accessing, MPI_ERR_RANK, "MPI_Put", "rank",
+       [](Bench& b) { return put(b, 1, MPI_INT, -77, 0); }},
+      {"too much by a byte", When::accessing, MPI_ERR_RMA_RANGE, "MPI_Put", "window",
+       [](Bench& b) { return put(b, all, MPI_BYTE, b.target, 1); }},
+      {"all of it beyond the end", When::accessing, MPI_ERR_RMA_RANGE, "MPI_Put", "window",
+       [](Bench& b) { return put(b, 1, MPI_BYTE, b.target, all); }},
+      {"a displacement that overflows", When::accessing, MPI_ERR_RMA_RANGE, "MPI_Put", "window",
+       [](Bench& b) { return put(b, 1, MPI_BYTE, b.target, PTRDIFF_MAX); }},
+      {"a negative displacement", When::accessing, MPI_ERR_DISP, "MPI_Put", "displacement",
+       [](Bench& b) { return put(b, 1, MPI_INT, b.target, -4); }},
+      {"a negative count", When::accessing, MPI_ERR_COUNT, "MPI_Put", "count",
+       [](Bench& b) { return put(b, -1, MPI_INT, b.target, 0); }},
+      {"a negative target count", When::accessing, MPI_ERR_COUNT, "MPI_Put", "target count",
+       [](Bench& b) { return MPI_Put(b.data, 1, MPI_INT, b.target, 0, -1, MPI_INT, b.win); }},
+      {"a null datatype", When::accessing, MPI_ERR_TYPE, "MPI_Put", "datatype",
+       [](Bench& b) { return put(b, 1, MPI_DATATYPE_NULL, b.target, 0); }},
+      {"a null target datatype", When::accessing, MPI_ERR_TYPE, "MPI_Put", "target datatype",
+       [](Bench& b) { return MPI_Put(b.data, 1, MPI_INT, b.target, 0, 1, MPI_DATATYPE_NULL, b.win); }},
+      {"sizes that differ", When::accessing, MPI_ERR_TRUNCATE, "MPI_Put", "bytes",
+       [](Bench& b) { return MPI_Put(b.data, 2, MPI_INT, b.target, 0, 1, MPI_INT, b.win); }},
+      {"a strided origin", When::accessing, MPI_ERR_UNSUPPORTED_OPERATION, "MPI_Put", "contiguous",
+       [](Bench& b) { return put_strided(b, true); }},
+      {"a strided target", When::accessing, MPI_ERR_UNSUPPORTED_OPERATION, "MPI_Put", "contiguous",
+       [](Bench& b) { return put_strided(b, false); }},
+      {"a permuting datatype", When::accessing, MPI_ERR_UNSUPPORTED_OPERATION, "MPI_Put", "contiguous",
+       [](Bench& b) { return put_permuted(b); }},
+  });
+}
+
+TEST_CASE("operations that stream epochs do not have yet") {
+  const int unsupported = MPI_ERR_UNSUPPORTED_OPERATION;
+  try_out_all({
+      {"get", When::accessing, unsupported, "MPI_Get", "supported",
+       [](Bench& b) { return MPI_Get(b.result, 1, MPI_INT, b.target, 0, 1, MPI_INT, b.win); }},
+      {"accumulate", When::accessing, unsupported, "MPI_Accumulate", "supported",
+       [](Bench& b) {
+         return MPI_Accumulate(b.data, 1, MPI_INT, b.target, 0, 1, MPI_INT, MPI_SUM, b.win);
+       }},
+      {"get_accumulate", When::accessing, unsupported, "MPI_Get_accumulate", "supported",
+       [](Bench& b) {
+         return MPI_Get_accumulate(b.data, 1, MPI_INT, b.result, 1, MPI_INT, b.target, 0, 1, MPI_INT,
+                                   MPI_SUM, b.win);
+       }},
+      {"fetch_and_op", When::accessing, unsupported, "MPI_Fetch_and_op", "supported",
+       [](Bench& b) {
+         return MPI_Fetch_and_op(b.data, b.result, MPI_INT, b.target, 0, MPI_SUM, b.win);
+       }},
+      {"compare_and_swap", When::accessing, unsupported, "MPI_Compare_and_swap", "supported",
+       [](Bench& b) {
+         return MPI_Compare_and_swap(b.data, b.data, b.result, MPI_INT, b.target, 0, b.win);
+       }},
+      {"rput", When::accessing, MPI_ERR_RMA_SYNC, "MPI_Rput", "passive",
+       [](Bench& b) {
+         return MPI_Rput(b.data, 1, MPI_INT, b.target, 0, 1, MPI_INT, b.win, &b.request);
+       }},
+      {"rget", When::accessing, MPI_ERR_RMA_SYNC, "MPI_Rget", "passive",
+       [](Bench& b) {
+         return MPI_Rget(b.result, 1, MPI_INT, b.target, 0, 1, MPI_INT, b.win, &b.request);
+       }},
+      {"raccumulate", When::accessing, MPI_ERR_RMA_SYNC, "MPI_Raccumulate", "passive",
+       [](Bench& b) {
+         return MPI_Raccumulate(b.data, 1, MPI_INT, b.target, 0, 1, MPI_INT, MPI_SUM, b.win, &b.request);
+       }},
+      {"rget_accumulate", When::accessing, MPI_ERR_RMA_SYNC, "MPI_Rget_accumulate", "passive",
+       [](Bench& b) {
+         return MPI_Rget_accumulate(b.data, 1, MPI_INT, b.result, 1, MPI_INT, b.target, 0, 1, MPI_INT,
+                                    MPI_SUM, b.win, &b.request);
+       }},
+  });
+}
+
+TEST_CASE("wrong groups and streams") {
+  try_out_all({
+      {"start with MPI_GROUP_NULL", When::idle, MPI_ERR_GROUP, "MPI_Win_start", "MPI_GROUP_NULL",
+       [](Bench& b) { return MPI_Win_start(MPI_GROUP_NULL, MPIX_MODE_STREAM, b.win); }},
+      {"post with MPI_GROUP_NULL", When::idle, MPI_ERR_GROUP, "MPIX_Win_post_stream", "MPI_GROUP_NULL",
+       [](Bench& b) { return MPIX_Win_post_stream(MPI_GROUP_NULL, b.win, b.stream); }},
+      {"post in what is no stream", When::idle, MPI_ERR_ARG, "MPIX_Win_post_stream", "stream",
+       [](Bench& b) { return MPIX_Win_post_stream(b.ring.from(), b.win, &b.flag); }},
+      {"wait in what is no stream", When::exposed, MPI_ERR_ARG, "MPIX_Win_wait_stream", "stream",
+       [](Bench& b) { return MPIX_Win_wait_stream(b.win, &b.flag); }},
+      {"complete in what is no stream", When::accessing, MPI_ERR_ARG, "MPIX_Win_complete_stream",
+       "stream", [](Bench& b) { return MPIX_Win_complete_stream(b.win, &b.flag); }},
+      {"post in a stream that is gone", When::idle, MPI_ERR_ARG, "MPIX_Win_post_stream", "stream",
+       [](Bench& b) {
+         MPIX_Host_stream stream;
+         MPI_OK(MPIX_Host_stream_create(&stream));
+         void* gone = stream;
+         MPI_OK(MPIX_Host_stream_destroy(&stream));
+         return MPIX_Win_post_stream(b.ring.from(), b.win, gone);
+       }},
+  });
+}
+
+TEST_CASE("a group with a rank that is not in the window") {
+  NEEDS_RANKS(2);
+  Window window(Memory::device, 64, 1, MPI_COMM_SELF);
+  const Group other(right_of(rank()));
+  const Group self(rank());
+  Stream stream;
+  const WrongCall start{"start", When::idle, MPI_ERR_RANK, "MPI_Win_start", "not in the window", {}};
+  check_error(MPI_Win_start(other, MPIX_MODE_STREAM, window), start);
+  const WrongCall post{"post", When::idle, MPI_ERR_RANK, "MPIX_Win_post_stream", "not in the window", {}};
+  check_error(MPIX_Win_post_stream(other, window, stream), post);
+  const int value = 42;
+  MPI_OK(MPIX_Win_post_stream(self, window, stream));
+  MPI_OK(MPI_Win_start(self, MPIX_MODE_STREAM, window));
+  MPI_OK(MPI_Put(&value, 1, MPI_INT, 0, 4, 1, MPI_INT, window));
+  MPI_OK(MPIX_Win_complete_wait_stream(window, stream));
+  stream.synchronize();
+  CHECK(window.as<int>()[1] == 42);
+}
+
+TEST_CASE("dynamic windows have no stream epochs, and are what they were otherwise") {
+  MPI_Win win;
+  MPI_OK(MPI_Win_create_dynamic(MPI_INFO_NULL, MPI_COMM_WORLD, &win));
+  MPI_OK(MPI_Win_set_errhandler(win, MPI_ERRORS_RETURN));
+  const int unsupported = MPI_ERR_UNSUPPORTED_OPERATION;
+  const Group self(rank());
+  Stream stream;
+  const WrongCall start{"start", When::idle, unsupported, "MPI_Win_start", "MPI_Win_create_dynamic", {}};
+  check_error(MPI_Win_start(self, MPIX_MODE_STREAM, win), start);
+  const WrongCall post{"post", When::idle, unsupported, "MPIX_Win_post_stream", "dynamic", {}};
+  check_error(MPIX_Win_post_stream(self, win, stream), post);
+
+  int memory = 0;
+  const int value = 5;
+  MPI_Aint address;
+  MPI_OK(MPI_Win_attach(win, &memory, sizeof memory));
+  MPI_OK(MPI_Get_address(&memory, &address));
+  MPI_OK(MPI_Win_fence(0, win));
+  MPI_OK(MPI_Put(&value, 1, MPI_INT, rank(), address, 1, MPI_INT, win));
+  MPI_OK(MPI_Win_fence(0, win));
+  CHECK(memory == 5);
+  MPI_OK(MPI_Win_detach(win, &memory));
+  MPI_OK(MPI_Win_free(&win));
+}
+
+// Where there is no window, errors go to the error handler of MPI_COMM_WORLD.
+TEST_CASE("errors of calls without a window") {
+  MPI_OK(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN));
+  Stream stream;
+  int no_stream = 0;
+  const auto is = [](int code, int error_class, const char* call, const char* word) {
+    check_error(code, {call, When::idle, error_class, call, word, {}});
+  };
+  is(MPIX_Win_post_stream(MPI_GROUP_EMPTY, MPI_WIN_NULL, stream), MPI_ERR_WIN, "MPIX_Win_post_stream",
+     "MPI_WIN_NULL");
+  is(MPIX_Win_complete_stream(MPI_WIN_NULL, stream), MPI_ERR_WIN, "MPIX_Win_complete_stream",
+     "MPI_WIN_NULL");
+  is(MPI_Win_start(MPI_GROUP_EMPTY, MPIX_MODE_STREAM, MPI_WIN_NULL), MPI_ERR_WIN, "MPI_Win_start",
+     "MPI_WIN_NULL");
+  is(MPIX_Host_stream_create(nullptr), MPI_ERR_ARG, "MPIX_Host_stream_create", "stream");
+  is(MPIX_Host_stream_launch(stream.handle(), nullptr, nullptr), MPI_ERR_ARG, "MPIX_Host_stream_launch",
+     "function");
+  const auto wrong = reinterpret_cast<MPIX_Host_stream>(&no_stream);
+  is(MPIX_Host_stream_launch(wrong, [](void*) {}, nullptr), MPI_ERR_ARG, "MPIX_Host_stream_launch",
+     "stream");
+  is(MPIX_Host_stream_synchronize(wrong), MPI_ERR_ARG, "MPIX_Host_stream_synchronize", "stream");
+  is(MPIX_Query_stream_rma(nullptr), MPI_ERR_ARG, "MPIX_Query_stream_rma", "");
+  MPIX_Host_stream none = nullptr;
+  is(MPIX_Host_stream_destroy(&none), MPI_ERR_ARG, "MPIX_Host_stream_destroy", "stream");
+
+  int from_inside = MPI_SUCCESS;
+  stream.launch([&] { from_inside = MPIX_Host_stream_synchronize(stream.handle()); });
+  stream.synchronize();
+  is(from_inside, MPI_ERR_ARG, "MPIX_Host_stream_synchronize", "runs on it");
+  MPI_OK(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_ARE_FATAL));
+}
+
+TEST_CASE("the text names the window") {
+  Window window(Memory::device, 64);
+  Stream stream;
+  MPI_OK(MPI_Win_set_name(window, "temperature"));
+  CHECK(contains(error_text(MPIX_Win_complete_stream(window, stream)), "'temperature'"));
+  MPI_OK(MPI_Win_set_name(window, "pressure"));
+  CHECK(contains(error_text(MPIX_Win_complete_stream(window, stream)), "'pressure'"));
+}
+
+TEST_CASE("error codes do not pile up") {
+  Window window(Memory::device, 64);
+  Stream stream;
+  const int first = MPIX_Win_complete_stream(window, stream);
+  int last = first;
+  for (int i = 0; i < 10000; ++i) last = MPIX_Win_complete_stream(window, stream);
+  CHECK(error_class(last) == MPI_ERR_RMA_SYNC);
+  CHECK(error_text(last) == error_text(first));
+}

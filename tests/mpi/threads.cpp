@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the libmpix authors
+//
+// MPI_THREAD_MULTIPLE.
+#include "support/catch.h"
+#include "support/epochs.h"
+
+using namespace test;
+
+namespace {
+
+constexpr int thread_count = 4;
+
+struct Exchange {
+  explicit Exchange(int i, MPI_Comm comm = MPI_COMM_WORLD)
+      : bytes(i % 2 == 0 ? 100 : 30000),
+        window(all_memories[i % 4], bytes, 1, comm),
+        ring(window, window.base(), bytes, static_cast<std::uint64_t>(i)) {}
+
+  void run(int epochs) {
+    for (int k = 0; k < epochs; ++k) {
+      if (k % 3 == 0) {
+        ring.fused_epoch(stream.handle());
+      } else {
+        ring.epoch(stream.handle());
+      }
+      if (k % 50 == 49) stream.synchronize();
+    }
+    stream.synchronize();
+  }
+
+  const std::size_t bytes;
+  Window window;
+  Ring ring;
+  Stream stream;
+};
+
+}  // namespace
+
+TEST_CASE("each thread has its window and its stream") {
+  std::vector<std::unique_ptr<Exchange>> exchanges;
+  for (int i = 0; i < thread_count; ++i) exchanges.push_back(std::make_unique<Exchange>(i));
+  in_threads(thread_count, [&](int i) { exchanges[static_cast<std::size_t>(i)]->run(100); });
+}
+
+TEST_CASE("each thread has its window, and all share a stream") {
+  std::vector<std::unique_ptr<Window>> windows;
+  std::vector<std::unique_ptr<Ring>> rings;
+  for (int i = 0; i < thread_count; ++i) {
+    windows.push_back(std::make_unique<Window>(Memory::device, 64));
+    rings.push_back(std::make_unique<Ring>(*windows.back(), windows.back()->base(), 64, i));
+  }
+  // One stream runs in the order of the calls, which differs from rank to rank here: so an epoch may
+  // only wait for what does not wait for it. The sends go first, all of them eager.
+  Stream stream;
+  const Group to(right_of(rank()));
+  const Group from(left_of(rank()));
+  std::vector<int> values(thread_count);
+  for (int round = 1; round <= 20; ++round) {
+    in_threads(thread_count, [&](int i) {
+      Window& window = *windows[static_cast<std::size_t>(i)];
+      int& value = values[static_cast<std::size_t>(i)];
+      stream.launch([&value, round, i] { value = 1000 * rank() + 10 * round + i; });
+      MPI_OK(MPIX_Win_post_stream(from, window, stream));
+      MPI_OK(MPI_Win_start(to, MPIX_MODE_STREAM, window));
+      MPI_OK(MPI_Put(&value, 1, MPI_INT, right_of(rank()), 0, 1, MPI_INT, window));
+    });
+    in_threads(thread_count, [&](int i) {
+      MPI_OK(MPIX_Win_complete_stream(*windows[static_cast<std::size_t>(i)], stream));
+    });
+    in_threads(thread_count, [&](int i) {
+      Window& window = *windows[static_cast<std::size_t>(i)];
+      MPI_OK(MPIX_Win_wait_stream(window, stream));
+      stream.launch([&window, round, i] {
+        EXPECT(window.as<int>()[0] == 1000 * left_of(rank()) + 10 * round + i, "round " << round);
+      });
+    });
+  }
+  stream.synchronize();
+}
+
+TEST_CASE("several threads put in one access epoch") {
+  constexpr int puts = 25;  // of each thread
+  for (Memory memory : all_memories) {
+    for (const int length : {1, 500}) {
+      const std::size_t words = static_cast<std::size_t>(length) * thread_count * puts;
+      Window window(memory, words * sizeof(int), sizeof(int));
+      std::vector<int> source(words);
+      const Group to(right_of(rank()));
+      const Group from(left_of(rank()));
+      Stream stream;
+      for (int k = 1; k <= 10; ++k) {
+        MPI_OK(MPIX_Win_post_stream(from, window, stream));
+        stream.launch([&, k] {
+          for (std::size_t w = 0; w < words; ++w)
+            source[w] = static_cast<int>(w) + 100000 * k + 10000000 * rank();
+        });
+        MPI_OK(MPI_Win_start(to, MPIX_MODE_STREAM, window));
+        in_threads(thread_count, [&](int i) {
+          for (int p = 0; p < puts; ++p) {
+            const int at = (p * thread_count + i) * length;
+            MPI_OK(MPI_Put(&source[static_cast<std::size_t>(at)], length, MPI_INT, right_of(rank()), at,
+                           length, MPI_INT, window));
+          }
+        });
+        MPI_OK(MPIX_Win_complete_stream(window, stream));
+        MPI_OK(MPIX_Win_wait_stream(window, stream));
+        stream.launch([&, k] {
+          const int* got = window.as<int>();
+          std::size_t w = 0;
+          while (w < words && got[w] == static_cast<int>(w) + 100000 * k + 10000000 * left_of(rank()))
+            ++w;
+          EXPECT(w == words, "word " << w << " in epoch " << k << ", " << name(memory));
+        });
+      }
+      stream.synchronize();
+      MPIX_Win_stats stats;
+      MPI_OK(MPIX_Win_get_stats(window, &stats, sizeof stats));
+      CHECK(stats.puts == 10u * thread_count * puts);
+    }
+  }
+}
+
+TEST_CASE("threads create and free windows and streams at the same time") {
+  constexpr int count = 2;
+  MPI_Comm comms[count];
+  for (MPI_Comm& comm : comms) MPI_OK(MPI_Comm_dup(MPI_COMM_WORLD, &comm));
+  in_threads(count, [&](int i) {
+    for (int turn = 0; turn < 3; ++turn) Exchange(i + turn, comms[i]).run(10);
+  });
+  for (MPI_Comm& comm : comms) MPI_OK(MPI_Comm_free(&comm));
+}
+
+// A callback may call MPI, also on a window, under MPI_THREAD_MULTIPLE.
+TEST_CASE("host-stream callbacks call MPI and enqueue epochs") {
+  Window window(Memory::device, 64);
+  Ring ring(window, window.base(), 64);
+  Stream first, second;
+  first.launch([&] {
+    for (int k = 0; k < 20; ++k) ring.epoch(second.handle());
+    double mine = rank();
+    double sum = 0;
+    MPI_OK(MPI_Allreduce(&mine, &sum, 1, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD));
+    EXPECT(sum == size() * (size() - 1) / 2.0, "all-reduce in a callback");
+  });
+  first.synchronize();
+  second.synchronize();
+}

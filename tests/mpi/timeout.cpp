@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the libmpix authors
+//
+// MPIX_ON_TIMEOUT=error: a wait for a peer that never comes is reported and released; the window is broken,
+// and nothing else is.
+#include <cstdlib>
+
+#include "support/capture.h"
+#include "support/catch.h"
+#include "support/epochs.h"
+
+using namespace test;
+
+namespace {
+
+const bool settings_made = [] {
+  setenv("MPIX_TIMEOUT", "1", 1);
+  setenv("MPIX_ON_TIMEOUT", "error", 1);
+  return true;
+}();
+
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+class ErrorsReturn {
+ public:
+  ErrorsReturn() { MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN); }
+  ~ErrorsReturn() { MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_ARE_FATAL); }
+};
+
+struct Outcome {
+  int code;
+  double seconds;
+  std::string report;
+};
+
+Outcome synchronize(const Stream& stream, Capture& errors) {
+  const ErrorsReturn errors_return;
+  const double start = MPI_Wtime();
+  const int code = MPIX_Host_stream_synchronize(stream.handle());
+  return {code, MPI_Wtime() - start, errors.end()};
+}
+
+void check_report(const Outcome& outcome, const char* call, const char* epoch, int missing) {
+  INFO("after " << outcome.seconds << " s: " << error_text(outcome.code) << "; report: "
+                << outcome.report);
+  CHECK(error_class(outcome.code) == MPI_ERR_RMA_SYNC);
+  CHECK(contains(error_text(outcome.code), "MPIX_Host_stream_synchronize"));
+  CHECK(outcome.seconds > 0.7);
+  CHECK(outcome.seconds < 3.0 * slowdown);
+  CHECK(contains(outcome.report, "'pressure'"));
+  CHECK(contains(outcome.report, call));
+  CHECK(contains(outcome.report, epoch));
+  CHECK(contains(outcome.report, "rank " + std::to_string(missing)));
+}
+
+/// Every call on a broken window says so.
+void check_broken(Window& window, Stream& stream, MPI_Group group) {
+  const auto says_so = [](int code) {
+    INFO(error_text(code));
+    CHECK(error_class(code) == MPI_ERR_RMA_SYNC);
+    CHECK(contains(error_text(code), "broken"));
+    CHECK(contains(error_text(code), "'pressure'"));
+  };
+  says_so(MPIX_Win_post_stream(group, window, stream));
+  says_so(MPI_Win_start(group, MPIX_MODE_STREAM, window));
+}
+
+void check_works(Window& window, Stream& stream) {
+  Ring ring(window, window.base(), 64);
+  for (int k = 0; k < 3; ++k) ring.epoch(stream.handle());
+  stream.synchronize();
+}
+
+}  // namespace
+
+TEST_CASE("a peer that never completes") {
+  NEEDS_RANKS(2);
+  REQUIRE(settings_made);
+  Window window(Memory::device, 64);
+  Window other(Memory::device, 64);
+  MPI_OK(MPI_Win_set_name(window, "pressure"));
+  Stream stream;
+  check_works(window, stream);  // epochs 1 … 3
+  bool followed = false;
+  if (rank() == 0) {
+    const Group late(1);
+    Capture errors(STDERR_FILENO);
+    MPI_OK(MPIX_Win_post_stream(late, window, stream));
+    MPI_OK(MPIX_Win_wait_stream(window, stream));
+    stream.launch([&] { followed = true; });
+    const Outcome outcome = synchronize(stream, errors);
+    check_report(outcome, "MPIX_Win_wait_stream", size() == 2 ? "epoch 4" : "epoch 1", 1);
+    CHECK(followed);
+    check_broken(window, stream, late);
+    stream.synchronize();  // told once
+  }
+  barrier();
+  check_works(other, stream);
+}
+
+TEST_CASE("a peer that never posts") {
+  NEEDS_RANKS(2);
+  Window window(Memory::device, 100000);
+  Window other(Memory::device, 64);
+  MPI_OK(MPI_Win_set_name(window, "pressure"));
+  Stream stream;
+  if (rank() == 0) {
+    const Group late(1);
+    const std::vector<char> source(100000, 'x');
+    Capture errors(STDERR_FILENO);
+    MPI_OK(MPI_Win_start(late, MPIX_MODE_STREAM, window));
+    MPI_OK(MPI_Put(source.data(), 100000, MPI_BYTE, 1, 0, 100000, MPI_BYTE, window));
+    MPI_OK(MPIX_Win_complete_stream(window, stream));
+    check_report(synchronize(stream, errors), "MPIX_Win_complete_stream", "epoch 1", 1);
+    check_broken(window, stream, late);
+  }
+  barrier();
+  EXPECT(std::count(window.base(), window.base() + 100000, '\0') == 100000, "nobody exposed this");
+  check_works(other, stream);
+}
+
+TEST_CASE("a stalled fused call names all that it misses") {
+  NEEDS_RANKS(2);
+  Window window(Memory::device, 100000);
+  MPI_OK(MPI_Win_set_name(window, "pressure"));
+  if (rank() == 0) {
+    const Group late(1);
+    const std::vector<char> source(100000, 'x');
+    Stream stream;
+    Capture errors(STDERR_FILENO);
+    MPI_OK(MPIX_Win_post_stream(late, window, stream));
+    MPI_OK(MPI_Win_start(late, MPIX_MODE_STREAM, window));
+    MPI_OK(MPI_Put(source.data(), 100000, MPI_BYTE, 1, 0, 100000, MPI_BYTE, window));
+    MPI_OK(MPIX_Win_complete_wait_stream(window, stream));
+    const Outcome outcome = synchronize(stream, errors);
+    check_report(outcome, "MPIX_Win_complete_wait_stream", "epoch 1", 1);
+    CHECK(contains(outcome.report, "posted"));
+    CHECK(contains(outcome.report, "completed"));
+  }
+  barrier();
+  EXPECT(true, "freed by all");
+}
+
+// The window breaks inside an epoch: its calls fail, and yet it can be freed.
+TEST_CASE("a window that broke within an epoch can be freed") {
+  NEEDS_RANKS(2);
+  Window window(Memory::device, 64);
+  MPI_OK(MPI_Win_set_name(window, "pressure"));
+  if (rank() == 0) {
+    const Group late(1);
+    Stream stream;
+    Capture errors(STDERR_FILENO);
+    MPI_OK(MPIX_Win_post_stream(late, window, stream));
+    MPI_OK(MPIX_Win_wait_stream(window, stream));
+    MPI_OK(MPI_Win_start(late, MPIX_MODE_STREAM, window));
+    CHECK(error_class(synchronize(stream, errors).code) == MPI_ERR_RMA_SYNC);
+    const int value = 1;
+    const int code = MPI_Put(&value, 1, MPI_INT, 1, 0, 1, MPI_INT, window);
+    INFO(error_text(code));
+    CHECK(error_class(code) == MPI_ERR_RMA_SYNC);
+    CHECK(contains(error_text(code), "broken"));
+  }
+  barrier();
+  MPI_OK(MPI_Win_free(window.handle()));
+  EXPECT(static_cast<MPI_Win>(window) == MPI_WIN_NULL, "freed by all");
+}

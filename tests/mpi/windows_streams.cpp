@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the libmpix authors
+//
+// Several windows, several streams, several communicators.
+#include <dirent.h>
+
+#include <atomic>
+#include <set>
+
+#include "support/catch.h"
+#include "support/epochs.h"
+
+using namespace test;
+
+namespace {
+
+int count_entries(const char* directory, const std::string& with = "") {
+  int count = 0;
+  DIR* open = opendir(directory);
+  REQUIRE(open != nullptr);
+  while (const dirent* entry = readdir(open))
+    if (std::string(entry->d_name).find(with) != std::string::npos) ++count;
+  closedir(open);
+  return count;
+}
+
+/// As many as fit into some seconds: with more ranks than cores MPI's own collectives are slow.
+int repetitions(int wanted, double seconds, const std::function<void()>& once) {
+  once();
+  const double start = MPI_Wtime();
+  once();
+  int count = static_cast<int>(seconds / (MPI_Wtime() - start));
+  count = std::max(10, std::min(wanted, count));
+  MPI_Request request;
+  MPI_OK(MPI_Ibcast(&count, 1, MPI_INT, 0, MPI_COMM_WORLD, &request));
+  wait(request);
+  return count;
+}
+
+}  // namespace
+
+TEST_CASE("several windows in one stream") {
+  Window small(Memory::heap, 100);
+  Window large(Memory::device, 50000);
+  Window middle(Memory::allocate, 3000);
+  Ring rings[] = {{small, small.base(), 100, 1},
+                  {large, large.base(), 50000, 2},
+                  {middle, middle.base(), 3000, 3}};
+  Stream stream;
+  for (int k = 0; k < 60; ++k)
+    for (Ring& ring : rings) ring.epoch(stream.handle());
+  stream.synchronize();
+}
+
+TEST_CASE("epochs of several windows are open at the same time") {
+  Window one(Memory::device, 64);
+  Window two(Memory::heap, 64);
+  Ring outer(one, one.base(), 64, 1);
+  Ring inner(two, two.base(), 64, 2);
+  Stream stream;
+  for (int k = 0; k < 50; ++k) outer.epoch(stream.handle(), [&] { inner.epoch(stream.handle()); });
+  for (int k = 0; k < 50; ++k)
+    outer.fused_epoch(stream.handle(), [&] { inner.fused_epoch(stream.handle()); });
+  stream.synchronize();
+}
+
+TEST_CASE("several streams, each with its windows") {
+  constexpr int count = 4;
+  std::vector<std::unique_ptr<Window>> windows;
+  std::vector<std::unique_ptr<Ring>> rings;
+  for (int i = 0; i < count; ++i) {
+    const std::size_t bytes = i % 2 == 0 ? 200 : 40000;
+    windows.push_back(std::make_unique<Window>(all_memories[i], bytes));
+    rings.push_back(std::make_unique<Ring>(*windows.back(), windows.back()->base(), bytes, i));
+  }
+  Stream streams[count];
+  for (int k = 0; k < 60; ++k)
+    for (int i = 0; i < count; ++i) rings[i]->epoch(streams[i].handle());
+  for (Stream& stream : streams) stream.synchronize();
+}
+
+// A stream that waits does not hold up another one.
+TEST_CASE("a waiting stream does not block another stream") {
+  NEEDS_RANKS(2);
+  Window slow(Memory::device, 64);
+  Window quick(Memory::device, 64);
+  Ring slow_ring(slow, slow.base(), 64, 1);
+  Ring quick_ring(quick, quick.base(), 64, 2);
+  Stream waiting, running;
+  std::atomic<bool> go{false};
+  // Rank 0 holds back its part of the slow ring until the quick ring is done.
+  if (rank() == 0)
+    waiting.launch([&] {
+      while (!go) usleep(100);
+    });
+  slow_ring.epoch(waiting.handle());
+  for (int k = 0; k < 50; ++k) quick_ring.epoch(running.handle());
+  running.synchronize();
+  go = true;
+  waiting.synchronize();
+}
+
+// The sides of one window are independent, and may use streams of their own.
+TEST_CASE("access and exposure in different streams") {
+  for (std::size_t bytes : {80, 30000}) {
+    Window window(Memory::device, bytes);
+    std::vector<char> source(bytes);
+    Group to(right_of(rank()));
+    Group from(left_of(rank()));
+    Stream access, exposure;
+    for (int k = 1; k <= 100; ++k) {
+      MPI_OK(MPI_Win_start(to, MPIX_MODE_STREAM, window));
+      access.launch([&, k] { ring_data(rank(), k).write(source.data(), bytes); });
+      MPI_OK(MPI_Put(source.data(), int(bytes), MPI_BYTE, right_of(rank()), 0, int(bytes), MPI_BYTE,
+                     window));
+      MPI_OK(MPIX_Win_complete_stream(window, access));
+      MPI_OK(MPIX_Win_post_stream(from, window, exposure));
+      MPI_OK(MPIX_Win_wait_stream(window, exposure));
+      exposure.launch([&, k] {
+        EXPECT(ring_data(left_of(rank()), k).agrees(window.base(), bytes) == bytes, "epoch " << k);
+      });
+    }
+    access.synchronize();
+    exposure.synchronize();
+  }
+}
+
+TEST_CASE("halo exchange with both neighbours, complete and wait in one") {
+  constexpr int cells = 1000;
+  Window window(Memory::device, 2 * cells * sizeof(double), sizeof(double));
+  const auto* ghosts = window.as<double>();  // from the left, from the right
+  std::vector<double> edge(cells);
+  const int left = left_of(rank());
+  const int right = right_of(rank());
+  const std::set<int> unique{left, right};  // one and the same in a world of two, or oneself
+  Group neighbours(std::vector<int>(unique.begin(), unique.end()));
+  Stream stream;
+  for (int k = 0; k < 300; ++k) {
+    MPI_OK(MPIX_Win_post_stream(neighbours, window, stream));
+    stream.launch([&, k] { std::fill(edge.begin(), edge.end(), 1000.0 * rank() + k); });
+    MPI_OK(MPI_Win_start(neighbours, MPIX_MODE_STREAM, window));
+    MPI_OK(MPI_Put(edge.data(), cells, MPI_DOUBLE, left, cells, cells, MPI_DOUBLE, window));
+    MPI_OK(MPI_Put(edge.data(), cells, MPI_DOUBLE, right, 0, cells, MPI_DOUBLE, window));
+    MPI_OK(MPIX_Win_complete_wait_stream(window, stream));
+    stream.launch([=] {
+      const auto all = [&](const double* from, double value) {
+        return std::all_of(from, from + cells, [=](double x) { return x == value; });
+      };
+      EXPECT(all(ghosts, 1000.0 * left + k), "from the left in step " << k);
+      EXPECT(all(ghosts + cells, 1000.0 * right + k), "from the right in step " << k);
+    });
+  }
+  stream.synchronize();
+}
+
+TEST_CASE("a rank is its own neighbour") {
+  for (Memory memory : all_memories) {
+    Window window(memory, 40000);
+    std::vector<char> source(40000);
+    Group self(rank());
+    Stream stream;
+    for (int k = 1; k <= 40; ++k) {
+      const int bytes = k % 2 == 0 ? 16 : 40000;
+      MPI_OK(MPIX_Win_post_stream(self, window, stream));
+      MPI_OK(MPI_Win_start(self, MPIX_MODE_STREAM, window));
+      stream.launch([&, k] { ring_data(rank(), k).write(source.data(), source.size()); });
+      MPI_OK(MPI_Put(source.data(), bytes, MPI_BYTE, rank(), 0, bytes, MPI_BYTE, window));
+      MPI_OK(MPIX_Win_complete_stream(window, stream));
+      MPI_OK(MPIX_Win_wait_stream(window, stream));
+      stream.launch([&, k, bytes] {
+        const auto size = static_cast<std::size_t>(bytes);
+        EXPECT(ring_data(rank(), k).agrees(window.base(), size) == size, "epoch " << k);
+      });
+    }
+    stream.synchronize();
+  }
+}
+
+// In the window's communicator ranks are others than in MPI_COMM_WORLD: here in reverse order.
+TEST_CASE("windows on other communicators") {
+  MPI_Comm half;
+  const int colour = rank() % 2;
+  MPI_OK(MPI_Comm_split(MPI_COMM_WORLD, colour, -rank(), &half));
+  int me = 0, ranks = 0;
+  MPI_OK(MPI_Comm_rank(half, &me));
+  MPI_OK(MPI_Comm_size(half, &ranks));
+  {
+    Window window(Memory::device, 64 * sizeof(int), sizeof(int), half);
+    const int next = (me + 1) % ranks;
+    const int previous = (me + ranks - 1) % ranks;
+    // The group may come from the window's communicator, or from the world.
+    const int world_previous = rank() + 2 < size() ? rank() + 2 : colour;
+    Group to(next, half);
+    Group from(ranks > 1 ? world_previous : rank());
+    int value = 0;
+    Stream stream;
+    for (int k = 0; k < 20; ++k) {
+      MPI_OK(MPIX_Win_post_stream(from, window, stream));
+      MPI_OK(MPI_Win_start(to, MPIX_MODE_STREAM, window));
+      stream.launch([&, k] { value = 100 * me + k; });
+      MPI_OK(MPI_Put(&value, 1, MPI_INT, next, me, 1, MPI_INT, window));
+      MPI_OK(MPIX_Win_complete_wait_stream(window, stream));
+      stream.launch([&, k] {
+        EXPECT(window.as<int>()[previous] == 100 * previous + k, "step " << k);
+      });
+    }
+    stream.synchronize();
+  }
+  MPI_OK(MPI_Comm_free(&half));
+}
+
+// Neither descriptors, nor mappings, nor names in /dev/shm may remain of a window.
+TEST_CASE("windows come and go") {
+  int turn = 0;
+  const auto once = [&] {
+    Window window(all_memories[turn++ % 4], 30000);
+    Ring ring(window, window.base(), 30000);
+    Stream stream;
+    ring.epoch(stream.handle());
+    stream.synchronize();
+  };
+  for (int i = 0; i < 4; ++i) once();  // what is set up at first use stays
+  const int count = repetitions(300, 5, once);
+  const int files = count_entries("/proc/self/fd");
+  const int names = count_entries("/dev/shm", "mpix");
+  const int mappings = count_entries("/proc/self/map_files");
+  for (int i = 0; i < count; ++i) once();
+  INFO(count << " windows");
+  CHECK(count_entries("/proc/self/fd") <= files + 4);
+  CHECK(count_entries("/dev/shm", "mpix") == names);
+  CHECK(count_entries("/proc/self/map_files") <= mappings + 40);
+  alive("streams");
+  const int threads = count_entries("/proc/self/task");
+  for (int i = 0; i < 300; ++i) Stream stream;
+  CHECK(count_entries("/proc/self/task") <= threads + 1);
+}
+
+// A window may be freed without a synchronization: it waits for its own work.
+TEST_CASE("freeing a window with work under way") {
+  for (int i = 0; i < 5; ++i) {
+    auto window = std::make_unique<Window>(Memory::device, 1000);
+    std::vector<char> copy(1000);
+    Group to(right_of(rank()));
+    Group from(left_of(rank()));
+    std::vector<char> source(1000);
+    Stream stream;
+    if (rank() == i % size()) stream.delay(5000);
+    for (int k = 1; k <= 20; ++k) {
+      MPI_OK(MPIX_Win_post_stream(from, *window, stream));
+      MPI_OK(MPI_Win_start(to, MPIX_MODE_STREAM, *window));
+      stream.launch([&, k] { ring_data(rank(), k).write(source.data(), 1000); });
+      MPI_OK(MPI_Put(source.data(), 1000, MPI_BYTE, right_of(rank()), 0, 1000, MPI_BYTE, *window));
+      MPI_OK(MPIX_Win_complete_wait_stream(*window, stream));
+      stream.launch([&, base = window->base()] { std::copy_n(base, 1000, copy.begin()); });
+    }
+    // The copies of the window's contents are the program's: they must run while the window is there.
+    stream.synchronize();
+    MPI_OK(MPIX_Win_post_stream(from, *window, stream));
+    MPI_OK(MPI_Win_start(to, MPIX_MODE_STREAM, *window));
+    MPI_OK(MPI_Put(source.data(), 1000, MPI_BYTE, right_of(rank()), 0, 1000, MPI_BYTE, *window));
+    if (rank() == i % size()) stream.delay(3000);
+    MPI_OK(MPIX_Win_complete_wait_stream(*window, stream));
+    window.reset();
+    stream.synchronize();
+    EXPECT(ring_data(left_of(rank()), 20).agrees(copy.data(), 1000) == 1000, "window " << i);
+  }
+}

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the libmpix authors
+#pragma once
+
+#include <mpi.h>
+
+#include <functional>
+#include <sstream>
+#include <string>
+
+/// What every test program of tests/mpi shares: the ranks, failures that any thread may report, and the
+/// watchdog. Defined in mpi_main.cpp. Nothing here needs Catch2, so host-stream callbacks and threads may
+/// use all of it.
+namespace test {
+
+int rank();
+int size();
+
+/// Collective. Sleeps between looks, where MPI_Barrier spins: there may be more ranks than cores.
+void barrier(MPI_Comm comm = MPI_COMM_WORLD);
+/// Likewise for any request.
+void wait(MPI_Request& request);
+/// Collective: does it hold on every rank of MPI_COMM_WORLD?
+bool on_all_ranks(bool holds);
+
+/// A number from the environment: what a soak makes larger (SOAK_EPOCHS, SOAK_SEED).
+long parameter(const char* name, long preset);
+
+/// The test case has got so far, and may run for another TEST_TIMEOUT seconds. A watchdog aborts the
+/// process, and so the job, once a test case has said nothing for so long.
+void alive(const std::string& where);
+
+/// The rank fails. From any thread.
+void fail(const char* file, int line, const std::string& what);
+/// Something was checked. A test case that checks nothing fails.
+void checked();
+/// Something has failed in the running test case, on this rank.
+bool failed();
+
+/// False, and says so, in a world that is too small for the test case.
+bool has_ranks(int needed);
+
+/// Throws, with MPI's text, where an MPI call failed: a failure with its place and reason in any thread.
+void require_success(int code, const char* call, const char* file, int line);
+std::string error_text(int code);
+int error_class(int code);
+
+/// Runs body(0) … body(count - 1) in threads of their own; what they throw is a failure of this rank.
+void in_threads(int count, const std::function<void(int)>& body);
+
+/// What must be waited for is slower by so much in this build.
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+constexpr int slowdown = 10;
+#else
+constexpr int slowdown = 1;
+#endif
+
+}  // namespace test
+
+/// An MPI call that has to succeed, in any thread.
+#define MPI_OK(call) test::require_success((call), #call, __FILE__, __LINE__)
+
+/// Like CHECK, in any thread: EXPECT(value == 3, "epoch " << epoch).
+#define EXPECT(condition, context)                 \
+  do {                                             \
+    test::checked();                               \
+    if (!(condition)) {                            \
+      std::ostringstream text_;                    \
+      text_ << #condition << ": " << context;      \
+      test::fail(__FILE__, __LINE__, text_.str()); \
+    }                                              \
+  } while (false)
+
+#define NEEDS_RANKS(needed) \
+  if (!test::has_ranks(needed)) return
