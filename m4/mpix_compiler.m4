@@ -45,12 +45,11 @@ AC_DEFUN([MPIX_SANITIZER], [
     [build everything with that sanitizer; address also finds undefined behaviour])],
     [], [enable_sanitizer=no])
   sanitizer=$enable_sanitizer
-  SANITIZE_FLAGS= SANITIZER_LIB=
+  SANITIZE_FLAGS=
   AS_CASE([$sanitizer],
     [no], [sanitizer=none],
-    [thread], [SANITIZE_FLAGS="-fsanitize=thread"; mpix_runtime=libtsan.so],
-    [address], [SANITIZE_FLAGS="-fsanitize=address,undefined -fno-sanitize-recover=undefined"
-                mpix_runtime=libasan.so],
+    [thread], [SANITIZE_FLAGS="-fsanitize=thread"],
+    [address], [SANITIZE_FLAGS="-fsanitize=address,undefined -fno-sanitize-recover=undefined"],
     [AC_MSG_ERROR([--enable-sanitizer takes thread or address, not "$sanitizer"])])
   AS_IF([test $sanitizer != none], [
     SANITIZE_FLAGS="$SANITIZE_FLAGS -fno-omit-frame-pointer"
@@ -60,8 +59,6 @@ AC_DEFUN([MPIX_SANITIZER], [
     AC_LINK_IFELSE([AC_LANG_PROGRAM([], [])], [],
       [AC_MSG_ERROR([$CXX cannot link with $SANITIZE_FLAGS])])
     CXXFLAGS=$mpix_save_CXXFLAGS
-    # what is preloaded in a test goes behind the sanitizer's run time, which insists on being first
-    SANITIZER_LIB=`$CXX -print-file-name=$mpix_runtime`
   ], [
     # a sanitized shared library leaves the run time's symbols to the program (clang)
     NO_UNDEFINED="-no-undefined -Wl,-z,defs"
@@ -71,7 +68,6 @@ AC_DEFUN([MPIX_SANITIZER], [
   AC_SUBST([WERROR])
   AC_SUBST([sanitizer])
   AC_SUBST([SANITIZE_FLAGS])
-  AC_SUBST([SANITIZER_LIB])
   AC_SUBST([NO_UNDEFINED])
 ])
 

@@ -272,9 +272,9 @@ bool Window::has_run() {
   for (int rank = 0; rank < peers_.size(); ++rank) {
     const EpochsOfPair& enqueued = enqueued_[static_cast<std::size_t>(rank)];
     if (enqueued.posted + enqueued.sent + enqueued.awaited == 0) continue;
-    PairWords words;
-    device_.read(&words, peers_.peer(rank).words, sizeof words);
-    if (words.opened < enqueued.posted || words.sent < enqueued.sent || words.closed < enqueued.awaited) return false;
+    PairCounters done;
+    device_.read(&done, &peers_.peer(rank).words->own, sizeof done);
+    if (done.opened < enqueued.posted || done.sent < enqueued.sent || done.closed < enqueued.awaited) return false;
   }
   return true;
 }

@@ -83,6 +83,16 @@ MPIX_FN void store_after_loads(std::uint64_t* p, std::uint64_t v) {
 #endif
 }
 
+/// Orders stores before it with everything after it, for a store_after_loads that follows.
+MPIX_FN void fence_stores() {
+#if defined(__CUDA_ARCH__)
+  asm volatile("fence.acq_rel.sys;" ::: "memory");
+#elif defined(__HIP_DEVICE_COMPILE__)
+  __threadfence_system();
+#endif
+  // On the host that store is a release.
+}
+
 /// Orders relaxed loads before it with everything after it.
 MPIX_FN void fence_acquire() {
 #if defined(__CUDA_ARCH__)

@@ -34,17 +34,21 @@ struct alignas(64) Bell {
   std::uint32_t sleepers;  ///< threads about to sleep, or asleep
 };
 
-/// The shared words of one rank for one peer.
+/// How far one rank has come with one peer. Its kernels alone touch them.
+struct PairCounters {
+  std::uint64_t sent;       ///< access epochs to the peer whose signal has been written
+  std::uint64_t opened;     ///< exposure epochs posted to the peer
+  std::uint64_t closed;     ///< exposure epochs to the peer that have been waited for
+  std::uint32_t sending;    ///< blocks of a send that have done their part; 0 between launches
+  std::uint32_t receiving;  ///< and of a receive
+};
+
+/// The words of one rank for one peer.
 struct alignas(64) PairWords {
-  // Written by the peer, as the target of my access epochs.
+  // Written by the peer, as the target of my access epochs; polled here.
   std::uint64_t posted;
   std::uint64_t acknowledged;
-  // Mine alone.
-  alignas(64) std::uint64_t sent;  ///< access epochs to the peer whose signal has been written
-  std::uint64_t opened;            ///< exposure epochs posted to the peer
-  std::uint64_t closed;            ///< exposure epochs to the peer that have been waited for
-  std::uint32_t sending;           ///< blocks of a send that have done their part; 0 between launches
-  std::uint32_t receiving;         ///< and of a receive
+  alignas(64) PairCounters own;
 };
 
 /// Words of a window that its kernels and its own host share.

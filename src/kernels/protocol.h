@@ -21,8 +21,8 @@ MPIX_FN Line* slot_of(const Ring& ring, std::uint64_t epoch) {
 // ---- target: post ----------------------------------------------------------------------------------
 
 MPIX_FN void announce(const PostPeer& peer) {
-  const std::uint64_t epoch = peer.words->opened + 1;
-  peer.words->opened = epoch;
+  const std::uint64_t epoch = peer.words->own.opened + 1;
+  peer.words->own.opened = epoch;
   store_after_loads(peer.posted, epoch);
 }
 
@@ -30,11 +30,11 @@ MPIX_FN void announce(const PostPeer& peer) {
 
 /// The slot of the next epoch is free again, as far as the target told.
 MPIX_FN bool has_credit(const SendPeer& peer) {
-  return load_before_stores(&peer.words->acknowledged) + peer.ring.depth >= peer.words->sent + 1;
+  return load_before_stores(&peer.words->acknowledged) + peer.ring.depth >= peer.words->own.sent + 1;
 }
 
 MPIX_FN bool is_exposed(const SendPeer& peer) {
-  return load_before_stores(&peer.words->posted) >= peer.words->sent + 1;
+  return load_before_stores(&peer.words->posted) >= peer.words->own.sent + 1;
 }
 
 MPIX_FN bool may_send(const SendPeer& peer) {
@@ -59,7 +59,7 @@ MPIX_FN void send_op(const PutOp& op, Line* slot, std::uint32_t flag, Team team)
 /// Write the data of the next epoch. The epoch ends with write_header() and advance(). `ops(i)`: put i.
 template <class Ops>
 MPIX_FN void send(const SendPeer& peer, const Ops& ops, Team team) {
-  const std::uint64_t epoch = peer.words->sent + 1;
+  const std::uint64_t epoch = peer.words->own.sent + 1;
   const std::uint32_t flag = flag_of(epoch);
   Line* slot = slot_of(peer.ring, epoch);
   for (std::uint32_t i = 0; i < peer.op_count; ++i) send_op(ops(peer.first_op + i), slot, flag, team);
@@ -68,7 +68,7 @@ MPIX_FN void send(const SendPeer& peer, const Ops& ops, Team team) {
 /// One thread. Where something went direct: after the whole team has returned from send(). Else at any time,
 /// for the lines of an eager epoch validate themselves.
 MPIX_FN void write_header(const SendPeer& peer) {
-  const std::uint64_t epoch = peer.words->sent + 1;
+  const std::uint64_t epoch = peer.words->own.sent + 1;
   Line* header = slot_of(peer.ring, epoch);
   if (peer.awaits_post)
     write_line_release(header, peer.descriptors | direct_bit, flag_of(epoch));
@@ -77,12 +77,12 @@ MPIX_FN void write_header(const SendPeer& peer) {
 }
 
 /// One thread, after the whole team has returned from send().
-MPIX_FN void advance(const SendPeer& peer) { ++peer.words->sent; }
+MPIX_FN void advance(const SendPeer& peer) { ++peer.words->own.sent; }
 
 // ---- target: wait ----------------------------------------------------------------------------------
 
 MPIX_FN bool has_arrived(const ReceivePeer& peer) {
-  const std::uint64_t epoch = peer.words->closed + 1;
+  const std::uint64_t epoch = peer.words->own.closed + 1;
   std::uint64_t header;
   return line_arrived(slot_of(peer.ring, epoch), flag_of(epoch), &header);
 }
@@ -106,12 +106,15 @@ MPIX_FN void scrub(const Ring& ring, std::uint64_t epoch, std::uint32_t used) {
   const std::uint64_t round = epoch / ring.depth;
   if (round % rounds_per_scrub != 0) return;
   const std::uint32_t line = 1 + static_cast<std::uint32_t>((round / rounds_per_scrub) % (ring.slot_lines - 1));
-  if (line >= used) write_line(slot_of(ring, epoch) + line, 0, 0);
+  if (line < used) return;
+  write_line(slot_of(ring, epoch) + line, 0, 0);
+  // acknowledge() orders loads alone, and here is a store: were it late, it would wipe a line of epoch + depth.
+  fence_stores();
 }
 
 /// Move what arrived into the window. The epoch ends with acknowledge().
 MPIX_FN void receive(const ReceivePeer& peer, Team team) {
-  const std::uint64_t epoch = peer.words->closed + 1;
+  const std::uint64_t epoch = peer.words->own.closed + 1;
   const std::uint32_t flag = flag_of(epoch);
   const Line* slot = slot_of(peer.ring, epoch);
   const std::uint64_t header = read_line(slot, flag);
@@ -137,8 +140,8 @@ MPIX_FN void receive(const ReceivePeer& peer, Team team) {
 
 /// One thread, after the whole team has returned from receive().
 MPIX_FN void acknowledge(const ReceivePeer& peer) {
-  const std::uint64_t epoch = peer.words->closed + 1;
-  peer.words->closed = epoch;
+  const std::uint64_t epoch = peer.words->own.closed + 1;
+  peer.words->own.closed = epoch;
   store_after_loads(peer.acknowledged, epoch);
 }
 

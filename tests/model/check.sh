@@ -100,11 +100,12 @@ control 'no scrub'                             fresh -DPROGRAM=PIPELINE -DEPOCHS
 control 'no wait for the credit'                  overwrite -DPROGRAM=PIPELINE -DNO_CREDIT
 control 'no wait for the credit, halo, D=1'       overwrite -DD=1 -DNO_CREDIT
 control 'acknowledgement before the slot is read' overwrite -DPROGRAM=PIPELINE -DEARLY_ACK
+control 'scrub visible after the acknowledgement' deadlock  -DPROGRAM=PIPELINE -DLATE_SCRUB
 control 'direct data before the post'             exposed   -DNO_POST
 control 'header visible before direct data'       whole     -DRELAXED_HEADER
 control 'one credit too few'                      deadlock  -DD=1 -DMEAN_CREDIT
 
-# No control: who exchanges with its peers both ways is never more than two ahead, so two slots need no credit.
+# No control: send e + 1 follows wait e, which follows the peer's wait e - 1, so two slots never lack a credit.
 verify 'halo, 2 ranks, D=2, credits not waited for' -DD=2 -DEPOCHS=5 -DNO_CREDIT
 
 # A run that never ends would be a cycle of states. No state is marked as progress, so this search reports any.

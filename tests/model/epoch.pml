@@ -13,10 +13,12 @@
  * after K epochs, the true epoch in `truth`, which only assertions look at.
  *
  * Memory order. Stores into the slot and into the window are "on their way" when the complete kernel ends, and
- * become visible later, in any order, except that the header, a release store, comes after direct data. The
- * counters are visible at once: they only grow, and who polls them only ever waits for more, so a counter
- * that is seen late is the same as a poll made late. A half line that carries its own flag counts as a line;
- * the target's staging memory counts as its window.
+ * become visible later, in any order, except that the header, a release store, comes after direct data, and
+ * that the pair's epochs do not mix: nobody looks at the slot of the next one before, and its direct data wait
+ * for a post. The counters are visible at once: they only grow, and who polls them only ever waits for more,
+ * so a counter that is seen late is the same as a poll made late. What t loads and stores before it announces
+ * or acknowledges comes before, the wipe of scrub too, and what o stores after a poll comes after. A half
+ * line that carries its own flag counts as a line; the target's staging memory counts as its window.
  *
  * What is checked, in all interleavings:
  *   overwrite   a slot is written only after its last epoch was emptied; so an origin is at most D ahead
@@ -154,10 +156,7 @@ end:
       completes[o] > P.sent ->
       e = P.sent + 1;
       select(lines : 0 .. MOST_LINES);
-      if
-      :: WAYS != DIRECT -> direct = false
-      :: WAYS & DIRECT -> direct = true
-      fi;
+      if :: WAYS != DIRECT -> direct = false :: WAYS & DIRECT -> direct = true fi;
       has_credit && (!direct || is_exposed); /* may_send */
       /* send, write_header, advance: the kernel ends, but its stores are on their way */
       stores = ((1 << (lines + 1)) - 1) | (direct << DATA);
@@ -181,15 +180,14 @@ end:
 
 /* ---- post and wait kernels of t, the part for origin o ---- */
 
-/* Every so many rounds of the ring wipe one line that this epoch did not use, each in turn. */
-inline scrub() {
-#if L > 0 && !defined(NO_SCRUB)
-  i = 1 + (e / D / ROUNDS) % L;
-  S.flag[i] = ((e / D) % ROUNDS == 0 && i > S.lines -> 0 : S.flag[i])
+/* Every so many rounds of the ring wipe one line that this epoch did not use, each in turn. 0: none now. */
+#if L == 0 || defined(NO_SCRUB)
+#define line_to_scrub 0
 #else
-  skip
+#define turn (1 + (e / D / ROUNDS) % L)
+#define line_to_scrub ((e / D) % ROUNDS == 0 && turn > S.lines -> turn : 0)
 #endif
-}
+inline scrub() { S.flag[wipe] = (wipe -> 0 : S.flag[0]); wipe = 0 }
 
 inline check_window() {
   for (i : 1 .. DATA) {
@@ -205,7 +203,7 @@ inline forget_slot() {
 }
 
 proctype target_side(byte o, t) {
-  byte e, i;
+  byte e, i, wipe;
 end:
   do
   :: atomic { /* announce */
@@ -235,10 +233,17 @@ end:
       }
     :: i > S.lines ->
       atomic {
-        scrub(); check_window(); forget_slot();
-        P.closed = e; P.acknowledged = e; busy[t]--; /* acknowledge */
-        break
-      }
+        wipe = line_to_scrub;
+#ifndef LATE_SCRUB
+        scrub();
+#endif
+        check_window(); forget_slot();
+        P.closed = e; P.acknowledged = e; busy[t]-- /* acknowledge */
+      };
+#ifdef LATE_SCRUB
+      scrub();
+#endif
+      break
     od
   od
 }
@@ -261,10 +266,7 @@ proctype stream(byte r) {
     if :: r > 0 -> post(); wait() :: else fi;
     if :: r < RANKS - 1 -> complete() :: else fi
 #elif PROGRAM == PINGPONG
-    if
-    :: r == 0 -> complete(); post(); wait()
-    :: else -> post(); wait(); complete()
-    fi
+    if :: r == 0 -> complete(); post(); wait() :: else -> post(); wait(); complete() fi
 #endif
   };
   !busy[r]
@@ -276,10 +278,7 @@ init {
     for (o : 0 .. RANKS - 1) {
       run stream(o);
       for (t : 0 .. RANKS - 1) {
-        if
-        :: is_pair(o, t) -> run origin_side(o, t); run target_side(o, t)
-        :: else
-        fi
+        if :: is_pair(o, t) -> run origin_side(o, t); run target_side(o, t) :: else fi
       }
     }
   }

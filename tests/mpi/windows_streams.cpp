@@ -178,20 +178,22 @@ TEST_CASE("a rank is its own neighbour") {
 
 // In the window's communicator ranks are others than in MPI_COMM_WORLD: here in reverse order.
 TEST_CASE("windows on other communicators") {
-  MPI_Comm half;
-  const int colour = rank() % 2;
-  MPI_OK(MPI_Comm_split(MPI_COMM_WORLD, colour, -rank(), &half));
+  // Open MPI 4.1.4 creates no windows on communicators of one rank.
+  NEEDS_RANKS(2);
+  const int parts = size() >= 4 ? 2 : 1;
+  MPI_Comm part;
+  MPI_OK(MPI_Comm_split(MPI_COMM_WORLD, rank() % parts, -rank(), &part));
   int me = 0, ranks = 0;
-  MPI_OK(MPI_Comm_rank(half, &me));
-  MPI_OK(MPI_Comm_size(half, &ranks));
+  MPI_OK(MPI_Comm_rank(part, &me));
+  MPI_OK(MPI_Comm_size(part, &ranks));
   {
-    Window window(Memory::device, 64 * sizeof(int), sizeof(int), half);
+    Window window(Memory::device, 64 * sizeof(int), sizeof(int), part);
     const int next = (me + 1) % ranks;
     const int previous = (me + ranks - 1) % ranks;
     // The group may come from the window's communicator, or from the world.
-    const int world_previous = rank() + 2 < size() ? rank() + 2 : colour;
-    Group to(next, half);
-    Group from(ranks > 1 ? world_previous : rank());
+    const int world_previous = rank() + parts < size() ? rank() + parts : rank() % parts;
+    Group to(next, part);
+    Group from(world_previous);
     int value = 0;
     Stream stream;
     for (int k = 0; k < 20; ++k) {
@@ -206,7 +208,7 @@ TEST_CASE("windows on other communicators") {
     }
     stream.synchronize();
   }
-  MPI_OK(MPI_Comm_free(&half));
+  MPI_OK(MPI_Comm_free(&part));
 }
 
 // Neither descriptors, nor mappings, nor names in /dev/shm may remain of a window.
@@ -220,7 +222,7 @@ TEST_CASE("windows come and go") {
     stream.synchronize();
   };
   for (int i = 0; i < 4; ++i) once();  // what is set up at first use stays
-  const int count = repetitions(300, 5, once);
+  const int count = repetitions(300, 3, once);
   const int files = count_entries("/proc/self/fd");
   const int names = count_entries("/dev/shm", "mpix");
   const int mappings = count_entries("/proc/self/map_files");

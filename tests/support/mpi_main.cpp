@@ -15,6 +15,7 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <mutex>
@@ -110,6 +111,7 @@ class Watchdog {
         output.show();
         dprintf(output.errors(), "rank %d: watchdog: test case '%s' is stuck at or after %s\n",
                 world_rank, test_case_.c_str(), where_.c_str());
+        std::signal(SIGABRT, SIG_DFL);  // Catch2 has nothing to add
         std::abort();
       }
       changed_.wait_until(hold, deadline_);

@@ -80,7 +80,8 @@ Graph make_graph(Random random, int window) {
         const std::size_t bytes = std::min(random_size(random), most);
         next += random.below(3);
         if (next * unit + bytes > shape.bytes) continue;
-        graph.puts.push_back({origin, target, random.below(source_bytes - biggest_put), bytes, next});
+        const std::size_t source = random.below(source_bytes - biggest_put - 100);  // may move a bit
+        graph.puts.push_back({origin, target, source, bytes, next});
         next += (bytes + unit - 1) / unit;
       }
     }
@@ -89,6 +90,31 @@ Graph make_graph(Random random, int window) {
   for (auto& ranks : graph.targets) random.shuffle(ranks);
   for (auto& ranks : graph.origins) random.shuffle(ranks);
   return graph;
+}
+
+/// The same with one difference, such that nothing overlaps anew.
+Graph make_variation(const Graph& graph, Random random, int window) {
+  Graph other = graph;
+  if (other.puts.empty()) return other;
+  RandomPut& put = other.puts[random.below(other.puts.size())];
+  const auto unit = static_cast<std::size_t>(shape_of(window, put.target).unit);
+  switch (random.below(6)) {
+    case 0: other.puts.pop_back(); break;
+    case 1: std::swap(put, other.puts.front()); break;
+    case 2: put.source += 1; break;
+    case 3: put.bytes /= 2; break;
+    case 4:
+      if (put.bytes <= unit) break;
+      put.bytes -= unit;
+      put.displacement += 1;
+      break;
+    case 5:
+      for (RandomPut& twin : other.puts)
+        if (twin.origin == put.origin && twin.target == put.target && twin.bytes == put.bytes)
+          std::swap(twin.displacement, put.displacement);
+      break;
+  }
+  return other;
 }
 
 /// One window, what it must hold, and the buffer that its puts are read from.
@@ -235,15 +261,19 @@ void run_random_graphs(std::uint64_t seed, int epochs) {
   std::shared_ptr<const Graph> graph;
   Player player(seed);
   Random random(key({seed, 1}));
-  for (int epoch = 1; epoch <= epochs && !failed();) {
+  for (int epoch = 1; epoch <= epochs;) {
     // Some epochs on one window, then a synchronization; ranks are not in step here either.
     const int window = static_cast<int>(random.below(window_count));
     const int end = std::min<int>(epochs, epoch + static_cast<int>(random.below(40)));
     player.choose_streams();
     for (bool first = true; epoch <= end; ++epoch, first = false) {
       const Random own(key({seed, 2, static_cast<std::uint64_t>(epoch)}));
-      const bool again = random.chance(0.4);  // the same operations with other data
-      if (first || !again) graph = std::make_shared<Graph>(make_graph(own, window));
+      const bool again = !first && random.chance(0.6);  // with other data
+      if (!again) {
+        graph = std::make_shared<Graph>(make_graph(own, window));
+      } else if (random.chance(0.5)) {
+        graph = std::make_shared<Graph>(make_variation(*graph, own, window));
+      }
       player.epoch(*windows[static_cast<std::size_t>(window)], graph, epoch);
     }
     player.synchronize();

@@ -50,7 +50,7 @@ void in_threads(int count, const std::function<void(int)>& body);
 
 /// What must be waited for is slower by so much in this build.
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-constexpr int slowdown = 10;
+constexpr int slowdown = 4;
 #else
 constexpr int slowdown = 1;
 #endif

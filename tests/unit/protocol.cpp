@@ -56,8 +56,8 @@ struct Pair {
   Ops op() const { return Ops{ops}; }
 
   void start_at(std::uint64_t epoch) {
-    origin.sent = origin.acknowledged = origin.posted = epoch - 1;
-    target.opened = target.closed = epoch - 1;
+    origin.own.sent = origin.acknowledged = origin.posted = epoch - 1;
+    target.own.opened = target.own.closed = epoch - 1;
   }
 
   /// The ops of the next epoch: texts into the mailbox, one after another in the window.

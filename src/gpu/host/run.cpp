@@ -48,14 +48,14 @@ class Pending {
   std::string describe() const {
     std::string text;
     for (const SendPeer* peer : sends_) {
-      const std::string epoch = std::to_string(peer->words->sent + 1);
+      const std::string epoch = std::to_string(peer->words->own.sent + 1);
       if (!has_credit(*peer))
-        append(text, peer->rank, "has not waited for access epoch " + std::to_string(peer->words->sent + 1 - peer->ring.depth));
+        append(text, peer->rank, "has not waited for access epoch " + std::to_string(peer->words->own.sent + 1 - peer->ring.depth));
       else
         append(text, peer->rank, "has not posted access epoch " + epoch);
     }
     for (const ReceivePeer* peer : receives_)
-      append(text, peer->rank, "has not completed exposure epoch " + std::to_string(peer->words->closed + 1));
+      append(text, peer->rank, "has not completed exposure epoch " + std::to_string(peer->words->own.closed + 1));
     return text;
   }
 

@@ -95,7 +95,7 @@ __device__ inline void send_block(const AnyProgram& any, std::uint32_t index, st
          Team{part * blockDim.x + threadIdx.x, parts * blockDim.x});
   }
   if (__syncthreads_or(!go)) return;
-  if (threadIdx.x != 0 || !is_last(&peer.words->sending, parts, peer.awaits_post) || !peer.signals) return;
+  if (threadIdx.x != 0 || !is_last(&peer.words->own.sending, parts, peer.awaits_post) || !peer.signals) return;
   if (peer.awaits_post) write_header(peer);
   advance(peer);
 }
@@ -103,7 +103,7 @@ __device__ inline void send_block(const AnyProgram& any, std::uint32_t index, st
 /// The epoch of one put through the mailbox, as most are. False when this epoch is another kind.
 /// The header has been seen by nobody yet: what may follow it is loaded along with it.
 __device__ inline bool receive_single(const HostWords* host, const ReceivePeer& peer, Team team, bool* arrived) {
-  const std::uint64_t epoch = peer.words->closed + 1;
+  const std::uint64_t epoch = peer.words->own.closed + 1;
   const std::uint32_t flag = flag_of(epoch);
   const Line* slot = slot_of(peer.ring, epoch);
   constexpr std::uint32_t payload = 3;
@@ -140,7 +140,7 @@ __device__ inline void receive_block(const AnyProgram& any, std::uint32_t index,
   bool arrived = false;
   if (!receive_single(any.program.host, peer, team, &arrived)) receive(peer, team);
   if (__syncthreads_or(!arrived)) return;
-  if (threadIdx.x == 0 && is_last(&peer.words->receiving, parts, false)) acknowledge(peer);
+  if (threadIdx.x == 0 && is_last(&peer.words->own.receiving, parts, false)) acknowledge(peer);
 }
 
 template <class AnyProgram>
