@@ -108,6 +108,23 @@ TEST_CASE("alternating epochs, window in device memory") { alternate(Memory::dev
 TEST_CASE("alternating epochs, allocated device window") { alternate(Memory::device); }
 TEST_CASE("alternating epochs, allocated window") { alternate(Memory::allocate); }
 
+TEST_CASE("ordinary epochs on one window while stream epochs run on another") {
+  Window window(Memory::device, bytes);
+  Window other(Memory::device, bytes);
+  Ring ring(window, window.base(), bytes);
+  OrdinaryRing ordinary(other, other.base());
+  Stream stream;
+  if (rank() == 0) stream.delay(20000);
+  for (int k = 0; k < 50; ++k) ring.epoch(stream.handle());
+  for (int k = 0; k < 3; ++k) {
+    ordinary.fence();
+    ordinary.post_start_complete_wait();
+    ring.epoch(stream.handle(), [&] { ordinary.fence(); });
+    ring.fused_epoch(stream.handle(), [&] { ordinary.post_start_complete_wait(); });
+  }
+  stream.synchronize();
+}
+
 // The two sides are independent: one may be ordinary while the other is a stream's.
 TEST_CASE("a stream access epoch during an ordinary exposure epoch of nobody, and the reverse") {
   Window window(Memory::device, bytes);
