@@ -94,7 +94,8 @@ TEST_CASE("attributes of allocated windows") {
     const DeviceInfo info;
     MPI_Win win;
     void* base = nullptr;
-    MPI_OK(MPI_Win_allocate(size, unit, device ? info : MPI_INFO_NULL, MPI_COMM_WORLD, &base, &win));
+    MPI_OK(
+        MPI_Win_allocate(size, unit, device ? info : MPI_INFO_NULL, MPI_COMM_WORLD, &base, &win));
     INFO((device ? "of the device" : "of MPI"));
     check_attributes(win, base, size, unit, MPI_WIN_FLAVOR_ALLOCATE);
     std::memset(base, 1, static_cast<std::size_t>(size));
@@ -285,13 +286,19 @@ TEST_CASE("statistics for programs that are older or newer than the library") {
   Window window(Memory::device, 100000);
   two_puts(window, 2);
 
-  struct Older { unsigned long long exposure_epochs, access_epochs, guard; } older{0, 0, 77};
+  struct Older {
+    unsigned long long exposure_epochs, access_epochs, guard;
+  } older{0, 0, 77};
   MPI_OK(MPIX_Win_get_stats(window, reinterpret_cast<MPIX_Win_stats*>(&older), 16));
   CHECK(older.exposure_epochs == 2);
   CHECK(older.access_epochs == 2);
   CHECK(older.guard == 77);
 
-  struct Newer { MPIX_Win_stats known; unsigned long long unknown[4]; unsigned long long guard; } newer;
+  struct Newer {
+    MPIX_Win_stats known;
+    unsigned long long unknown[4];
+    unsigned long long guard;
+  } newer;
   std::memset(&newer, 0xff, sizeof newer);
   MPI_OK(MPIX_Win_get_stats(window, &newer.known, sizeof newer - sizeof newer.guard));
   CHECK(newer.known.puts == 4);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the libmpix authors
 //
-// Enqueueing does not wait for a peer: 2,000 epochs are enqueued before it has begun. Meanwhile the library
-// reports that it waits, as MPIX_TIMEOUT is shorter than the peer sleeps, and then goes on.
+// Enqueueing does not wait for a peer: 2,000 epochs are enqueued before it has begun. Meanwhile the
+// library reports that it waits, as MPIX_TIMEOUT is shorter than the peer sleeps, and then goes on.
 #include <cstdlib>
 
 #include "support/capture.h"
@@ -24,7 +24,8 @@ constexpr double nap = 1.0 * slowdown;
 
 bool sleeps() { return rank() == size() - 1; }
 
-/// Enqueue 2,000 epochs on every rank, the last rank late. Returns the seconds that it took this rank.
+/// Enqueue 2,000 epochs on every rank, the last rank late. Returns the seconds that it took this
+/// rank.
 template <class Enqueue>
 double enqueue_all(Enqueue enqueue) {
   barrier();
@@ -80,9 +81,8 @@ TEST_CASE("2000 epochs with a new group each are enqueued at once") {
     stream.launch([&, k] { source[0] = 10000 * rank() + k; });
     MPI_OK(MPI_Put(source.data(), 1, MPI_INT, to, k % 8, 1, MPI_INT, window));
     MPI_OK(MPIX_Win_complete_wait_stream(window, stream));
-    stream.launch([&, k, from] {
-      EXPECT(window.as<int>()[k % 8] == 10000 * from + k, "epoch " << k);
-    });
+    stream.launch(
+        [&, k, from] { EXPECT(window.as<int>()[k % 8] == 10000 * from + k, "epoch " << k); });
   });
   INFO("enqueued in " << seconds << " s");
   CHECK(seconds < 0.5 * nap);

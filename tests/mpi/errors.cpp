@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the libmpix authors
 //
-// Every wrong use: its error class, what its text says, that it goes through the window's error handler,
-// and that the window works afterwards. A wrong call is made at one point of a ring epoch, which then goes
-// on as if nothing had been.
+// Every wrong use: its error class, what its text says, that it goes through the window's error
+// handler, and that the window works afterwards. A wrong call is made at one point of a ring epoch,
+// which then goes on as if nothing had been.
 #include "support/wrong_calls.h"
 
 using namespace test;
@@ -33,9 +33,11 @@ TEST_CASE("calls that close what is not open") {
 
 TEST_CASE("calls that open what is open") {
   try_out_all({
-      {"a second start", When::accessing, MPI_ERR_RMA_SYNC, "MPI_Win_start", "MPIX_Win_complete_stream",
+      {"a second start", When::accessing, MPI_ERR_RMA_SYNC, "MPI_Win_start",
+       "MPIX_Win_complete_stream",
        [](Bench& b) { return MPI_Win_start(b.ring.to(), MPIX_MODE_STREAM, b.win); }},
-      {"a second post", When::exposed, MPI_ERR_RMA_SYNC, "MPIX_Win_post_stream", "MPIX_Win_wait_stream",
+      {"a second post", When::exposed, MPI_ERR_RMA_SYNC, "MPIX_Win_post_stream",
+       "MPIX_Win_wait_stream",
        [](Bench& b) { return MPIX_Win_post_stream(b.ring.from(), b.win, b.stream); }},
   });
 }
@@ -109,7 +111,8 @@ TEST_CASE("stream calls in ordinary epochs") {
       {"post_stream in an ordinary exposure epoch", When::idle, MPI_ERR_RMA_SYNC,
        "MPIX_Win_post_stream", "MPI_Win_wait",
        [=](Bench& b) {
-         return in_exposure(b, [&] { return MPIX_Win_post_stream(b.ring.from(), b.win, b.stream); });
+         return in_exposure(b,
+                            [&] { return MPIX_Win_post_stream(b.ring.from(), b.win, b.stream); });
        }},
       {"wait_stream of an ordinary exposure epoch", When::idle, MPI_ERR_RMA_SYNC,
        "MPIX_Win_wait_stream", "MPI_Win_wait",
@@ -177,15 +180,17 @@ TEST_CASE("wrong puts") {
       {"a null datatype", When::accessing, MPI_ERR_TYPE, "MPI_Put", "datatype",
        [](Bench& b) { return put(b, 1, MPI_DATATYPE_NULL, b.target, 0); }},
       {"a null target datatype", When::accessing, MPI_ERR_TYPE, "MPI_Put", "target datatype",
-       [](Bench& b) { return MPI_Put(b.data, 1, MPI_INT, b.target, 0, 1, MPI_DATATYPE_NULL, b.win); }},
+       [](Bench& b) {
+         return MPI_Put(b.data, 1, MPI_INT, b.target, 0, 1, MPI_DATATYPE_NULL, b.win);
+       }},
       {"sizes that differ", When::accessing, MPI_ERR_TRUNCATE, "MPI_Put", "bytes",
        [](Bench& b) { return MPI_Put(b.data, 2, MPI_INT, b.target, 0, 1, MPI_INT, b.win); }},
       {"a strided origin", When::accessing, MPI_ERR_UNSUPPORTED_OPERATION, "MPI_Put", "contiguous",
        [](Bench& b) { return put_strided(b, true); }},
       {"a strided target", When::accessing, MPI_ERR_UNSUPPORTED_OPERATION, "MPI_Put", "contiguous",
        [](Bench& b) { return put_strided(b, false); }},
-      {"a permuting datatype", When::accessing, MPI_ERR_UNSUPPORTED_OPERATION, "MPI_Put", "contiguous",
-       [](Bench& b) { return put_permuted(b); }},
+      {"a permuting datatype", When::accessing, MPI_ERR_UNSUPPORTED_OPERATION, "MPI_Put",
+       "contiguous", [](Bench& b) { return put_permuted(b); }},
   });
 }
 
@@ -200,8 +205,8 @@ TEST_CASE("operations that stream epochs do not have yet") {
        }},
       {"get_accumulate", When::accessing, unsupported, "MPI_Get_accumulate", "supported",
        [](Bench& b) {
-         return MPI_Get_accumulate(b.data, 1, MPI_INT, b.result, 1, MPI_INT, b.target, 0, 1, MPI_INT,
-                                   MPI_SUM, b.win);
+         return MPI_Get_accumulate(b.data, 1, MPI_INT, b.result, 1, MPI_INT, b.target, 0, 1,
+                                   MPI_INT, MPI_SUM, b.win);
        }},
       {"fetch_and_op", When::accessing, unsupported, "MPI_Fetch_and_op", "supported",
        [](Bench& b) {
@@ -221,12 +226,13 @@ TEST_CASE("operations that stream epochs do not have yet") {
        }},
       {"raccumulate", When::accessing, MPI_ERR_RMA_SYNC, "MPI_Raccumulate", "passive",
        [](Bench& b) {
-         return MPI_Raccumulate(b.data, 1, MPI_INT, b.target, 0, 1, MPI_INT, MPI_SUM, b.win, &b.request);
+         return MPI_Raccumulate(b.data, 1, MPI_INT, b.target, 0, 1, MPI_INT, MPI_SUM, b.win,
+                                &b.request);
        }},
       {"rget_accumulate", When::accessing, MPI_ERR_RMA_SYNC, "MPI_Rget_accumulate", "passive",
        [](Bench& b) {
-         return MPI_Rget_accumulate(b.data, 1, MPI_INT, b.result, 1, MPI_INT, b.target, 0, 1, MPI_INT,
-                                    MPI_SUM, b.win, &b.request);
+         return MPI_Rget_accumulate(b.data, 1, MPI_INT, b.result, 1, MPI_INT, b.target, 0, 1,
+                                    MPI_INT, MPI_SUM, b.win, &b.request);
        }},
   });
 }
@@ -235,7 +241,8 @@ TEST_CASE("wrong groups and streams") {
   try_out_all({
       {"start with MPI_GROUP_NULL", When::idle, MPI_ERR_GROUP, "MPI_Win_start", "MPI_GROUP_NULL",
        [](Bench& b) { return MPI_Win_start(MPI_GROUP_NULL, MPIX_MODE_STREAM, b.win); }},
-      {"post with MPI_GROUP_NULL", When::idle, MPI_ERR_GROUP, "MPIX_Win_post_stream", "MPI_GROUP_NULL",
+      {"post with MPI_GROUP_NULL", When::idle, MPI_ERR_GROUP, "MPIX_Win_post_stream",
+       "MPI_GROUP_NULL",
        [](Bench& b) { return MPIX_Win_post_stream(MPI_GROUP_NULL, b.win, b.stream); }},
       {"post in what is no stream", When::idle, MPI_ERR_ARG, "MPIX_Win_post_stream", "stream",
        [](Bench& b) { return MPIX_Win_post_stream(b.ring.from(), b.win, &b.flag); }},
@@ -318,18 +325,19 @@ TEST_CASE("errors of calls without a window") {
   const auto is = [](int code, int error_class, const char* call, const char* word) {
     check_error(code, {call, When::idle, error_class, call, word, {}});
   };
-  is(MPIX_Win_post_stream(MPI_GROUP_EMPTY, MPI_WIN_NULL, stream), MPI_ERR_WIN, "MPIX_Win_post_stream",
-     "MPI_WIN_NULL");
+  is(MPIX_Win_post_stream(MPI_GROUP_EMPTY, MPI_WIN_NULL, stream), MPI_ERR_WIN,
+     "MPIX_Win_post_stream", "MPI_WIN_NULL");
   is(MPIX_Win_complete_stream(MPI_WIN_NULL, stream), MPI_ERR_WIN, "MPIX_Win_complete_stream",
      "MPI_WIN_NULL");
   is(MPI_Win_start(MPI_GROUP_EMPTY, MPIX_MODE_STREAM, MPI_WIN_NULL), MPI_ERR_WIN, "MPI_Win_start",
      "MPI_WIN_NULL");
   is(MPIX_Host_stream_create(nullptr), MPI_ERR_ARG, "MPIX_Host_stream_create", "stream");
-  is(MPIX_Host_stream_launch(stream.handle(), nullptr, nullptr), MPI_ERR_ARG, "MPIX_Host_stream_launch",
-     "function");
+  is(MPIX_Host_stream_launch(stream.handle(), nullptr, nullptr), MPI_ERR_ARG,
+     "MPIX_Host_stream_launch", "function");
   const auto wrong = reinterpret_cast<MPIX_Host_stream>(&no_stream);
-  is(MPIX_Host_stream_launch(wrong, [](void*) {}, nullptr), MPI_ERR_ARG, "MPIX_Host_stream_launch",
-     "stream");
+  is(MPIX_Host_stream_launch(
+         wrong, [](void*) {}, nullptr),
+     MPI_ERR_ARG, "MPIX_Host_stream_launch", "stream");
   is(MPIX_Host_stream_synchronize(wrong), MPI_ERR_ARG, "MPIX_Host_stream_synchronize", "stream");
   is(MPIX_Query_stream_rma(nullptr), MPI_ERR_ARG, "MPIX_Query_stream_rma", "");
   MPIX_Host_stream none = nullptr;

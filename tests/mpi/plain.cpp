@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the libmpix authors
 //
-// An ordinary program with one-sided communication, which knows nothing of libmpix and is not linked with
-// it. Prints a line for each part, with a checksum over all ranks: tests/mpi/preload.sh compares the lines
-// with those of a run under LD_PRELOAD=libmpix.so.
+// An ordinary program with one-sided communication, which knows nothing of libmpix and is not
+// linked with it. Prints a line for each part, with a checksum over all ranks: tests/mpi/preload.sh
+// compares the lines with those of a run under LD_PRELOAD=libmpix.so.
 #include <mpi.h>
 
 #include <cstdint>

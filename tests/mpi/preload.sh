@@ -2,22 +2,24 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the libmpix authors
 #
-# LD_PRELOAD=libmpix.so changes nothing for a program that does not use it: runs tests/mpi/plain with and
-# without, and compares.
+# LD_PRELOAD=libmpix.so changes nothing for a program that does not use it: runs tests/mpi/plain
+# with and without, and compares.
 #
 #   MPIEXEC='mpiexec -n 4' LIBMPIX=.libs/libmpix.so tests/mpi/preload.sh tests/mpi/plain
 #
 # What LD_PRELOAD is set to already goes to both runs.
 set -euo pipefail
 program=${1:?the program}
-: "${MPIEXEC:?the mpiexec command with its options, as in: mpiexec -n 4}" "${LIBMPIX:?the path of libmpix.so}"
+: "${MPIEXEC:?the mpiexec command with its options, as in: mpiexec -n 4}"
+: "${LIBMPIX:?the path of libmpix.so}"
 library=$(realpath "$LIBMPIX")
 others=${LD_PRELOAD:-}
 unset LD_PRELOAD
 
 run() {  # PRELOAD → standard output
   # shellcheck disable=SC2086 # the command is words
-  timeout --kill-after=5 "${TEST_TIMEOUT:-60}" $MPIEXEC env ${1:+"LD_PRELOAD=$1"} "$program" < /dev/null
+  timeout --kill-after=5 "${TEST_TIMEOUT:-60}" \
+    $MPIEXEC env ${1:+"LD_PRELOAD=$1"} "$program" < /dev/null
 }
 
 if nm -D "$program" | grep -q MPIX_; then

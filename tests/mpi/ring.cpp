@@ -33,7 +33,8 @@ void exchange_in_every_memory(std::size_t bytes, int epochs) {
 
 }  // namespace
 
-// Whether a size goes through the mailbox or straight into the window is a matter of MPIX_EAGER_SIZE.
+// Whether a size goes through the mailbox or straight into the window is a matter of
+// MPIX_EAGER_SIZE.
 TEST_CASE("ring, a byte") { exchange_in_every_memory(1, 300); }
 TEST_CASE("ring, a cache line") { exchange_in_every_memory(64, 300); }
 TEST_CASE("ring, a cache line and a byte") { exchange_in_every_memory(65, 300); }
@@ -63,7 +64,8 @@ TEST_CASE("ring, many iterations") {
   exchange(Memory::device, 64, static_cast<int>(parameter("SOAK_EPOCHS", 3000)), false);
 }
 
-// With small data the origin does not wait for the post, and yet the window may not change before it.
+// With small data the origin does not wait for the post, and yet the window may not change before
+// it.
 TEST_CASE("data appears between post and wait only") {
   NEEDS_RANKS(2);
   const std::size_t bytes = GENERATE(std::size_t{8}, std::size_t{8000}, std::size_t{200000});

@@ -50,8 +50,8 @@ TEST_CASE("each thread has its window, and all share a stream") {
     windows.push_back(std::make_unique<Window>(Memory::device, 64));
     rings.push_back(std::make_unique<Ring>(*windows.back(), windows.back()->base(), 64, i));
   }
-  // One stream runs in the order of the calls, which differs from rank to rank here: so an epoch may
-  // only wait for what does not wait for it. The sends go first, all of them eager.
+  // One stream runs in the order of the calls, which differs from rank to rank here: so an epoch
+  // may only wait for what does not wait for it. The sends go first, all of them eager.
   Stream stream;
   const Group to(right_of(rank()));
   const Group from(left_of(rank()));
@@ -99,8 +99,8 @@ TEST_CASE("several threads put in one access epoch") {
         in_threads(thread_count, [&](int i) {
           for (int p = 0; p < puts; ++p) {
             const int at = (p * thread_count + i) * length;
-            MPI_OK(MPI_Put(&source[static_cast<std::size_t>(at)], length, MPI_INT, right_of(rank()), at,
-                           length, MPI_INT, window));
+            MPI_OK(MPI_Put(&source[static_cast<std::size_t>(at)], length, MPI_INT, right_of(rank()),
+                           at, length, MPI_INT, window));
           }
         });
         MPI_OK(MPIX_Win_complete_stream(window, stream));
@@ -108,7 +108,8 @@ TEST_CASE("several threads put in one access epoch") {
         stream.launch([&, k] {
           const int* got = window.as<int>();
           std::size_t w = 0;
-          while (w < words && got[w] == static_cast<int>(w) + 100000 * k + 10000000 * left_of(rank()))
+          while (w < words &&
+                 got[w] == static_cast<int>(w) + 100000 * k + 10000000 * left_of(rank()))
             ++w;
           EXPECT(w == words, "word " << w << " in epoch " << k << ", " << name(memory));
         });

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the libmpix authors
 //
-// MPIX_ON_TIMEOUT=error: a wait for a peer that never comes is reported and released; the window is broken,
-// and nothing else is.
+// MPIX_ON_TIMEOUT=error: a wait for a peer that never comes is reported and released; the window is
+// broken, and nothing else is.
 #include <cstdlib>
 
 #include "support/capture.h"
@@ -43,8 +43,8 @@ Outcome synchronize(const Stream& stream, Capture& errors) {
 }
 
 void check_report(const Outcome& outcome, const char* call, const char* epoch, int missing) {
-  INFO("after " << outcome.seconds << " s: " << error_text(outcome.code) << "; report: "
-                << outcome.report);
+  INFO("after " << outcome.seconds << " s: " << error_text(outcome.code)
+                << "; report: " << outcome.report);
   CHECK(error_class(outcome.code) == MPI_ERR_RMA_SYNC);
   CHECK(contains(error_text(outcome.code), "MPIX_Host_stream_synchronize"));
   CHECK(outcome.seconds > 0.7);

@@ -73,7 +73,9 @@ TEST_CASE("predefined datatypes") {
   put_three<std::int64_t>(MPI_INT64_T);
   put_three<std::complex<double>>(MPI_CXX_DOUBLE_COMPLEX);
   put_three<MPI_Aint>(MPI_AINT);
-  struct Pair { int value, index; };
+  struct Pair {
+    int value, index;
+  };
   put_three<Pair>(MPI_2INT);
 }
 
@@ -85,7 +87,8 @@ TEST_CASE("contiguous derived datatypes") {
   for (const MPI_Datatype type : {MPI_Datatype(again), MPI_Datatype(same), MPI_Datatype(dense)}) {
     Window window(Memory::device, 100 * sizeof(int), sizeof(int));
     std::vector<int> source(20, 7 + rank());
-    ring_epoch(window, [&](int to) { MPI_OK(MPI_Put(source.data(), 2, type, to, 10, 2, type, window)); });
+    ring_epoch(window,
+               [&](int to) { MPI_OK(MPI_Put(source.data(), 2, type, to, 10, 2, type, window)); });
     const int* got = window.as<int>();
     CHECK(std::count(got, got + 100, 7 + left_of(rank())) == 20);
     CHECK(got[9] == 0);
@@ -152,7 +155,8 @@ TEST_CASE("displacement units differ from rank to rank") {
   const auto unit_of = [](int r) { return 1 + 3 * (r % 4); };  // 1, 4, 7, 10
   Window window(Memory::device_part, 500, unit_of(rank()));
   const int value = 1234 + rank();
-  ring_epoch(window, [&](int to) { MPI_OK(MPI_Put(&value, 1, MPI_INT, to, 13, 1, MPI_INT, window)); });
+  ring_epoch(window,
+             [&](int to) { MPI_OK(MPI_Put(&value, 1, MPI_INT, to, 13, 1, MPI_INT, window)); });
   int got = 0;
   std::memcpy(&got, window.base() + 13 * unit_of(rank()), sizeof got);
   CHECK(got == 1234 + left_of(rank()));
@@ -200,7 +204,8 @@ TEST_CASE("large-count forms") {
   MPI_OK(MPI_Win_set_errhandler(win, MPI_ERRORS_RETURN));
   std::vector<int> source(25000, 3 + rank());
   ring_epoch(win, [&](int to) {
-    MPI_OK(MPI_Put_c(source.data(), MPI_Count{20000}, MPI_INT, to, 5000, MPI_Count{20000}, MPI_INT, win));
+    MPI_OK(MPI_Put_c(source.data(), MPI_Count{20000}, MPI_INT, to, 5000, MPI_Count{20000}, MPI_INT,
+                     win));
     const MPI_Count huge = MPI_Count{1} << 40;
     const int code = MPI_Put_c(source.data(), huge, MPI_INT, to, 0, huge, MPI_INT, win);
     INFO(error_text(code));
@@ -215,7 +220,8 @@ TEST_CASE("large-count forms") {
   std::vector<int> memory(16);
   MPI_OK(MPI_Win_create_c(memory.data(), 64, 4, MPI_INFO_NULL, MPI_COMM_WORLD, &win));
   barrier();
-  ring_epoch(win, [&](int to) { MPI_OK(MPI_Put_c(source.data(), 2, MPI_INT, to, 1, 2, MPI_INT, win)); });
+  ring_epoch(win,
+             [&](int to) { MPI_OK(MPI_Put_c(source.data(), 2, MPI_INT, to, 1, 2, MPI_INT, win)); });
   CHECK(memory[1] == 3 + left_of(rank()));
   CHECK(memory[2] == 3 + left_of(rank()));
   CHECK(memory[3] == 0);

@@ -202,7 +202,8 @@ TEST_CASE("windows on other communicators") {
   MPI_OK(MPI_Comm_rank(part, &me));
   MPI_OK(MPI_Comm_size(part, &ranks));
   {
-    // In turns: Open MPI 4.1.4 gives the shared-memory windows of sibling communicators one file name.
+    // In turns: Open MPI 4.1.4 gives the shared-memory windows of sibling communicators one file
+    // name.
     std::unique_ptr<Window> made;
     for (int turn = 0; turn < parts; ++turn) {
       if (rank() % parts == turn)
@@ -224,9 +225,8 @@ TEST_CASE("windows on other communicators") {
       stream.launch([&, k] { value = 100 * me + k; });
       MPI_OK(MPI_Put(&value, 1, MPI_INT, next, me, 1, MPI_INT, window));
       MPI_OK(MPIX_Win_complete_wait_stream(window, stream));
-      stream.launch([&, k] {
-        EXPECT(window.as<int>()[previous] == 100 * previous + k, "step " << k);
-      });
+      stream.launch(
+          [&, k] { EXPECT(window.as<int>()[previous] == 100 * previous + k, "step " << k); });
     }
     stream.synchronize();
   }
@@ -277,7 +277,8 @@ TEST_CASE("freeing a window with work under way") {
       MPI_OK(MPIX_Win_complete_wait_stream(*window, stream));
       stream.launch([&, base = window->base()] { std::copy_n(base, 1000, copy.begin()); });
     }
-    // The copies of the window's contents are the program's: they must run while the window is there.
+    // The copies of the window's contents are the program's: they must run while the window is
+    // there.
     stream.synchronize();
     MPI_OK(MPIX_Win_post_stream(from, *window, stream));
     MPI_OK(MPI_Win_start(to, MPIX_MODE_STREAM, *window));

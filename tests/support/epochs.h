@@ -110,8 +110,8 @@ inline const char* name(Memory memory) {
 }
 
 /// A window, and its memory, zeroed. The size may differ from rank to rank, and so may heap and
-/// device_part; errors are returned. The base may be skewed by some bytes where we choose it; the program may
-/// promise what mpix_lazy_post asks for. Destroying it is collective.
+/// device_part; errors are returned. The base may be skewed by some bytes where we choose it; the
+/// program may promise what mpix_lazy_post asks for. Destroying it is collective.
 class Window {
  public:
   Window(Memory memory, std::size_t bytes, int unit = 1, MPI_Comm comm = MPI_COMM_WORLD,
@@ -135,9 +135,7 @@ class Window {
         MPI_OK(MPI_Win_create(base, size, unit, info, comm, &win_));
         break;
       case Memory::device:
-      case Memory::allocate:
-        MPI_OK(MPI_Win_allocate(size, unit, info, comm, &base, &win_));
-        break;
+      case Memory::allocate: MPI_OK(MPI_Win_allocate(size, unit, info, comm, &base, &win_)); break;
     }
     MPI_OK(MPI_Win_set_errhandler(win_, MPI_ERRORS_RETURN));
     base_ = static_cast<char*>(base);
@@ -228,8 +226,13 @@ inline Pattern ring_data(int origin, int epoch, std::uint64_t salt = 0) {
 class Ring {
  public:
   Ring(MPI_Win win, char* window, std::size_t bytes, std::uint64_t salt = 0)
-      : win_(win), window_(window), bytes_(bytes), salt_(salt), source_(bytes),
-        to_(right_of(rank())), from_(left_of(rank())) {}
+      : win_(win),
+        window_(window),
+        bytes_(bytes),
+        salt_(salt),
+        source_(bytes),
+        to_(right_of(rank())),
+        from_(left_of(rank())) {}
 
   /// What a test case does besides, in the middle of an epoch.
   using Hook = std::function<void()>;
@@ -246,8 +249,8 @@ class Ring {
     check(stream, k);
   }
 
-  /// The same, with the access epoch opened first, and the two closed by one call. The hook is called
-  /// when the access epoch is open.
+  /// The same, with the access epoch opened first, and the two closed by one call. The hook is
+  /// called when the access epoch is open.
   void fused_epoch(MPIX_Host_stream stream, const Hook& accessing = {}) {
     const int k = ++epochs_;
     MPI_OK(MPI_Win_start(to_, MPIX_MODE_STREAM, win_));

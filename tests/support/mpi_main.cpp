@@ -3,8 +3,8 @@
 //
 // The main program of the MPI tests: one Catch2 session per rank, in step.
 //
-// The ranks agree after every test case, so that they stay in step when one of them failed. Ranks other
-// than 0 write to memory, and show it only when something failed.
+// The ranks agree after every test case, so that they stay in step when one of them failed. Ranks
+// other than 0 write to memory, and show it only when something failed.
 #define CATCH_CONFIG_RUNNER
 #include "support/catch.h"
 #include "support/world.h"

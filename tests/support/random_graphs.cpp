@@ -25,8 +25,8 @@ struct Shape {
 
 constexpr int window_count = 6;
 
-/// Windows 0 … 3 have memory of one kind each. Window 4 mixes them, and every third rank has none. Window 5
-/// has lazy posts.
+/// Windows 0 … 3 have memory of one kind each. Window 4 mixes them, and every third rank has none.
+/// Window 5 has lazy posts.
 Shape shape_of(int window, int rank) {
   const auto r = static_cast<std::size_t>(rank);
   const int units[] = {1, 3, 8, 16};
@@ -65,7 +65,7 @@ Graph make_graph(Random random, int window) {
   graph.targets.resize(static_cast<std::size_t>(n));
   graph.origins.resize(static_cast<std::size_t>(n));
   const double density = random.pick({0.0, 1.0 / n, 1.5 / n, 0.5, 1.0});
-  // What an epoch may send to one target by its mailbox is 64 bytes, or 16 KiB: see MPIX_EAGER_SIZE.
+  // MPIX_EAGER_SIZE is what an epoch may send to one target by its mailbox: 64 bytes or more.
   const std::size_t most = random.pick<std::size_t>({8, 64, 1000, biggest_put});
   for (int target = 0; target < n; ++target) {
     const Shape shape = shape_of(window, target);
@@ -80,7 +80,8 @@ Graph make_graph(Random random, int window) {
         const std::size_t bytes = std::min(random_size(random), most);
         next += random.below(3);
         if (next * unit + bytes > shape.bytes) continue;
-        const std::size_t source = random.below(source_bytes - biggest_put - 100);  // may move a bit
+        // Variations move it a bit.
+        const std::size_t source = random.below(source_bytes - biggest_put - 100);
         graph.puts.push_back({origin, target, source, bytes, next});
         next += (bytes + unit - 1) / unit;
       }
@@ -121,9 +122,13 @@ Graph make_variation(const Graph& graph, Random random, int window) {
 class CheckedWindow {
  public:
   CheckedWindow(int number, std::uint64_t seed)
-      : number_(number), seed_(seed), shape_(shape_of(number, rank())),
-        window_(shape_.memory, shape_.bytes, shape_.unit, MPI_COMM_WORLD, shape_.skew, shape_.lazy_post),
-        image_(shape_.bytes), source_(source_bytes) {
+      : number_(number),
+        seed_(seed),
+        shape_(shape_of(number, rank())),
+        window_(shape_.memory, shape_.bytes, shape_.unit, MPI_COMM_WORLD, shape_.skew,
+                shape_.lazy_post),
+        image_(shape_.bytes),
+        source_(source_bytes) {
     const Pattern start(key({seed, static_cast<std::uint64_t>(number)}));
     start.write(window_.base(), shape_.bytes);
     start.write(image_.data(), shape_.bytes);
@@ -142,17 +147,17 @@ class CheckedWindow {
       while (base[i] == image_[i]) ++i;
     else
       i = image_.size();
-    EXPECT(i == image_.size(), "seed " << seed_ << ", window " << number_ << " (" << name(shape_.memory)
-                                       << "), " << when << " epoch " << epoch << ": byte " << i << " of "
-                                       << image_.size() << " is wrong");
+    EXPECT(i == image_.size(), "seed " << seed_ << ", window " << number_ << " ("
+                                       << name(shape_.memory) << "), " << when << " epoch " << epoch
+                                       << ": byte " << i << " of " << image_.size() << " is wrong");
   }
 
   void expect(const Graph& graph, int epoch) {
     for (const RandomPut& put : graph.puts)
       if (put.target == rank())
         data_of(put.origin, epoch)
-            .write(image_.data() + put.displacement * static_cast<std::size_t>(shape_.unit), put.bytes,
-                   put.source);
+            .write(image_.data() + put.displacement * static_cast<std::size_t>(shape_.unit),
+                   put.bytes, put.source);
   }
 
   // … and the access side.
@@ -161,8 +166,8 @@ class CheckedWindow {
 
  private:
   Pattern data_of(int origin, int epoch) const {
-    return Pattern(key({seed_, static_cast<std::uint64_t>(number_), static_cast<std::uint64_t>(origin),
-                        static_cast<std::uint64_t>(epoch)}));
+    return Pattern(key({seed_, static_cast<std::uint64_t>(number_),
+                        static_cast<std::uint64_t>(origin), static_cast<std::uint64_t>(epoch)}));
   }
 
   const int number_;
@@ -257,7 +262,8 @@ class Player {
 
 void run_random_graphs(std::uint64_t seed, int epochs) {
   std::vector<std::unique_ptr<CheckedWindow>> windows;
-  for (int i = 0; i < window_count; ++i) windows.push_back(std::make_unique<CheckedWindow>(i, seed));
+  for (int i = 0; i < window_count; ++i)
+    windows.push_back(std::make_unique<CheckedWindow>(i, seed));
   std::shared_ptr<const Graph> graph;
   Player player(seed);
   Random random(key({seed, 1}));

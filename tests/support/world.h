@@ -8,9 +8,9 @@
 #include <sstream>
 #include <string>
 
-/// What every test program of tests/mpi shares: the ranks, failures that any thread may report, and the
-/// watchdog. Defined in mpi_main.cpp. Nothing here needs Catch2, so host-stream callbacks and threads may
-/// use all of it.
+/// What every test program of tests/mpi shares: the ranks, failures that any thread may report, and
+/// the watchdog. Defined in mpi_main.cpp. Nothing here needs Catch2, so host-stream callbacks and
+/// threads may use all of it.
 namespace test {
 
 int rank();
@@ -26,8 +26,8 @@ bool on_all_ranks(bool holds);
 /// A number from the environment: what a soak makes larger (SOAK_EPOCHS, SOAK_SEED).
 long parameter(const char* name, long preset);
 
-/// The test case has got so far, and may run for another TEST_TIMEOUT seconds. A watchdog aborts the
-/// process, and so the job, once a test case has said nothing for so long.
+/// The test case has got so far, and may run for another TEST_TIMEOUT seconds. A watchdog aborts
+/// the process, and so the job, once a test case has said nothing for so long.
 void alive(const std::string& where);
 
 /// The rank fails. From any thread.
@@ -40,12 +40,14 @@ bool failed();
 /// False, and says so, in a world that is too small for the test case.
 bool has_ranks(int needed);
 
-/// Throws, with MPI's text, where an MPI call failed: a failure with its place and reason in any thread.
+/// Throws, with MPI's text, where an MPI call failed: a failure with its place and reason in any
+/// thread.
 void require_success(int code, const char* call, const char* file, int line);
 std::string error_text(int code);
 int error_class(int code);
 
-/// Runs body(0) … body(count - 1) in threads of their own; what they throw is a failure of this rank.
+/// Runs body(0) … body(count - 1) in threads of their own; what they throw is a failure of this
+/// rank.
 void in_threads(int count, const std::function<void(int)>& body);
 
 /// What must be waited for is slower by so much in this build.

@@ -9,11 +9,12 @@
 #include "support/catch.h"
 #include "support/epochs.h"
 
-/// Wrong calls, each made at one point of a ring epoch, which then goes on as if nothing had been. Included
-/// by one program only.
+/// Wrong calls, each made at one point of a ring epoch, which then goes on as if nothing had been.
+/// Included by one program only.
 namespace test {
 
-// ---- what the error handlers saw -----------------------------------------------------------------
+// ---- what the error handlers saw
+// -----------------------------------------------------------------
 
 struct Seen {
   int calls = 0;
@@ -40,7 +41,8 @@ class UserHandler {
   MPI_Errhandler handler_ = MPI_ERRHANDLER_NULL;
 };
 
-// ---- one wrong call ------------------------------------------------------------------------------
+// ---- one wrong call
+// ------------------------------------------------------------------------------
 
 enum class When {
   idle,       ///< no epoch is open
@@ -51,15 +53,17 @@ enum class When {
 /// What the wrong calls need.
 struct Bench {
   explicit Bench(Memory memory)
-      : window(memory, bytes), win(window), ring(window, window.base(), 256),
-        self(rank()), me(rank()), target(right_of(rank())) {}
+      : window(memory, bytes),
+        win(window),
+        ring(window, window.base(), 256),
+        me(rank()),
+        target(right_of(rank())) {}
 
   static constexpr std::size_t bytes = 4096;
   Window window;
   const MPI_Win win;
   Ring ring;
   Stream stream;
-  const Group self;
   const int me;
   const int target;
   char data[bytes] = {};
