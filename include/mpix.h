@@ -53,7 +53,8 @@
 /* Assertion for MPI_Win_start: RMA calls of this access epoch are recorded, and run by
  * MPIX_Win_complete_stream. Other assertions may be combined with it, and have no effect.
  * MPI_Put takes predefined datatypes, and contiguous ones made of them; both sides must have the same
- * number of bytes. The other RMA calls return MPI_ERR_UNSUPPORTED_OPERATION so far. */
+ * number of bytes. The other RMA calls return MPI_ERR_UNSUPPORTED_OPERATION so far; the request-based
+ * ones, which belong to passive-target epochs, MPI_ERR_RMA_SYNC. */
 #define MPIX_MODE_STREAM 0x01000000
 #define MPIX_DECLARES_STREAM_RMA 1
 #endif
@@ -127,7 +128,8 @@ MPIX_PUBLIC int MPIX_Host_stream_launch(MPIX_Host_stream stream, void (*fn)(void
 MPIX_PUBLIC int MPIX_Host_stream_synchronize(MPIX_Host_stream stream);
 
 /* Synchronize, then destroy; `*stream` becomes NULL. The default stream cannot be destroyed.
- * Errors: MPI_ERR_ARG (no such stream, or called on the stream's own thread). */
+ * Errors: MPI_ERR_ARG (no such stream, or called on the stream's own thread); MPI_ERR_RMA_SYNC as for
+ * synchronize: the stream is destroyed nevertheless. */
 MPIX_PUBLIC int MPIX_Host_stream_destroy(MPIX_Host_stream *stream);
 
 /* ---- Queries ------------------------------------------------------------------------------------ */

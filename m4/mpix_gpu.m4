@@ -29,8 +29,9 @@ AC_DEFUN([MPIX_CUDA_TRY], [
   cuda_dir=`AS_DIRNAME(["$NVCC"])`/..
   cuda_dir=`cd "$cuda_dir" && pwd`
   AS_IF([test -d "$cuda_dir/lib64"], [cuda_lib=$cuda_dir/lib64], [cuda_lib=$cuda_dir/lib])
-  CUDA_CPPFLAGS="-isystem $cuda_dir/include"
-  CUDA_LIBS="-L$cuda_lib -lcudart_static -ldl -lrt -lpthread"
+  CUDA_CPPFLAGS= CUDA_LIBS="-lcudart_static -ldl -lrt -lpthread"
+  AS_IF([test "$cuda_dir" != /usr],
+    [CUDA_CPPFLAGS="-isystem $cuda_dir/include"; CUDA_LIBS="-L$cuda_lib $CUDA_LIBS"])
   NVCC_GENCODE=
   for sm in $with_cuda_arch; do
     NVCC_GENCODE="$NVCC_GENCODE -gencode arch=compute_$sm,code=sm_$sm"

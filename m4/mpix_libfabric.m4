@@ -9,7 +9,9 @@ AC_DEFUN([MPIX_LIBFABRIC], [
   LIBFABRIC_CPPFLAGS= LIBFABRIC_LIBS=-lfabric
   AS_IF([test "x$with_libfabric" != xno], [
     AS_CASE([$with_libfabric], [yes|auto], [], [
-      LIBFABRIC_CPPFLAGS="-isystem $with_libfabric/include"
+      AS_IF([test ! -e "$with_libfabric/include/rdma/fabric.h"],
+        [AC_MSG_ERROR([--with-libfabric=$with_libfabric: no include/rdma/fabric.h there])])
+      LIBFABRIC_CPPFLAGS="-I$with_libfabric/include"
       LIBFABRIC_LIBS="-L$with_libfabric/lib -lfabric"])
     mpix_save_CPPFLAGS=$CPPFLAGS mpix_save_LIBS=$LIBS
     CPPFLAGS="$CPPFLAGS $LIBFABRIC_CPPFLAGS" LIBS="$LIBFABRIC_LIBS $LIBS"

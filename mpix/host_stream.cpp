@@ -44,7 +44,8 @@ MPIX_INTERPOSED int MPIX_Host_stream_synchronize(MPIX_Host_stream stream) {
 MPIX_INTERPOSED int MPIX_Host_stream_destroy(MPIX_Host_stream* stream) {
   return mpix::guarded(Caller::on_world("MPIX_Host_stream_destroy"), [&] {
     if (!stream || !*stream) throw Error(Fault::argument, "no stream");
-    mpix::destroy_host_stream(*stream);
+    const bool in_time = mpix::destroy_host_stream(*stream);
     *stream = nullptr;
+    require_in_time(in_time);
   });
 }

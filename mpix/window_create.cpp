@@ -6,10 +6,11 @@ using mpix::NewWindow;
 
 MPIX_INTERPOSED int MPI_Win_create(void* base, MPI_Aint size, int disp_unit, MPI_Info info,
                                    MPI_Comm comm, MPI_Win* win) {
-  const int made = PMPI_Win_create(base, size, disp_unit, info, comm, win);
-  if (made != MPI_SUCCESS) return made;
-  return mpix::adopt(*win, comm,
-                     NewWindow{"MPI_Win_create", MPI_WIN_FLAVOR_CREATE, base, size, disp_unit});
+  return mpix::create_window(
+      NewWindow{"MPI_Win_create", MPI_WIN_FLAVOR_CREATE, base, size, disp_unit}, info, comm, win,
+      [=](void* over, MPI_Aint bytes) {
+        return PMPI_Win_create(over, bytes, disp_unit, info, comm, win);
+      });
 }
 
 MPIX_INTERPOSED int MPI_Win_allocate(MPI_Aint size, int disp_unit, MPI_Info info, MPI_Comm comm,
@@ -40,10 +41,11 @@ MPIX_INTERPOSED int MPI_Win_create_dynamic(MPI_Info info, MPI_Comm comm, MPI_Win
 
 MPIX_INTERPOSED int MPI_Win_create_c(void* base, MPI_Aint size, MPI_Aint disp_unit, MPI_Info info,
                                      MPI_Comm comm, MPI_Win* win) {
-  const int made = PMPI_Win_create_c(base, size, disp_unit, info, comm, win);
-  if (made != MPI_SUCCESS) return made;
-  return mpix::adopt(*win, comm,
-                     NewWindow{"MPI_Win_create_c", MPI_WIN_FLAVOR_CREATE, base, size, disp_unit});
+  return mpix::create_window(
+      NewWindow{"MPI_Win_create_c", MPI_WIN_FLAVOR_CREATE, base, size, disp_unit}, info, comm, win,
+      [=](void* over, MPI_Aint bytes) {
+        return PMPI_Win_create_c(over, bytes, disp_unit, info, comm, win);
+      });
 }
 
 MPIX_INTERPOSED int MPI_Win_allocate_c(MPI_Aint size, MPI_Aint disp_unit, MPI_Info info,

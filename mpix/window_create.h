@@ -30,6 +30,17 @@ int adopt(MPI_Win win, MPI_Comm comm, const NewWindow& created);
 /// Collective: memory of the device on every rank, or an error on every rank.
 int allocate_on_all(const char* call, MPI_Aint bytes, MPI_Comm comm, void** base);
 
+/// MPI_Win_create: MPI gets the memory (`create_over`), or, where it must not see it, nothing.
+template <class CreateOver>
+int create_window(NewWindow created, MPI_Info info, MPI_Comm comm, MPI_Win* win,
+                  CreateOver create_over) {
+  created.hidden = hide_from_mpi(created.base);
+  created.lazy_post = promises_lazy_post(info);
+  const int made =
+      created.hidden ? create_over(nullptr, 0) : create_over(created.base, created.bytes);
+  return made == MPI_SUCCESS ? adopt(*win, comm, created) : made;
+}
+
 /// MPI_Win_allocate: MPI allocates (`allocate`), or, where the info asks for memory of the device,
 /// we do, and MPI gets a window over it (`create_over`). As MPI demands of all hints that change an
 /// allocation, every rank asks for the same kind.

@@ -20,7 +20,9 @@ DeviceArray<T> uploaded(Device& device, std::vector<T> entries) {
 /// Decides, for the puts of one target in the order of the calls, which way each goes, and where in the slot.
 class SlotPlanner {
  public:
-  SlotPlanner(const Peer& target, std::size_t eager_bytes) : target_(target), eager_bytes_(eager_bytes) {}
+  /// Overlapping puts can sum up to more than the window, which the slot is made for (slot_lines_for).
+  SlotPlanner(const Peer& target, std::size_t eager_bytes)
+      : target_(target), eager_bytes_(std::min(eager_bytes, target.window_bytes)) {}
 
   /// First pass: how many descriptors there will be, so that payload can follow them.
   void count(const Put& put) {

@@ -106,11 +106,22 @@ void Window::check_held_post(Stream stream) const {
 
 void Window::carry_held_post(Launch& launch, Stream stream) {
   if (!held_post_.plan) return;
-  const HeldPost held = std::exchange(held_post_, HeldPost{});
-  if (held.stream == stream)
-    add_posts(launch, held.plan, 0, held.plan->posts.count());
-  else
-    launch_post(held.plan, held.stream);
+  if (held_post_.stream == stream || !is_alive(held_post_.stream)) {
+    add_posts(launch, held_post_.plan, 0, held_post_.plan->posts.count());
+  } else {
+    launch_post(held_post_.plan, held_post_.stream);
+    held_post_ = HeldPost{};
+  }
+}
+
+/// The work of a stream that was destroyed meanwhile has run: any stream comes after it.
+bool Window::is_alive(Stream stream) const {
+  try {
+    device_.check_stream(stream);
+    return true;
+  } catch (const Error&) {
+    return false;
+  }
 }
 
 void Window::wait_stream(Stream stream) {
@@ -159,16 +170,15 @@ void Window::put(const Put& put) {
   recorder_.put(put);
 }
 
-std::shared_ptr<const AccessPlan> Window::finish_access() {
-  bool reused = false;
-  auto plan = recorder_.finish(&reused);
+/// Once the epoch of `plan` is enqueued, and not before: what throws until then has changed nothing.
+void Window::close_access(const std::shared_ptr<const AccessPlan>& plan, bool reused) {
   ++(reused ? stats_.plans_reused : stats_.plans_built);
   stats_.add(plan->effect);
   for (int rank : plan->targets) ++enqueued_[static_cast<std::size_t>(rank)].sent;
   // Halo exchanges are symmetric, as a rule; and what went direct the receiver need not move.
   receive_bytes_ = peers_.staging() ? plan->most_bytes : plan->most_mailbox_bytes;
   ++stats_.access_epochs;
-  return plan;
+  close_access();
 }
 
 void Window::complete_stream(Stream stream) {
@@ -177,8 +187,10 @@ void Window::complete_stream(Stream stream) {
   state_.check_complete_stream();
   check_held_post(stream);
   device_.check_stream(stream);
-  launch_complete(finish_access(), stream);
-  close_access();
+  bool reused = false;
+  const auto plan = recorder_.finish(&reused);
+  launch_complete(plan, stream);
+  close_access(plan, reused);
 }
 
 void Window::launch_complete(const std::shared_ptr<const AccessPlan>& plan, Stream stream) {
@@ -198,7 +210,8 @@ void Window::complete_wait_stream(Stream stream) {
   state_.check_wait_stream();
   check_held_post(stream);
   device_.check_stream(stream);
-  const auto access = finish_access();
+  bool reused = false;
+  const auto access = recorder_.finish(&reused);
   if (settings_.merge) {
     Launch launch = new_launch(Call::complete_wait);
     carry_held_post(launch, stream);
@@ -209,7 +222,7 @@ void Window::complete_wait_stream(Stream stream) {
     launch_complete(access, stream);
     launch_wait(exposure_, stream);
   }
-  close_access();
+  close_access(access, reused);
   close_exposure();
 }
 
@@ -263,6 +276,7 @@ void Window::add_receives(Launch& launch, const std::shared_ptr<const ExposurePl
 void Window::enqueue(const Launch& launch, Stream stream) {
   device_.launch(stream, launch);
   ++launched_;
+  if (launch.program.post_count > 0) held_post_ = HeldPost{};
 }
 
 bool Window::has_run() {

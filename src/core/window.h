@@ -65,7 +65,8 @@ class Window {
   void close_exposure();
   void check_ranks(const std::vector<int>& ranks) const;
   std::shared_ptr<const ExposurePlan> exposure_plan(const std::vector<int>& origins);
-  std::shared_ptr<const AccessPlan> finish_access();
+  void close_access(const std::shared_ptr<const AccessPlan>& plan, bool reused);
+  bool is_alive(Stream stream) const;
   bool has_run();
 
   // What an epoch enqueues.

@@ -253,6 +253,69 @@ TEST_CASE("a lazy post is carried by the next call on its stream, and by no othe
   });
 }
 
+TEST_CASE("destroying a stream tells of a released wait, as synchronizing does", "[engine]") {
+  Settings settings = quiet_settings();
+  settings.timeout_seconds = 0.1;
+  auto device = make_host_device(settings, 2);
+  ThreadRanks(2).run([&](Bootstrap& bootstrap) {
+    WindowMemory memory(*device, 64, true);
+    Window window("stuck", memory.local(), bootstrap, *device, settings);
+    if (bootstrap.rank() == 0) {
+      HostStream* stream = create_host_stream();
+      window.post_stream({1}, stream);
+      window.wait_stream(stream);
+      EXPECT(!destroy_host_stream(stream));
+    }
+    bootstrap.allgather(0);
+  });
+}
+
+TEST_CASE("a lazy post survives the end of its stream", "[engine]") {
+  const Settings settings = quiet_settings();
+  auto device = make_host_device(settings, 1);
+  ThreadRanks(1).run([&](Bootstrap& bootstrap) {
+    WindowMemory memory(*device, 100000, true);
+    LocalMemory local = memory.local();
+    local.lazy_post = true;
+    Window window("lazy", local, bootstrap, *device, settings);
+    std::vector<char> large(100000, 'x');  // direct: needs the post
+    HostStream* gone = create_host_stream();
+    window.post_stream({0}, gone);
+    destroy_host_stream(gone);
+    ScopedStream stream;
+    window.start_stream({0});
+    window.put({large.data(), large.size(), 0, 0});
+    window.complete_stream(stream);
+    window.wait_stream(stream);
+    EXPECT(stream->synchronize());
+    EXPECT(window.drain());
+    EXPECT(memory.data()[99999] == 'x');
+  });
+}
+
+TEST_CASE("puts that overlap stay within the mailbox, however many", "[engine]") {
+  Settings settings = quiet_settings();
+  settings.eager_bytes = 1024 * 1024;
+  auto device = make_host_device(settings, 2);
+  ThreadRanks(2).run([&](Bootstrap& bootstrap) {
+    WindowMemory memory(*device, 80, false);
+    Window window("overlap", memory.local(), bootstrap, *device, settings);
+    ScopedStream stream;
+    const std::vector<char> text(80, 'o');
+    const int peer = 1 - bootstrap.rank();
+    for (int epoch = 0; epoch < 8; ++epoch) {
+      window.post_stream({peer}, stream);
+      window.start_stream({peer});
+      for (std::uint32_t i = 0; i < max_staged_puts; ++i) window.put({text.data(), text.size(), peer, 0});
+      EXPECT(throws([&] { window.put({text.data(), 1, peer, 0}); }));
+      window.complete_wait_stream(stream);
+    }
+    EXPECT(stream->synchronize());
+    EXPECT(memory.data()[79] == 'o');
+    bootstrap.allgather(0);
+  });
+}
+
 TEST_CASE("a repeated epoch reuses its plan; a changed one does not", "[engine]") {
   const Settings settings = quiet_settings();
   auto device = make_host_device(settings, 1);

@@ -187,7 +187,7 @@ HostStream* create_host_stream() {
   return handle;
 }
 
-void destroy_host_stream(Stream stream) {
+bool destroy_host_stream(Stream stream) {
   std::unique_ptr<HostStream> dying;
   {
     Registry& all = registry();
@@ -199,7 +199,7 @@ void destroy_host_stream(Stream stream) {
     dying = std::move(found->second);
     all.streams.erase(found);
   }
-  // Outside the lock: it waits for what is enqueued.
+  return dying->synchronize();  // outside the lock: it waits
 }
 
 void check_host_stream(Stream stream) {

@@ -66,7 +66,8 @@ class HostStream {
 // when first used. Each throws Error(Fault::argument) for what is not a live stream.
 
 HostStream* create_host_stream();
-void destroy_host_stream(Stream stream);
+/// Runs what is enqueued first. False: a wait in it was released by its time-out.
+bool destroy_host_stream(Stream stream);
 void check_host_stream(Stream stream);
 bool is_host_stream(Stream stream);  ///< never throws; not for the null stream
 void host_stream_launch(Stream stream, void (*function)(void*), void* argument);
