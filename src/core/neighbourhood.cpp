@@ -35,7 +35,7 @@ std::size_t mailbox_bytes(std::uint32_t depth, std::uint32_t slot_lines) {
 std::uint32_t slot_lines_for(const LocalMemory& memory, bool staged, std::size_t eager_bytes) {
   const std::size_t payload = std::min(eager_bytes, memory.bytes);
   const std::size_t overhead = staged ? 3 * std::size_t{max_staged_puts} : payload / 16;
-  return static_cast<std::uint32_t>((4 + payload / 8 + overhead + 3) / 4 * 4);
+  return static_cast<std::uint32_t>((4 + payload / 8 + overhead + 3) / 4 * 4 + most_parts);
 }
 
 }  // namespace
@@ -99,7 +99,6 @@ void Neighbourhood::connect(int rank, const Card& card, const Card& mine, int my
   peer.bell = reinterpret_cast<Bell*>(control);
   peer.outbox = Ring{reinterpret_cast<Line*>(control + there.mailbox(me)), card.depth, card.slot_lines};
   peer.peer_posted = &my_words_there->posted;
-  peer.peer_acknowledged = &my_words_there->acknowledged;
   peer.words = reinterpret_cast<PairWords*>(control_.base + ControlLayout::words(other));
   peer.inbox = Ring{reinterpret_cast<Line*>(control_.base + here.mailbox(other)), mine.depth, mine.slot_lines};
   if (card.window_bytes > 0) {

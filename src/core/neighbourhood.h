@@ -39,7 +39,6 @@ struct Peer {
   // As target: what lies in mine, and the word of the peer that I write.
   Ring inbox{};
   std::uint64_t* peer_posted = nullptr;
-  std::uint64_t* peer_acknowledged = nullptr;
 
   PairWords* words = nullptr;  ///< mine, for this peer
 };

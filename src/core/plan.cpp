@@ -65,7 +65,7 @@ class SlotPlanner {
   static std::uint32_t payload_lines(const Put& put) { return static_cast<std::uint32_t>((put.bytes + 7) / 8); }
 
   bool goes_by_mailbox(const Put& put) const {
-    return eager_so_far_ + put.bytes <= eager_bytes_ && lines_ + 2 + payload_lines(put) <= target_.outbox.slot_lines;
+    return eager_so_far_ + put.bytes <= eager_bytes_ && lines_ + 2 + payload_lines(put) <= data_lines(target_.outbox);
   }
 
   const Peer& target_;
@@ -92,8 +92,7 @@ std::shared_ptr<const ExposurePlan> ExposurePlan::build(const std::vector<int>& 
   for (int rank : origins) {
     const Peer& peer = peers.peer(rank);
     posts.push_back({peer.words, peer.peer_posted, peer.bell, rank});
-    receives.push_back(
-        {peer.words, peer.inbox, peer.peer_acknowledged, peer.bell, peers.window(), peers.staging(), rank});
+    receives.push_back({peer.words, peer.inbox, peers.window(), peers.staging(), rank});
   }
   auto plan = std::make_shared<ExposurePlan>();
   plan->origins = origins;
@@ -132,19 +131,20 @@ std::shared_ptr<const AccessPlan> AccessPlan::build(std::vector<int> targets, st
       SendPeer alone = whole;
       alone.first_op = static_cast<std::uint32_t>(ops.size());
       alone.op_count = 1;
+      alone.bytes = op.bytes;
       alone.awaits_post = op.direct != nullptr;
       alone.signals = false;
       unmerged.push_back(alone);
       whole.awaits_post = whole.awaits_post || alone.awaits_post;
       ops.push_back(op);
     }
+    for (const Put* put : own) whole.bytes += put->bytes;
     merged.push_back(whole);
-    std::uint64_t bytes = 0;
-    for (const Put* put : own) bytes += put->bytes;
-    plan->most_bytes = std::max(plan->most_bytes, bytes);
+    plan->most_bytes = std::max(plan->most_bytes, whole.bytes);
     plan->most_mailbox_bytes = std::max<std::uint64_t>(plan->most_mailbox_bytes, slot.mailbox_bytes());
     SendPeer signal = whole;
     signal.op_count = 0;
+    signal.bytes = 0;
     unmerged.push_back(signal);
   }
   plan->effect.puts = puts.size();

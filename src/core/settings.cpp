@@ -99,7 +99,7 @@ const Row rows[] = {
        if (t != "auto") s.eager_bytes = parse_size(i, t, 1024 * 1024);
      }},
     {{"MPIX_MAILBOX_SLOTS", "1, 2, 4, … 64", "4",
-      "epochs an origin may be ahead of each target. The same on all ranks"},
+      "an origin may be so many epochs, less one, ahead of the posts of each target. The same on all ranks"},
      [](Settings& s, Info i, Text t) {
        const long slots = parse_integer(i, t, 1, 64);
        if ((slots & (slots - 1)) != 0) reject(i, t);
@@ -107,6 +107,16 @@ const Row rows[] = {
      }},
     {{"MPIX_MERGE", "on|off", "on", "one kernel for all operations of an epoch, or (for comparison) one for each"},
      [](Settings& s, Info i, Text t) { s.merge = parse_flag(i, t); }},
+    {{"MPIX_LAUNCH", "auto|plain|dependent|graph", "auto",
+      "how kernels are launched on a GPU outside of captures: plainly, set up while the kernel in front still runs, or "
+      "as prepared graphs; auto: what suits each call"},
+     [](Settings& s, Info i, Text t) {
+       s.launch_form = parse_choice<LaunchForm>(i, t,
+                                                {{"auto", LaunchForm::automatic},
+                                                 {"plain", LaunchForm::plain},
+                                                 {"dependent", LaunchForm::dependent},
+                                                 {"graph", LaunchForm::graph}});
+     }},
     {{"MPIX_TIMEOUT", "seconds, 0: never", "60", "a stream that waits longer reports which ranks it misses"},
      [](Settings& s, Info i, Text t) { s.timeout_seconds = parse_number(i, t, 0, 1e9); }},
     {{"MPIX_ON_TIMEOUT", "report|error", "report",

@@ -12,6 +12,9 @@ namespace mpix {
 
 enum class LogLevel { error, warn, info, debug };
 
+/// How a kernel is handed to a GPU; see gpu/vendor/launcher.h.
+enum class LaunchForm { automatic, plain, dependent, graph };
+
 /// Every setting of the library, as environment variables MPIX_…; declared once, in settings.cpp.
 struct Settings {
   std::string device;
@@ -20,6 +23,7 @@ struct Settings {
   std::optional<std::size_t> eager_bytes;  ///< none: what the device prefers
   std::uint32_t mailbox_slots;
   bool merge;
+  LaunchForm launch_form;
   double timeout_seconds;
   bool fail_on_timeout;
   std::optional<bool> mpi_gpu_aware;  ///< none: ask MPI

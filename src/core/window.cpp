@@ -79,9 +79,8 @@ void Window::post_stream(const std::vector<int>& origins, Stream stream) {
   state_.check_post_stream();
   device_.check_stream(stream);
   auto plan = exposure_plan(origins);
-  // A captured epoch posts in a kernel of its own: its next call may belong to another graph.
-  if (lazy_post_ && !device_.is_capturing(stream))
-    held_post_ = HeldPost{plan, stream};
+  if (lazy_post_)
+    held_post_ = HeldPost{plan, stream, device_.capture_of(stream)};
   else
     launch_post(plan, stream);
   exposure_ = std::move(plan);
@@ -99,9 +98,10 @@ void Window::launch_post(const std::shared_ptr<const ExposurePlan>& plan, Stream
 }
 
 void Window::check_held_post(Stream stream) const {
-  if (held_post_.plan && device_.is_capturing(stream))
+  if (held_post_.plan && device_.capture_of(stream) != held_post_.capture)
     throw Error(Fault::synchronization,
-                "the stream is being captured, and holds back the post that was called before (mpix_lazy_post)");
+                "the post before this call was made inside a capture, and this call is not in the same one, or the other "
+                "way round: with mpix_lazy_post a post goes with the next call on its window");
 }
 
 void Window::carry_held_post(Launch& launch, Stream stream) {
@@ -273,7 +273,8 @@ void Window::add_receives(Launch& launch, const std::shared_ptr<const ExposurePl
   launch.keep[0] = plan;
 }
 
-void Window::enqueue(const Launch& launch, Stream stream) {
+void Window::enqueue(Launch& launch, Stream stream) {
+  if (settings_.merge && device_.prepares_launches()) launch.prepared = prepared_.of(launch);
   device_.launch(stream, launch);
   ++launched_;
   if (launch.program.post_count > 0) held_post_ = HeldPost{};
@@ -288,7 +289,9 @@ bool Window::has_run() {
     if (enqueued.posted + enqueued.sent + enqueued.awaited == 0) continue;
     PairCounters done;
     device_.read(&done, &peers_.peer(rank).words->own, sizeof done);
-    if (done.opened < enqueued.posted || done.sent < enqueued.sent || done.closed < enqueued.awaited) return false;
+    if (done.opened < enqueued.posted) return false;
+    for (std::uint32_t part = 0; part < device_.parts_in_use(); ++part)
+      if (done.sent[part] < enqueued.sent || done.closed[part] < enqueued.awaited) return false;
   }
   return true;
 }

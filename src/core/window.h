@@ -14,6 +14,7 @@
 #include "core/epoch_state.h"
 #include "core/neighbourhood.h"
 #include "core/plan.h"
+#include "core/prepared_launches.h"
 #include "core/settings.h"
 #include "core/stall.h"
 #include "core/stats.h"
@@ -82,7 +83,7 @@ class Window {
   void launch_post(const std::shared_ptr<const ExposurePlan>& plan, Stream stream);
   void carry_held_post(Launch& launch, Stream stream);
   void check_held_post(Stream stream) const;
-  void enqueue(const Launch& launch, Stream stream);
+  void enqueue(Launch& launch, Stream stream);
   void launch_complete(const std::shared_ptr<const AccessPlan>& plan, Stream stream);
   void launch_wait(const std::shared_ptr<const ExposurePlan>& plan, Stream stream);
 
@@ -105,6 +106,7 @@ class Window {
   struct HeldPost {
     std::shared_ptr<const ExposurePlan> plan;  ///< null: none
     Stream stream = nullptr;
+    std::uint64_t capture = 0;  ///< that the stream was in
   } held_post_;
   const bool lazy_post_;
   std::uint64_t launched_ = 0;
@@ -113,6 +115,7 @@ class Window {
   };
   std::vector<EpochsOfPair> enqueued_;  ///< by rank: where the counters will be when all has run
   std::uint64_t receive_bytes_;         ///< what an exposure epoch is likely to bring from one origin
+  PreparedLaunches prepared_;
   Stats stats_;
 };
 

@@ -43,12 +43,19 @@ class StallHandler {
   virtual bool stalled(Call call, const std::string& waiting, double seconds) = 0;
 };
 
+/// What a device keeps of a launch that may come again, to launch it faster then.
+class PreparedLaunch {
+ public:
+  virtual ~PreparedLaunch() = default;
+};
+
 struct Launch {
   Program program;  ///< its tables in device memory
   Tables on_host;   ///< the same tables in host memory
   Call call = Call::post;
   StallHandler* stall = nullptr;  ///< outlives the launch
   using Keep = std::array<std::shared_ptr<const void>, 2>;
+  std::unique_ptr<PreparedLaunch>* prepared = nullptr;  ///< of launches with the same program; null: not kept
   Keep keep;  ///< what program points to, alive for as long as the launch may run
 };
 
@@ -66,6 +73,9 @@ class Device {
   virtual void use_memory_of(const void* base, std::size_t bytes) = 0;
   /// How much of an epoch's data for one target is worth two copies, to save waiting for its post.
   virtual std::size_t preferred_eager_bytes() const noexcept = 0;
+
+  /// How many of a pair's parts its launches advance: 1, or most_parts.
+  virtual std::uint32_t parts_in_use() const noexcept = 0;
 
   /// Zeroed memory that kernels and peers can reach.
   virtual Allocation allocate(std::size_t bytes) = 0;
@@ -87,8 +97,11 @@ class Device {
 
   /// Throws unless `stream` is a stream of this device.
   virtual void check_stream(Stream stream) const = 0;
-  /// Whether what is enqueued now becomes part of a graph, to run later and perhaps often.
-  virtual bool is_capturing(Stream stream) const = 0;
+  /// The capture that the stream is in: what is enqueued now becomes part of a graph, to run later and perhaps
+  /// often. 0: none.
+  virtual std::uint64_t capture_of(Stream stream) const = 0;
+  /// Whether launches that come again are worth keeping (Launch::prepared).
+  virtual bool prepares_launches() const noexcept = 0;
   /// Enqueue; returns at once.
   virtual void launch(Stream stream, const Launch& launch) = 0;
   /// Whether all of a window's launches have left its memory alone for good, once the counters of its epochs

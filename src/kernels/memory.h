@@ -162,15 +162,28 @@ struct Team {
   std::uint32_t size;
 };
 
+#if MPIX_ON_DEVICE
+/// A load that the first-level cache has no part in, for what is read once. Kernels that start before the one in
+/// front of them has ended (gpu/vendor) may not trust that cache either.
+template <class T>
+__device__ inline T load_once(const T* p) {
+#if defined(__CUDA_ARCH__)
+  return __ldcg(p);
+#else
+  return *p;
+#endif
+}
+#endif
+
 /// Word `i` (8 bytes) of `bytes` bytes at `from`, zero-filled past the end; any alignment.
 MPIX_FN std::uint64_t load_word(const char* from, std::size_t i, std::size_t bytes) {
   const char* p = from + 8 * i;
   const std::size_t left = bytes - 8 * i;
   std::uint64_t word = 0;
 #if MPIX_ON_DEVICE
-  if (left >= 8 && reinterpret_cast<std::uintptr_t>(p) % 8 == 0) return *reinterpret_cast<const std::uint64_t*>(p);
+  if (left >= 8 && reinterpret_cast<std::uintptr_t>(p) % 8 == 0) return load_once(reinterpret_cast<const unsigned long long*>(p));
   for (std::size_t b = 0; b < 8 && b < left; ++b)
-    word |= static_cast<std::uint64_t>(static_cast<unsigned char>(p[b])) << (8 * b);
+    word |= static_cast<std::uint64_t>(static_cast<unsigned char>(load_once(p + b))) << (8 * b);
 #else
   if (left >= 8)
     std::memcpy(&word, p, 8);
@@ -201,21 +214,18 @@ MPIX_FN void store_word(char* to, std::size_t i, std::size_t bytes, std::uint64_
 /// Copy by a team: 16 bytes a thread and turn where both sides allow it.
 MPIX_FN void copy_bytes(char* to, const char* from, std::size_t bytes, Team team) {
 #if MPIX_ON_DEVICE
-  struct alignas(16) Quad {
-    std::uint64_t word[2];
-  };
   std::size_t done = 0;
   if ((reinterpret_cast<std::uintptr_t>(to) | reinterpret_cast<std::uintptr_t>(from)) % 16 == 0) {
-    const std::size_t quads = bytes / 16;
-    const auto* source = reinterpret_cast<const Quad*>(from);
-    auto* target = reinterpret_cast<Quad*>(to);
+    const std::size_t quads = bytes / 16, step = team.size;
+    const auto* source = reinterpret_cast<const ulonglong2*>(from);
+    auto* target = reinterpret_cast<ulonglong2*>(to);
     std::size_t i = team.index;
-    for (; i + 3 * std::size_t{team.size} < quads; i += 4 * std::size_t{team.size}) {
-      const std::size_t step = team.size;
-      const Quad a = source[i], b = source[i + step], c = source[i + 2 * step], d = source[i + 3 * step];
+    for (; i + 3 * step < quads; i += 4 * step) {
+      const ulonglong2 a = load_once(source + i), b = load_once(source + i + step), c = load_once(source + i + 2 * step),
+                       d = load_once(source + i + 3 * step);
       target[i] = a, target[i + step] = b, target[i + 2 * step] = c, target[i + 3 * step] = d;
     }
-    for (; i < quads; i += team.size) target[i] = source[i];
+    for (; i < quads; i += step) target[i] = load_once(source + i);
     done = quads * 16;
   }
   const std::size_t left = bytes - done;

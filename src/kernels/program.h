@@ -13,19 +13,24 @@
 ///
 /// | word               | lies in | written by                    | polled by                | order |
 /// |--------------------|---------|-------------------------------|--------------------------|-------|
-/// | posted             | o       | t's post: announce            | o's complete: may_send   | release / acquire: t's uses of the window before the post come before o's direct writes. On a GPU relaxed: those were kernels that have ended, and o only stores after its branch |
-/// | acknowledged       | o       | t's wait: acknowledge         | o's complete: may_send   | release / acquire: t's reads of slot e come before o's writes of slot e + depth. On a GPU relaxed: the loads have returned, and o only stores after its branch |
+/// | posted             | o       | t's post: announce            | o's complete: may_send   | release / acquire: t's uses of the window, and of the slots it has emptied, come before o's writes. On a GPU relaxed: those were kernels that have ended, and o only stores after its branch |
 /// | slot lines         | t       | o's complete: send            | t's wait: receive        | none: each half line carries its epoch's flag |
-/// | slot header        | t       | o's complete: write_header    | t's wait: has_arrived    | release / acquire where data went direct: o's direct writes come before t's use of the window; else none, as a line |
+/// | slot headers       | t       | o's complete: write_header    | t's wait: has_arrived    | release / acquire where data went direct: o's direct writes come before t's use of the window; else none, as a line |
 /// | sent               | o       | o's complete                  | o's complete             | stream order |
 /// | opened, closed     | t       | t's post; t's wait            | t's post; t's wait       | stream order |
 ///
 /// The counters lie in device memory and the kernels advance them, so that a captured epoch can be replayed.
 ///
-/// Why no deadlock: complete(e) waits for acknowledged ≥ e − depth, and, where data goes direct, for
-/// posted ≥ e. MPI lets complete(e) wait for post(e); t posts epoch e only after it has waited for e − 1,
-/// so the first wait asks for less than the second. Neither ever waits for t's wait(e).
+/// One word, `posted`, says both that the window may be written and which slots are free: t posts epoch e + 1
+/// only after its wait for e has emptied slot e. So complete(e) needs posted ≥ e − depth + 1 for its slot, and
+/// posted ≥ e where data goes direct. MPI lets complete(e) wait for post(e), and neither asks for more: no
+/// deadlock. With two slots or more an epoch without direct data does not wait for its own post.
 /// tests/model/epoch.pml is this table for a model checker.
+///
+/// Several blocks of a GPU may share one peer (parts). Each has a counter of its own in sent and closed, and
+/// reads and writes no other part's; part 0 also writes those of the parts that a launch does not have. So no
+/// block has to find out whether it is the last. Where data goes direct, each part of a send writes a header
+/// of its own behind its own stores, and the target waits for as many as the first header says.
 namespace mpix {
 
 /// A word that host streams sleep on. Device memory of its own rank; peers ring it. Unused on a GPU.
@@ -34,20 +39,19 @@ struct alignas(64) Bell {
   std::uint32_t sleepers;  ///< threads about to sleep, or asleep
 };
 
+/// Most blocks that share one peer.
+constexpr std::uint32_t most_parts = 64;
+
 /// How far one rank has come with one peer. Its kernels alone touch them.
 struct PairCounters {
-  std::uint64_t sent;       ///< access epochs to the peer whose signal has been written
-  std::uint64_t opened;     ///< exposure epochs posted to the peer
-  std::uint64_t closed;     ///< exposure epochs to the peer that have been waited for
-  std::uint32_t sending;    ///< blocks of a send that have done their part; 0 between launches
-  std::uint32_t receiving;  ///< and of a receive
+  std::uint64_t opened;                         ///< exposure epochs posted to the peer
+  alignas(64) std::uint64_t sent[most_parts];   ///< access epochs to the peer that a part has sent
+  alignas(64) std::uint64_t closed[most_parts]; ///< exposure epochs to the peer that a part has waited for
 };
 
 /// The words of one rank for one peer.
 struct alignas(64) PairWords {
-  // Written by the peer, as the target of my access epochs; polled here.
-  std::uint64_t posted;
-  std::uint64_t acknowledged;
+  std::uint64_t posted;  ///< written by the peer, as the target of my access epochs; polled here
   alignas(64) PairCounters own;
 };
 
@@ -58,13 +62,16 @@ struct HostWords {
 };
 
 /// A ring of `depth` slots, a power of two. Slot of epoch e: e mod depth.
-/// A slot is a header line, two descriptor lines for each put that the target must move into its window,
-/// then the payload lines of those that travel in the slot.
+/// A slot is a header line, two descriptor lines for each put that the target must move into its window, the
+/// payload lines of those that travel in the slot, and at its end the header lines of the other parts.
 struct Ring {
   Line* lines;
   std::uint32_t depth;
   std::uint32_t slot_lines;
 };
+
+/// The lines of a slot before the headers at its end.
+MPIX_FN std::uint32_t data_lines(const Ring& ring) { return ring.slot_lines - (most_parts - 1); }
 
 /// One recorded put, as kernels see it.
 struct PutOp {
@@ -76,11 +83,28 @@ struct PutOp {
   std::uint32_t payload;    ///< first of its payload lines in the slot; 0: none
 };
 
-/// Descriptor lines: the offset; the size with this bit set where the payload lies in staging memory.
-constexpr std::uint64_t staged_bit = std::uint64_t{1} << 63;
+/// A put, as its two descriptor lines tell it: the offset in the window, and one word for the rest.
+struct Descriptor {
+  std::uint64_t offset;
+  std::uint64_t size;  ///< bytes, and the first payload line; or bytes and staged_bit
 
-/// Header line: the number of descriptors; this bit where data went direct, so that the reader must acquire.
-constexpr std::uint64_t direct_bit = std::uint64_t{1} << 63;
+  /// The payload lies in staging memory.
+  static constexpr std::uint64_t staged_bit = std::uint64_t{1} << 63;
+  MPIX_FN bool staged() const { return (size & staged_bit) != 0; }
+  MPIX_FN std::uint64_t bytes() const { return staged() ? size & ~staged_bit : size & 0xffffffffu; }
+  MPIX_FN std::uint32_t payload() const { return static_cast<std::uint32_t>(size >> 32); }
+};
+
+/// Header line: the number of descriptors, and the number of parts whose direct stores the reader must see
+/// (0: nothing went direct).
+struct Header {
+  std::uint64_t word;
+  MPIX_FN static Header of(std::uint32_t descriptors, std::uint32_t direct_parts) {
+    return Header{descriptors | static_cast<std::uint64_t>(direct_parts) << 32};
+  }
+  MPIX_FN std::uint32_t descriptors() const { return static_cast<std::uint32_t>(word); }
+  MPIX_FN std::uint32_t direct_parts() const { return static_cast<std::uint32_t>(word >> 32); }
+};
 
 struct PostPeer {
   PairWords* words;       ///< mine
@@ -93,6 +117,7 @@ struct SendPeer {
   PairWords* words;  ///< mine
   Ring ring;         ///< mine, in the target's memory
   Bell* bell;        ///< the target's
+  std::uint64_t bytes;        ///< of these operations
   std::uint32_t first_op, op_count;
   std::uint32_t descriptors;  ///< of the whole epoch, for the header
   bool awaits_post;           ///< something goes direct
@@ -101,10 +126,8 @@ struct SendPeer {
 };
 
 struct ReceivePeer {
-  PairWords* words;             ///< mine
-  Ring ring;                    ///< the origin's, in my memory
-  std::uint64_t* acknowledged;  ///< the origin's
-  Bell* bell;                   ///< the origin's
+  PairWords* words;  ///< mine
+  Ring ring;         ///< the origin's, in my memory
   char* window;
   const char* staging;  ///< mirrors the window; null where origins write into the window
   int rank;

@@ -28,25 +28,26 @@ MPIX_FN void announce(const PostPeer& peer) {
 
 // ---- origin: complete ------------------------------------------------------------------------------
 
-/// The slot of the next epoch is free again, as far as the target told.
-MPIX_FN bool has_credit(const SendPeer& peer) {
-  return load_before_stores(&peer.words->acknowledged) + peer.ring.depth >= peer.words->own.sent + 1;
+/// Both the credit and the post: what `posted` has to be before a part may send its next epoch.
+MPIX_FN std::uint64_t post_needed(const SendPeer& peer, std::uint64_t epoch) {
+  if (peer.awaits_post) return epoch;
+  return epoch >= peer.ring.depth ? epoch - peer.ring.depth + 1 : 0;
 }
 
-MPIX_FN bool is_exposed(const SendPeer& peer) {
-  return load_before_stores(&peer.words->posted) >= peer.words->own.sent + 1;
+MPIX_FN bool may_send(const SendPeer& peer, std::uint32_t part = 0) {
+  return load_before_stores(&peer.words->posted) >= post_needed(peer, peer.words->own.sent[part] + 1);
 }
 
-MPIX_FN bool may_send(const SendPeer& peer) {
-  return has_credit(peer) && (!peer.awaits_post || is_exposed(peer));
+MPIX_FN void write_descriptor(const PutOp& op, Line* slot, std::uint32_t flag) {
+  write_line(slot + op.descriptor, op.offset, flag);
+  write_line(slot + op.descriptor + 1,
+             op.direct ? op.bytes | Descriptor::staged_bit : op.bytes | static_cast<std::uint64_t>(op.payload) << 32,
+             flag);
 }
 
 /// Write a put's part of slot `slot`, or its data into the target's window.
 MPIX_FN void send_op(const PutOp& op, Line* slot, std::uint32_t flag, Team team) {
-  if (op.descriptor != 0 && team.index == 0) {
-    write_line(slot + op.descriptor, op.offset, flag);
-    write_line(slot + op.descriptor + 1, op.bytes | (op.direct ? staged_bit : 0), flag);
-  }
+  if (op.descriptor != 0 && team.index == 0) write_descriptor(op, slot, flag);
   if (op.direct) {
     copy_bytes(op.direct, op.source, op.bytes, team);
     return;
@@ -59,30 +60,32 @@ MPIX_FN void send_op(const PutOp& op, Line* slot, std::uint32_t flag, Team team)
 /// Write the data of the next epoch. The epoch ends with write_header() and advance(). `ops(i)`: put i.
 template <class Ops>
 MPIX_FN void send(const SendPeer& peer, const Ops& ops, Team team) {
-  const std::uint64_t epoch = peer.words->own.sent + 1;
+  const std::uint64_t epoch = peer.words->own.sent[0] + 1;
   const std::uint32_t flag = flag_of(epoch);
   Line* slot = slot_of(peer.ring, epoch);
   for (std::uint32_t i = 0; i < peer.op_count; ++i) send_op(ops(peer.first_op + i), slot, flag, team);
 }
 
-/// One thread. Where something went direct: after the whole team has returned from send(). Else at any time,
-/// for the lines of an eager epoch validate themselves.
-MPIX_FN void write_header(const SendPeer& peer) {
-  const std::uint64_t epoch = peer.words->own.sent + 1;
-  Line* header = slot_of(peer.ring, epoch);
-  if (peer.awaits_post)
-    write_line_release(header, peer.descriptors | direct_bit, flag_of(epoch));
-  else
-    write_line(header, peer.descriptors, flag_of(epoch));
+/// The header line of a part: the first of the slot, or one of those at its end.
+MPIX_FN std::uint32_t header_line(const Ring& ring, std::uint32_t part) {
+  return part == 0 ? 0 : data_lines(ring) + part - 1;
 }
 
-/// One thread, after the whole team has returned from send().
-MPIX_FN void advance(const SendPeer& peer) { ++peer.words->own.sent; }
+/// One thread of each part. Where something went direct: after the whole part has sent. Else part 0 alone, at
+/// any time, for the lines of an eager epoch validate themselves.
+MPIX_FN void write_header(const SendPeer& peer, std::uint64_t epoch, std::uint32_t part, std::uint32_t parts) {
+  Line* line = slot_of(peer.ring, epoch) + header_line(peer.ring, part);
+  if (peer.awaits_post)
+    write_line_release(line, Header::of(peer.descriptors, parts).word, flag_of(epoch));
+  else
+    write_line(line, Header::of(peer.descriptors, 0).word, flag_of(epoch));
+}
 
 // ---- target: wait ----------------------------------------------------------------------------------
 
+/// The first part has arrived.
 MPIX_FN bool has_arrived(const ReceivePeer& peer) {
-  const std::uint64_t epoch = peer.words->own.closed + 1;
+  const std::uint64_t epoch = peer.words->own.closed[0] + 1;
   std::uint64_t header;
   return line_arrived(slot_of(peer.ring, epoch), flag_of(epoch), &header);
 }
@@ -96,53 +99,55 @@ MPIX_FN std::uint64_t read_line(const Line* line, std::uint32_t flag) {
   return data;
 }
 
+MPIX_FN Descriptor read_descriptor(const Line* slot, std::uint32_t index, std::uint32_t flag) {
+  return Descriptor{read_line(slot + 1 + 2 * index, flag), read_line(slot + 2 + 2 * index, flag)};
+}
+
+/// Move the data of one put into the window.
+MPIX_FN void receive_put(const ReceivePeer& peer, const Descriptor& put, const Line* slot, std::uint32_t flag,
+                         Team team) {
+  char* to = peer.window + put.offset;
+  const std::uint64_t bytes = put.bytes();
+  if (put.staged()) {
+    copy_bytes(to, peer.staging + put.offset, bytes, team);
+    return;
+  }
+  const Line* payload = slot + put.payload();
+  for (std::uint32_t word = team.index; word < (bytes + 7) / 8; word += team.size)
+    store_word(to, word, bytes, read_line(payload + word, flag));
+}
+
 /// How many rounds of a slot there are to each line that is wiped: a wipe touches a cold line.
 constexpr std::uint32_t rounds_per_scrub = 16;
 
 /// Now and then wipe one line of the slot that this epoch did not use, each in turn. So every line is either
 /// rewritten or wiped within rounds_per_scrub × depth × slot_lines epochs (at most 2^28), and none is left to
-/// carry the right flag when flags repeat, after 2^32.
-MPIX_FN void scrub(const Ring& ring, std::uint64_t epoch, std::uint32_t used) {
+/// carry the right flag when flags repeat, after 2^32. `used`: the lines from the first on that the epoch used.
+MPIX_FN void scrub(const Ring& ring, std::uint64_t epoch, std::uint32_t used, std::uint32_t direct_parts) {
   const std::uint64_t round = epoch / ring.depth;
   if (round % rounds_per_scrub != 0) return;
   const std::uint32_t line = 1 + static_cast<std::uint32_t>((round / rounds_per_scrub) % (ring.slot_lines - 1));
-  if (line < used) return;
+  const std::uint32_t tail = data_lines(ring);
+  if (line < tail ? line < used : line - tail + 1 < direct_parts) return;
   write_line(slot_of(ring, epoch) + line, 0, 0);
-  // acknowledge() orders loads alone, and here is a store: were it late, it would wipe a line of epoch + depth.
-  fence_stores();
 }
 
-/// Move what arrived into the window. The epoch ends with acknowledge().
+/// Move what arrived from a sender of one part into the window. The epoch ends with advance().
 MPIX_FN void receive(const ReceivePeer& peer, Team team) {
-  const std::uint64_t epoch = peer.words->own.closed + 1;
+  const std::uint64_t epoch = peer.words->own.closed[0] + 1;
   const std::uint32_t flag = flag_of(epoch);
   const Line* slot = slot_of(peer.ring, epoch);
-  const std::uint64_t header = read_line(slot, flag);
-  if (header & direct_bit) fence_acquire();
-  const std::uint32_t descriptors = static_cast<std::uint32_t>(header);
-  std::uint32_t next = 1 + 2 * descriptors;
-  for (std::uint32_t i = 0; i < descriptors; ++i) {
-    const std::uint64_t offset = read_line(slot + 1 + 2 * i, flag);
-    const std::uint64_t size = read_line(slot + 2 + 2 * i, flag);
-    const std::uint64_t bytes = size & ~staged_bit;
-    char* to = peer.window + offset;
-    if (size & staged_bit) {
-      copy_bytes(to, peer.staging + offset, bytes, team);
-      continue;
-    }
-    const std::uint32_t words = static_cast<std::uint32_t>((bytes + 7) / 8);
-    for (std::uint32_t word = team.index; word < words; word += team.size)
-      store_word(to, word, bytes, read_line(slot + next + word, flag));
-    next += words;
+  const Header header{read_line(slot, flag)};
+  std::uint32_t used = 1 + 2 * header.descriptors();
+  for (std::uint32_t i = 0; i < header.descriptors(); ++i) {
+    const Descriptor put = read_descriptor(slot, i, flag);
+    receive_put(peer, put, slot, flag, team);
+    if (!put.staged()) used += static_cast<std::uint32_t>((put.bytes() + 7) / 8);
   }
-  if (team.index == 0) scrub(peer.ring, epoch, next);
+  if (team.index == 0) scrub(peer.ring, epoch, used, header.direct_parts());
 }
 
-/// One thread, after the whole team has returned from receive().
-MPIX_FN void acknowledge(const ReceivePeer& peer) {
-  const std::uint64_t epoch = peer.words->own.closed + 1;
-  peer.words->own.closed = epoch;
-  store_after_loads(peer.acknowledged, epoch);
-}
+/// One part has done its epoch.
+MPIX_FN void advance(std::uint64_t* counter) { ++*counter; }
 
 }  // namespace mpix

@@ -99,8 +99,9 @@ control 'no scrub'                             fresh -DPROGRAM=PIPELINE -DEPOCHS
 
 control 'no wait for the credit'                  overwrite -DPROGRAM=PIPELINE -DNO_CREDIT
 control 'no wait for the credit, halo, D=1'       overwrite -DD=1 -DNO_CREDIT
-control 'acknowledgement before the slot is read' overwrite -DPROGRAM=PIPELINE -DEARLY_ACK
-control 'scrub visible after the acknowledgement' deadlock  -DPROGRAM=PIPELINE -DLATE_SCRUB
+control 'post before the slot is read'            overwrite -DPROGRAM=PIPELINE -DWAYS=EAGER -DEARLY_POST
+control 'scrub visible after the post'            deadlock  -DPROGRAM=PIPELINE -DWAYS=EAGER -DLATE_SCRUB
+control 'one credit too many'                     overwrite -DPROGRAM=PIPELINE -DGENEROUS_CREDIT
 control 'direct data before the post'             exposed   -DNO_POST
 control 'header visible before direct data'       whole     -DRELAXED_HEADER
 control 'one credit too few'                      deadlock  -DD=1 -DMEAN_CREDIT

@@ -7,7 +7,7 @@
  * peer independently, so for each ordered pair o -> t two processes stand for the parts of the kernels:
  *     origin_side(o, t)   complete kernel of o:  may_send, send, write_header, advance
  *     target_side(o, t)   post kernel of t:      announce
- *                         wait kernel of t:      has_arrived, receive, scrub, acknowledge
+ *                         wait kernel of t:      has_arrived, receive, scrub, advance
  *
  * Data are epoch numbers: what epoch e sends is the value e, and a line keeps beside its flag, which repeats
  * after K epochs, the true epoch in `truth`, which only assertions look at.
@@ -16,8 +16,8 @@
  * become visible later, in any order, except that the header, a release store, comes after direct data, and
  * that the pair's epochs do not mix: nobody looks at the slot of the next one before, and its direct data wait
  * for a post. The counters are visible at once: they only grow, and who polls them only ever waits for more,
- * so a counter that is seen late is the same as a poll made late. What t loads and stores before it announces
- * or acknowledges comes before, the wipe of scrub too, and what o stores after a poll comes after. A half
+ * so a counter that is seen late is the same as a poll made late. What the kernels of t before the post load and
+ * store comes before the post, the wipe of scrub too, and what o stores after a poll comes after. A half
  * line that carries its own flag counts as a line; the target's staging memory counts as its window.
  *
  * What is checked, in all interleavings:
@@ -75,9 +75,11 @@
 #if defined(NO_CREDIT)
 #define has_credit true
 #elif defined(MEAN_CREDIT)
-#define has_credit (P.acknowledged + D > e)
+#define has_credit (P.posted + D > e + 1)
+#elif defined(GENEROUS_CREDIT)
+#define has_credit (P.posted + D >= e)
 #else
-#define has_credit (P.acknowledged + D >= e)
+#define has_credit (P.posted + D > e)
 #endif
 #ifdef NO_POST
 #define is_exposed true
@@ -105,7 +107,6 @@ typedef Slot {        /* in the memory of t */
 
 typedef Pair {
   byte posted;        /* in the memory of o, written by t */
-  byte acknowledged;  /* likewise */
   byte sent;          /* o alone */
   byte opened;        /* t alone */
   byte closed;        /* t alone */
@@ -208,7 +209,7 @@ end:
   do
   :: atomic { /* announce */
       posts[t] > P.opened ->
-      P.opened++; P.posted = P.opened; busy[t]--
+      P.opened++; P.posted = (P.posted > P.opened -> P.posted : P.opened); busy[t]--
     }
   :: atomic {
       waits[t] > P.closed ->
@@ -220,8 +221,8 @@ end:
       assert(S.truth[HEADER] == e);                                                 /* fresh */
       i = 1
     }
-#ifdef EARLY_ACK
-    P.acknowledged = e;
+#ifdef EARLY_POST /* as if the post behind this kernel did not wait for its end */
+    P.posted = e + 1;
 #endif
     do /* receive; threads read lines in any order, but each waits for its line and for nothing else */
     :: i <= S.lines ->
@@ -238,9 +239,10 @@ end:
         scrub();
 #endif
         check_window(); forget_slot();
-        P.closed = e; P.acknowledged = e; busy[t]-- /* acknowledge */
+        P.closed = e; busy[t]-- /* advance: the kernel ends */
       };
-#ifdef LATE_SCRUB
+#ifdef LATE_SCRUB /* as if the post behind this kernel did not wait for the wipe */
+      P.posted = e + 1;
       scrub();
 #endif
       break

@@ -11,14 +11,14 @@ namespace mpix {
 
 const bool cuda_is_built = true;
 
-std::unique_ptr<Device> make_cuda_device(const Settings&, int) {
+std::unique_ptr<Device> make_cuda_device(const Settings& settings, int) {
   int count = 0;
   // Any error means no device: without a driver the call fails and leaves count alone.
   if (gpuGetDeviceCount(&count) != gpuSuccess || count == 0) {
     (void)gpuGetLastError();
     return nullptr;
   }
-  return std::make_unique<GpuDevice>();
+  return std::make_unique<GpuDevice>(settings);
 }
 
 }  // namespace mpix

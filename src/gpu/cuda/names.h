@@ -18,6 +18,10 @@ using gpuStream_t = cudaStream_t;
 using gpuIpcMemHandle_t = cudaIpcMemHandle_t;
 using gpuPointerAttributes = cudaPointerAttributes;
 using gpuStreamCaptureMode = cudaStreamCaptureMode;
+using gpuGraph_t = cudaGraph_t;
+using gpuGraphNode_t = cudaGraphNode_t;
+using gpuGraphExec_t = cudaGraphExec_t;
+using gpuKernelNodeParams = cudaKernelNodeParams;
 
 #define gpuSuccess cudaSuccess
 #define gpuGetErrorName cudaGetErrorName
@@ -46,8 +50,17 @@ using gpuStreamCaptureMode = cudaStreamCaptureMode;
 #define gpuStreamSynchronize cudaStreamSynchronize
 #define gpuStreamCaptureModeRelaxed cudaStreamCaptureModeRelaxed
 #define gpuThreadExchangeStreamCaptureMode cudaThreadExchangeStreamCaptureMode
+#define gpuGraphCreate cudaGraphCreate
+#define gpuGraphDestroy cudaGraphDestroy
+#define gpuGraphAddKernelNode cudaGraphAddKernelNode
+#define gpuGraphExecDestroy cudaGraphExecDestroy
+#define gpuGraphLaunch cudaGraphLaunch
 
 namespace mpix {
+
+inline gpuError_t gpu_instantiate(gpuGraphExec_t* executable, gpuGraph_t graph) {
+  return cudaGraphInstantiate(executable, graph, 0);
+}
 
 inline bool gpu_is_capturing(gpuStream_t stream) {
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
@@ -86,30 +99,60 @@ inline bool gpu_address_range(const void* p, void** base, std::size_t* bytes) {
   return true;
 }
 
-/// Launch a kernel that begins with gpu_wait_for_previous(): where the device can, it is set up while the kernel
-/// before it in the stream still runs.
-template <class Kernel, class... Arguments>
-gpuError_t gpu_launch_dependent(Kernel kernel, unsigned blocks, unsigned threads, gpuStream_t stream,
-                                Arguments... arguments) {
+/// The capture that a stream is in, and the one node that the next one will depend on (null: several, or none).
+struct GpuCapture {
+  bool active = false;
+  unsigned long long id = 0;
+  gpuGraphNode_t front = nullptr;
+};
+
+inline GpuCapture gpu_capture_of(gpuStream_t stream) {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  GpuCapture capture;
+  cudaGraph_t graph;
+  const cudaGraphNode_t* nodes = nullptr;
+  const cudaGraphEdgeData* edges = nullptr;
+  std::size_t count = 0;
+#if CUDART_VERSION >= 13000
+  const cudaError_t error = cudaStreamGetCaptureInfo(stream, &status, &capture.id, &graph, &nodes, &edges, &count);
+#else
+  const cudaError_t error = cudaStreamGetCaptureInfo_v3(stream, &status, &capture.id, &graph, &nodes, &edges, &count);
+#endif
+  capture.active = error == cudaSuccess && status == cudaStreamCaptureStatusActive;
+  if (capture.active && count == 1) capture.front = nodes[0];
+  return capture;
+}
+
+/// Launch a kernel. Dependent: one that calls gpu_wait_for_front() may be set up, and start, while the kernel in
+/// front of it in the stream still runs.
+inline gpuError_t gpu_launch(const void* kernel, dim3 grid, unsigned threads, void** arguments, gpuStream_t stream,
+                             bool dependent) {
   cudaLaunchConfig_t config{};
-  config.gridDim = dim3(blocks);
+  config.gridDim = grid;
   config.blockDim = dim3(threads);
   config.stream = stream;
   cudaLaunchAttribute attribute[1];
   attribute[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
   attribute[0].val.programmaticStreamSerializationAllowed = 1;
   config.attrs = attribute;
-  config.numAttrs = 1;
-  return cudaLaunchKernelEx(&config, kernel, arguments...);
+  config.numAttrs = dependent ? 1 : 0;
+  return cudaLaunchKernelExC(&config, kernel, arguments);
 }
 
-__device__ inline void gpu_wait_for_previous() {
+constexpr bool gpu_has_dependent_launch = true;
+
+/// Wait until the kernels in front of a dependent one have ended, and what they wrote is there.
+__device__ inline void gpu_wait_for_front() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   cudaGridDependencySynchronize();
-  cudaTriggerProgrammaticLaunchCompletion();
 #endif
 }
 
-__device__ inline void gpu_fence_system() { __threadfence_system(); }
+/// Let the kernel behind this one start, if it is a dependent one.
+__device__ inline void gpu_let_next_start() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  cudaTriggerProgrammaticLaunchCompletion();
+#endif
+}
 
 }  // namespace mpix

@@ -16,6 +16,10 @@ using gpuStream_t = hipStream_t;
 using gpuIpcMemHandle_t = hipIpcMemHandle_t;
 using gpuPointerAttributes = hipPointerAttribute_t;
 using gpuStreamCaptureMode = hipStreamCaptureMode;
+using gpuGraph_t = hipGraph_t;
+using gpuGraphNode_t = hipGraphNode_t;
+using gpuGraphExec_t = hipGraphExec_t;
+using gpuKernelNodeParams = hipKernelNodeParams;
 
 #define gpuSuccess hipSuccess
 #define gpuGetErrorName hipGetErrorName
@@ -42,8 +46,17 @@ using gpuStreamCaptureMode = hipStreamCaptureMode;
 #define gpuStreamSynchronize hipStreamSynchronize
 #define gpuStreamCaptureModeRelaxed hipStreamCaptureModeRelaxed
 #define gpuThreadExchangeStreamCaptureMode hipThreadExchangeStreamCaptureMode
+#define gpuGraphCreate hipGraphCreate
+#define gpuGraphDestroy hipGraphDestroy
+#define gpuGraphAddKernelNode hipGraphAddKernelNode
+#define gpuGraphExecDestroy hipGraphExecDestroy
+#define gpuGraphLaunch hipGraphLaunch
 
 namespace mpix {
+
+inline gpuError_t gpu_instantiate(gpuGraphExec_t* executable, gpuGraph_t graph) {
+  return hipGraphInstantiate(executable, graph, nullptr, nullptr, 0);
+}
 
 inline bool gpu_is_capturing(gpuStream_t stream) {
   hipStreamCaptureStatus status = hipStreamCaptureStatusNone;
@@ -77,16 +90,30 @@ inline bool gpu_address_range(const void* p, void** base, std::size_t* bytes) {
   return true;
 }
 
-/// HIP has no dependent launch.
-template <class... Parameters, class... Arguments>
-gpuError_t gpu_launch_dependent(void (*kernel)(Parameters...), unsigned blocks, unsigned threads, gpuStream_t stream,
-                                Arguments... arguments) {
-  kernel<<<dim3(blocks), dim3(threads), 0, stream>>>(arguments...);
-  return hipGetLastError();
+/// The capture that a stream is in. Which node the next one will depend on matters to dependent launches only.
+struct GpuCapture {
+  bool active = false;
+  unsigned long long id = 0;
+  gpuGraphNode_t front = nullptr;
+};
+
+inline GpuCapture gpu_capture_of(gpuStream_t stream) {
+  GpuCapture capture;
+  hipStreamCaptureStatus status = hipStreamCaptureStatusNone;
+  capture.active = hipStreamGetCaptureInfo(stream, &status, &capture.id) == hipSuccess &&
+                   status == hipStreamCaptureStatusActive;
+  return capture;
 }
 
-__device__ inline void gpu_wait_for_previous() {}
+/// HIP has no dependent launch.
+inline gpuError_t gpu_launch(const void* kernel, dim3 grid, unsigned threads, void** arguments, gpuStream_t stream,
+                             bool) {
+  return hipLaunchKernel(kernel, grid, dim3(threads), arguments, 0, stream);
+}
 
-__device__ inline void gpu_fence_system() { __threadfence_system(); }
+constexpr bool gpu_has_dependent_launch = false;
+
+__device__ inline void gpu_wait_for_front() {}
+__device__ inline void gpu_let_next_start() {}
 
 }  // namespace mpix

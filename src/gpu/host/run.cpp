@@ -16,15 +16,14 @@ constexpr Team alone{0, 1};
 void finish_send(const SendPeer& peer, const PutOp* ops) {
   send(peer, [ops](std::uint32_t i) -> const PutOp& { return ops[i]; }, alone);
   if (!peer.signals) return;
-  write_header(peer);
-  advance(peer);
+  write_header(peer, peer.words->own.sent[0] + 1, 0, 1);
+  advance(peer.words->own.sent);
   ring(peer.bell);
 }
 
 void finish_receive(const ReceivePeer& peer) {
   receive(peer, alone);
-  acknowledge(peer);
-  ring(peer.bell);
+  advance(peer.words->own.closed);
 }
 
 /// The peers of one program that are not served yet, looked at in turn: none waits for another.
@@ -40,22 +39,18 @@ class Pending {
   /// Serve who is ready. False when nobody was.
   bool look() {
     const std::size_t before = sends_.size() + receives_.size();
-    serve(sends_, may_send, [this](const SendPeer& peer) { finish_send(peer, program_.tables.ops); });
+    serve(sends_, [](const SendPeer& peer) { return may_send(peer); }, [this](const SendPeer& peer) { finish_send(peer, program_.tables.ops); });
     serve(receives_, has_arrived, finish_receive);
     return sends_.size() + receives_.size() < before;
   }
 
   std::string describe() const {
     std::string text;
-    for (const SendPeer* peer : sends_) {
-      const std::string epoch = std::to_string(peer->words->own.sent + 1);
-      if (!has_credit(*peer))
-        append(text, peer->rank, "has not waited for access epoch " + std::to_string(peer->words->own.sent + 1 - peer->ring.depth));
-      else
-        append(text, peer->rank, "has not posted access epoch " + epoch);
-    }
+    for (const SendPeer* peer : sends_)
+      append(text, peer->rank,
+             "has not posted access epoch " + std::to_string(post_needed(*peer, peer->words->own.sent[0] + 1)));
     for (const ReceivePeer* peer : receives_)
-      append(text, peer->rank, "has not completed exposure epoch " + std::to_string(peer->words->own.closed + 1));
+      append(text, peer->rank, "has not completed exposure epoch " + std::to_string(peer->words->own.closed[0] + 1));
     return text;
   }
 

@@ -11,7 +11,7 @@
 #include "gpu/device.h"
 #include "gpu/host/stream.h"
 #include "gpu/vendor/check.h"
-#include "gpu/vendor/kernel.h"
+#include "gpu/vendor/launcher.h"
 #include "gpu/vendor/memory.h"
 
 namespace mpix {
@@ -21,6 +21,8 @@ namespace mpix {
 /// A rank works with one GPU: that of its first window's memory, or the current one for an empty window.
 class GpuDevice final : public Device {
  public:
+  explicit GpuDevice(const Settings& settings) : launcher_(settings) {}
+
   const char* name() const noexcept override { return GPU_NAME; }
 
   bool hidden_from_host(const void* p) const noexcept override {
@@ -53,6 +55,8 @@ class GpuDevice final : public Device {
 
   // Measured: up to here the eager exchange beats the round trip.
   std::size_t preferred_eager_bytes() const noexcept override { return 128 * 1024; }
+
+  std::uint32_t parts_in_use() const noexcept override { return most_parts; }
 
   Allocation allocate(std::size_t bytes) override { return memory().allocate(bytes); }
   void release(void* base) noexcept override {
@@ -91,41 +95,21 @@ class GpuDevice final : public Device {
                                    " (MPIX_DEVICE=host uses host streams)");
   }
 
-  bool is_capturing(Stream stream) const override { return gpu_is_capturing(static_cast<gpuStream_t>(stream)); }
+  std::uint64_t capture_of(Stream stream) const override {
+    const auto on = static_cast<gpuStream_t>(stream);
+    return gpu_is_capturing(on) ? gpu_capture_of(on).id : 0;
+  }
+  bool prepares_launches() const noexcept override { return true; }
 
   void launch(Stream stream, const Launch& launch) override {
-    const Program& program = launch.program;
-    const Parts parts{parts_for(program.send_bytes), parts_for(program.receive_bytes)};
-    const std::uint32_t blocks =
-        std::max<std::uint32_t>(1, program.send_count * parts.send + program.receive_count * parts.receive);
-    const unsigned threads = threads_for(std::max(program.send_bytes, program.receive_bytes));
     DeviceScope scope(memory().device());
-    const auto on = static_cast<gpuStream_t>(stream);
-    if (!NearProgram::fits(program)) {
-      MPIX_CHECK_GPU(gpu_launch_dependent(run_program<FarProgram>, blocks, threads, on, FarProgram{program}, parts));
-      return;
-    }
-    NearProgram near;
-    near.copy(program, launch.on_host);
-    MPIX_CHECK_GPU(gpu_launch_dependent(run_program<NearProgram>, blocks, threads, on, near, parts));
+    launcher_.launch(static_cast<gpuStream_t>(stream), launch);
   }
 
   /// The counters are the last that a kernel writes, and its plan's memory goes back to a pool only.
   bool have_ended(const HostWords&, std::uint64_t) const override { return true; }
 
  private:
-  /// Enough blocks to fill a link, and no more than the data can feed.
-  static std::uint32_t parts_for(std::uint64_t bytes) {
-    constexpr std::uint64_t bytes_per_block = 8192, most = 32;
-    return static_cast<std::uint32_t>(std::clamp<std::uint64_t>((bytes + bytes_per_block - 1) / bytes_per_block, 1, most));
-  }
-
-  /// A thread for each word, in whole warps: small blocks start and end sooner.
-  static unsigned threads_for(std::uint64_t bytes) {
-    constexpr std::uint64_t warps = 64;  // as wide as any vendor's warp
-    return static_cast<unsigned>(std::clamp<std::uint64_t>((bytes / 8 + warps - 1) / warps * warps, warps, most_threads));
-  }
-
   GpuMemory& memory() {
     std::lock_guard<std::mutex> hold(mutex_);
     if (!memory_) {
@@ -136,6 +120,7 @@ class GpuDevice final : public Device {
     return *memory_;
   }
 
+  Launcher launcher_;
   std::mutex mutex_;
   std::unique_ptr<GpuMemory> memory_;
 };

@@ -4,64 +4,23 @@
 
 #include <algorithm>
 
+#include "gpu/vendor/arguments.h"
 #include "kernels/protocol.h"
 
-/// The GPU's way to run a program: blocks split over peers, and for much data several blocks a peer (parts).
-///
-/// Blocks of sends come first in the grid. Blocks start in the order of their index, so no block that waits
-/// for a peer's data can keep this rank's own sends from running; and sends wait only for what peers have
-/// enqueued before (kernels/program.h).
+/// The GPU's way to run a program: a grid of parts × peers. Block (part, i) does its part of the i-th send, then
+/// its part of the i-th receive. Sends wait only for what peers have enqueued before (kernels/program.h), so no
+/// block's wait keeps another rank's block from what this one waits for.
 ///
 /// What a small epoch costs is its chain of dependent loads, some 0.5 µs each, so:
-/// - tables of few entries travel in the kernel's arguments (NearProgram), not in device memory;
+/// - tables of few entries travel in the kernel's arguments (arguments.h), not in device memory;
 /// - every thread polls by itself: no barrier between the look at a word and the data;
-/// - the receiver loads the header, the first descriptor and its own payload line at once (receive_single).
+/// - the receiver loads the header, the first descriptor and its own payload line at once;
+/// - loads are issued in batches before the first of them is used;
+/// - where the kernel in front in the stream is known to be ours, work starts before that one has ended (Early).
 namespace mpix {
 
 constexpr unsigned most_threads = 512;
 constexpr std::uint32_t polls_between_looks_at_release = 4096;
-
-struct Parts {
-  std::uint32_t send;     ///< blocks for each send
-  std::uint32_t receive;  ///< and for each receive
-};
-
-/// A program whose tables lie in device memory.
-struct FarProgram {
-  Program program;
-  __device__ const PostPeer& post(std::uint32_t i) const { return program.tables.posts[i]; }
-  __device__ const SendPeer& send(std::uint32_t i) const { return program.tables.sends[i]; }
-  __device__ const ReceivePeer& receive(std::uint32_t i) const { return program.tables.receives[i]; }
-  __device__ const PutOp& op(std::uint32_t i) const { return program.tables.ops[i]; }
-};
-
-/// A program whose tables travel in the arguments of its kernel.
-struct NearProgram {
-  static constexpr std::uint32_t most = 8;
-  Program program;
-  PostPeer posts[most];
-  SendPeer sends[most];
-  ReceivePeer receives[most];
-  PutOp ops[most];
-  __device__ const PostPeer& post(std::uint32_t i) const { return posts[i]; }
-  __device__ const SendPeer& send(std::uint32_t i) const { return sends[i]; }
-  __device__ const ReceivePeer& receive(std::uint32_t i) const { return receives[i]; }
-  __device__ const PutOp& op(std::uint32_t i) const { return ops[i]; }
-
-  static bool fits(const Program& program) {
-    return program.post_count <= most && program.send_count <= most && program.receive_count <= most &&
-           program.op_count <= most;
-  }
-
-  void copy(const Program& from, const Tables& tables) {
-    program = from;
-    std::copy_n(tables.posts, from.post_count, posts);
-    std::copy_n(tables.sends, from.send_count, sends);
-    std::copy_n(tables.receives, from.receive_count, receives);
-    std::copy_n(tables.ops, from.op_count, ops);
-  }
-};
-static_assert(sizeof(NearProgram) < 4000, "kernel arguments have 4 KiB");
 
 __device__ inline bool is_released(const HostWords* host) {
   return *const_cast<volatile const std::uint32_t*>(&host->released) != 0;
@@ -75,88 +34,224 @@ __device__ inline bool poll(const HostWords* host, Ready ready) {
   return true;
 }
 
-/// True for exactly one of the `parts` blocks: the last to come here. Only thread 0 asks, after a barrier of its
-/// block. What blocks have *loaded* before it has been loaded; `stores` of theirs must be ordered by a fence.
-__device__ inline bool is_last(std::uint32_t* arrived, std::uint32_t parts, bool stores) {
-  if (parts == 1) return true;
-  if (stores) gpu_fence_system();
-  if (atomicAdd(arrived, 1u) != parts - 1) return false;
-  *arrived = 0;
-  return true;
+/// A part has done its epoch. Part 0 also counts for the parts that this launch does not have. After a barrier
+/// of the block: each thread has read the counter by then.
+__device__ inline void advance_part(std::uint64_t* counters, std::uint64_t epoch, std::uint32_t part, std::uint32_t parts) {
+  if (threadIdx.x == 0) counters[part] = epoch;
+  if (part == 0)
+    for (std::uint32_t other = parts + threadIdx.x; other < most_parts; other += blockDim.x) counters[other] = epoch;
 }
 
-template <class AnyProgram>
-__device__ inline void send_block(const AnyProgram& any, std::uint32_t index, std::uint32_t part, std::uint32_t parts) {
-  const SendPeer& peer = any.send(index);
-  const bool go = poll(any.program.host, [&] { return may_send(peer); });
-  if (go) {
-    if (part == 0 && threadIdx.x == 0 && peer.signals && !peer.awaits_post) write_header(peer);
-    send(peer, [&](std::uint32_t i) -> const PutOp& { return any.op(i); },
-         Team{part * blockDim.x + threadIdx.x, parts * blockDim.x});
+/// The threads of a team by warps: small puts are shared out among warps, each to one.
+struct Warps {
+  std::uint32_t index, count;
+  Team lanes;
+};
+
+__device__ inline Warps warps_of(Team team) {
+  const std::uint32_t width = static_cast<std::uint32_t>(warpSize);
+  return Warps{team.index / width, team.size / width, Team{team.index % width, width}};
+}
+
+// ---- sending -----------------------------------------------------------------------------------------
+
+__device__ inline void send_lines(const PutOp& op, Line* payload, std::uint32_t flag, Team team) {
+  constexpr std::uint32_t batch = 4;
+  const std::uint32_t words = static_cast<std::uint32_t>((op.bytes + 7) / 8);
+  for (std::uint32_t first = team.index; first < words; first += batch * team.size) {
+    std::uint64_t word[batch];
+#pragma unroll
+    for (std::uint32_t i = 0; i < batch; ++i)
+      if (first + i * team.size < words) word[i] = load_word(op.source, first + i * team.size, op.bytes);
+#pragma unroll
+    for (std::uint32_t i = 0; i < batch; ++i)
+      if (first + i * team.size < words) write_line(payload + first + i * team.size, word[i], flag);
   }
-  if (__syncthreads_or(!go)) return;
-  if (threadIdx.x != 0 || !is_last(&peer.words->own.sending, parts, peer.awaits_post) || !peer.signals) return;
-  if (peer.awaits_post) write_header(peer);
-  advance(peer);
 }
 
-/// The epoch of one put through the mailbox, as most are. False when this epoch is another kind.
-/// The header has been seen by nobody yet: what may follow it is loaded along with it.
-__device__ inline bool receive_single(const HostWords* host, const ReceivePeer& peer, Team team, bool* arrived) {
-  const std::uint64_t epoch = peer.words->own.closed + 1;
-  const std::uint32_t flag = flag_of(epoch);
-  const Line* slot = slot_of(peer.ring, epoch);
-  constexpr std::uint32_t payload = 3;
-  const bool has_line = payload + team.index < peer.ring.slot_lines;
-  std::uint64_t header = 0, offset = 0, size = 0, word = 0;
-  bool offset_there = false, size_there = false, word_there = false;
-  *arrived = poll(host, [&] {
-    offset_there = line_arrived(slot + 1, flag, &offset);
-    size_there = line_arrived(slot + 2, flag, &size);
-    word_there = has_line && line_arrived(slot + payload + team.index, flag, &word);
-    return line_arrived(slot, flag, &header);
-  });
-  if (!*arrived) return true;
-  if (header != 1) return false;
-  if (!offset_there) offset = read_line(slot + 1, flag);
-  if (!size_there) size = read_line(slot + 2, flag);
-  const std::uint32_t words = static_cast<std::uint32_t>((size + 7) / 8);
-  char* to = peer.window + offset;
-  if (team.index < words) {
-    if (!word_there) word = read_line(slot + payload + team.index, flag);
-    store_word(to, team.index, size, word);
-  }
-  for (std::uint32_t i = team.index + team.size; i < words; i += team.size)
-    store_word(to, i, size, read_line(slot + payload + i, flag));
-  if (team.index == 0) scrub(peer.ring, epoch, payload + words);
-  return true;
+__device__ inline void send_put(const PutOp& op, Line* slot, std::uint32_t flag, Team team) {
+  if (op.descriptor != 0 && team.index == 0) write_descriptor(op, slot, flag);
+  if (op.direct)
+    copy_bytes(op.direct, op.source, op.bytes, team);
+  else
+    send_lines(op, slot + op.payload, flag, team);
 }
 
 template <class AnyProgram>
-__device__ inline void receive_block(const AnyProgram& any, std::uint32_t index, std::uint32_t part,
-                                     std::uint32_t parts) {
-  const ReceivePeer& peer = any.receive(index);
-  const Team team{part * blockDim.x + threadIdx.x, parts * blockDim.x};
-  bool arrived = false;
-  if (!receive_single(any.program.host, peer, team, &arrived)) receive(peer, team);
-  if (__syncthreads_or(!arrived)) return;
-  if (threadIdx.x == 0 && is_last(&peer.words->own.receiving, parts, false)) acknowledge(peer);
-}
-
-template <class AnyProgram>
-__global__ void __launch_bounds__(most_threads) run_program(const GPU_GRID_CONSTANT AnyProgram any, Parts parts) {
-  gpu_wait_for_previous();
-  const Program& program = any.program;
-  if (blockIdx.x == 0)
-    for (std::uint32_t i = threadIdx.x; i < program.post_count; i += blockDim.x) announce(any.post(i));
-  const std::uint32_t send_blocks = program.send_count * parts.send;
-  if (blockIdx.x < send_blocks) {
-    send_block(any, blockIdx.x / parts.send, blockIdx.x % parts.send, parts.send);
+__device__ inline void send_puts(const AnyProgram& any, const SendPeer& peer, Line* slot, std::uint32_t flag, Team team) {
+  if (peer.op_count == 1) {
+    send_put(any.op(peer.first_op), slot, flag, team);
     return;
   }
-  const std::uint32_t block = blockIdx.x - send_blocks;
-  if (block < program.receive_count * parts.receive)
-    receive_block(any, block / parts.receive, block % parts.receive, parts.receive);
+  if (peer.bytes > most_bytes_of_a_warp)
+    for (std::uint32_t i = 0; i < peer.op_count; ++i) {
+      const PutOp& op = any.op(peer.first_op + i);
+      if (op.bytes > most_bytes_of_a_warp) send_put(op, slot, flag, team);
+    }
+  const Warps warps = warps_of(team);
+  for (std::uint32_t i = warps.index; i < peer.op_count; i += warps.count) {
+    const PutOp& op = any.op(peer.first_op + i);
+    if (op.bytes <= most_bytes_of_a_warp) send_put(op, slot, flag, warps.lanes);
+  }
+}
+
+/// False when the wait was released.
+template <class AnyProgram>
+__device__ inline bool send_part(const AnyProgram& any, std::uint32_t index, std::uint32_t part, const Shape& shape) {
+  const SendPeer& peer = any.send(index);
+  const std::uint32_t parts = shape.parts_of(peer);
+  if (part >= parts) return true;
+  PairWords* words = peer.words;
+  if (!shape.early.send) gpu_wait_for_front();
+  std::uint64_t posted = load_relaxed(&words->posted);
+  const std::uint64_t epoch = load_relaxed(&words->own.sent[part]) + 1;
+  const std::uint64_t needed = post_needed(peer, epoch);
+  const bool go = posted >= needed || poll(any.program.host, [&] { return load_relaxed(&words->posted) >= needed; });
+  if (!shape.early.sources) gpu_wait_for_front();
+  gpu_let_next_start();
+  if (go) {
+    if (part == 0 && threadIdx.x == 0 && peer.signals && !peer.awaits_post) write_header(peer, epoch, 0, 0);
+    send_puts(any, peer, slot_of(peer.ring, epoch), flag_of(epoch),
+              Team{part * blockDim.x + threadIdx.x, parts * blockDim.x});
+  }
+  if (__syncthreads_or(!go)) return false;
+  if (!peer.signals) return true;
+  if (peer.awaits_post && threadIdx.x == 0) write_header(peer, epoch, part, parts);
+  advance_part(words->own.sent, epoch, part, parts);
+  return true;
+}
+
+// ---- receiving ---------------------------------------------------------------------------------------
+
+__device__ inline void receive_lines(const Line* payload, std::uint32_t flag, char* to, std::uint32_t bytes, Team team) {
+  constexpr std::uint32_t batch = 4;
+  const std::uint32_t words = (bytes + 7) / 8;
+  for (std::uint32_t first = team.index; first < words; first += batch * team.size) {
+    std::uint64_t word[batch];
+    bool there[batch];
+#pragma unroll
+    for (std::uint32_t i = 0; i < batch; ++i)
+      there[i] = first + i * team.size < words && line_arrived(payload + first + i * team.size, flag, &word[i]);
+#pragma unroll
+    for (std::uint32_t i = 0; i < batch; ++i) {
+      const std::uint32_t at = first + i * team.size;
+      if (at >= words) continue;
+      if (!there[i]) word[i] = read_line(payload + at, flag);
+      store_word(to, at, bytes, word[i]);
+    }
+  }
+}
+
+__device__ inline void receive_data(const ReceivePeer& peer, const Descriptor& put, const Line* slot, std::uint32_t flag,
+                                    Team team) {
+  char* to = peer.window + put.offset;
+  if (put.staged())
+    copy_bytes(to, peer.staging + put.offset, put.bytes(), team);
+  else
+    receive_lines(slot + put.payload(), flag, to, static_cast<std::uint32_t>(put.bytes()), team);
+}
+
+/// An epoch of any kind; its first header has arrived. All threads of the block.
+__device__ inline void receive_any(const ReceivePeer& peer, std::uint64_t epoch, Header header, Team team) {
+  constexpr std::uint32_t chunk = 64;  // as many threads as the smallest block has, and as there are parts
+  static_assert(chunk >= most_parts, "each thread looks at one header");
+  __shared__ Descriptor puts[chunk];
+  const std::uint32_t flag = flag_of(epoch);
+  const Line* slot = slot_of(peer.ring, epoch);
+  if (header.direct_parts() > 0) {
+    if (threadIdx.x < header.direct_parts()) {
+      (void)read_line(slot + header_line(peer.ring, threadIdx.x), flag);
+      fence_acquire();
+    }
+    __syncthreads();
+  }
+  std::uint32_t used = 1 + 2 * header.descriptors();
+  for (std::uint32_t first = 0; first < header.descriptors(); first += chunk) {
+    const std::uint32_t count = min(chunk, header.descriptors() - first);
+    if (first > 0) __syncthreads();
+    if (threadIdx.x < count) puts[threadIdx.x] = read_descriptor(slot, first + threadIdx.x, flag);
+    __syncthreads();
+    for (std::uint32_t i = 0; i < count; ++i)
+      if (puts[i].bytes() > most_bytes_of_a_warp) receive_data(peer, puts[i], slot, flag, team);
+    const Warps warps = warps_of(team);
+    for (std::uint32_t i = warps.index; i < count; i += warps.count)
+      if (puts[i].bytes() <= most_bytes_of_a_warp) receive_data(peer, puts[i], slot, flag, warps.lanes);
+    if (team.index == 0)
+      for (std::uint32_t i = 0; i < count; ++i)
+        if (!puts[i].staged()) used = puts[i].payload() + static_cast<std::uint32_t>((puts[i].bytes() + 7) / 8);
+  }
+  if (team.index == 0) scrub(peer.ring, epoch, used, header.direct_parts());
+}
+
+template <class AnyProgram>
+__device__ inline void receive_part(const AnyProgram& any, std::uint32_t index, std::uint32_t part, const Shape& shape) {
+  const ReceivePeer& peer = any.receive(index);
+  const Team team{part * blockDim.x + threadIdx.x, shape.receive_parts * blockDim.x};
+  if (!shape.early.receive) gpu_wait_for_front();
+  const std::uint64_t epoch = load_relaxed(&peer.words->own.closed[part]) + 1;
+  const std::uint32_t flag = flag_of(epoch);
+  const Line* slot = slot_of(peer.ring, epoch);
+
+  // The header has been seen by nobody yet: what may follow it, in an epoch of one put through the mailbox, as
+  // most are, is loaded along with it.
+  constexpr std::uint32_t payload = 3;
+  const Line* own_line = slot + payload + team.index;
+  const bool has_line = payload + team.index < data_lines(peer.ring);
+  std::uint64_t first_word = 0, word = 0;
+  Descriptor put{};
+  bool offset_there = false, size_there = false, word_there = false;
+  const bool arrived = poll(any.program.host, [&] {
+    offset_there = line_arrived(slot + 1, flag, &put.offset);
+    size_there = line_arrived(slot + 2, flag, &put.size);
+    word_there = has_line && line_arrived(own_line, flag, &word);
+    return line_arrived(slot, flag, &first_word);
+  });
+  gpu_wait_for_front();
+  gpu_let_next_start();
+  const Header header{first_word};
+  // All threads see the same header, but a wait may be released for some and not for others.
+  const bool single = arrived && header.word == Header::of(1, 0).word;
+  if (single) {
+    if (!offset_there) put.offset = read_line(slot + 1, flag);
+    if (!size_there) put.size = read_line(slot + 2, flag);
+    char* to = peer.window + put.offset;
+    const std::uint32_t bytes = static_cast<std::uint32_t>(put.bytes());
+    const std::uint32_t words = (bytes + 7) / 8;
+    if (team.index < words) {
+      if (!word_there) word = read_line(own_line, flag);
+      store_word(to, team.index, bytes, word);
+      if (team.size < words)
+        receive_lines(slot + payload + team.size, flag, to + 8 * std::size_t{team.size}, bytes - 8 * team.size, team);
+    }
+    if (team.index == 0) scrub(peer.ring, epoch, payload + words, 0);
+  }
+  if (__syncthreads_or(!arrived)) return;
+  if (!single) {
+    receive_any(peer, epoch, header, team);
+    __syncthreads();
+  }
+  advance_part(peer.words->own.closed, epoch, part, shape.receive_parts);
+}
+
+// ---- kernels -----------------------------------------------------------------------------------------
+
+template <class AnyProgram>
+__global__ void __launch_bounds__(most_threads) run_program(const GPU_GRID_CONSTANT AnyProgram any, const Shape shape) {
+  const Program& program = any.program;
+  const std::uint32_t part = blockIdx.x, index = blockIdx.y;
+  if (part == 0 && index == 0 && program.post_count > 0) {
+    gpu_wait_for_front();
+    for (std::uint32_t i = threadIdx.x; i < program.post_count; i += blockDim.x) announce(any.post(i));
+  }
+  const bool sent = index >= program.send_count || send_part(any, index, part, shape);
+  if (sent && index < program.receive_count && part < shape.receive_parts) receive_part(any, index, part, shape);
+  gpu_wait_for_front();  // a kernel does not end before those in front of it
+}
+
+__global__ void __launch_bounds__(NearPosts::most) run_posts(const GPU_GRID_CONSTANT NearPosts near) {
+  gpu_wait_for_front();
+  gpu_let_next_start();
+  if (threadIdx.x < near.count) announce(near.posts[threadIdx.x]);
 }
 
 }  // namespace mpix

@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the libmpix authors
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <mutex>
+
+#include "core/settings.h"
+#include "gpu/device.h"
+#include "gpu/vendor/check.h"
+#include "gpu/vendor/kernel.h"
+
+namespace mpix {
+
+/// The graph of one kernel, ready to be launched: what costs the CPU least, where the same launch comes often.
+class PreparedKernel final : public PreparedLaunch {
+ public:
+  PreparedKernel(const void* kernel, dim3 grid, unsigned threads, void** arguments) {
+    gpuKernelNodeParams node{};
+    node.func = const_cast<void*>(kernel);
+    node.gridDim = grid;
+    node.blockDim = dim3(threads);
+    node.kernelParams = arguments;
+    gpuGraph_t graph = nullptr;
+    MPIX_CHECK_GPU(gpuGraphCreate(&graph, 0));
+    gpuGraphNode_t added;
+    gpuError_t error = gpuGraphAddKernelNode(&added, graph, nullptr, 0, &node);
+    if (error == gpuSuccess) error = gpu_instantiate(&executable_, graph);
+    (void)gpuGraphDestroy(graph);
+    MPIX_CHECK_GPU(error);
+  }
+  /// What is launched runs to its end all the same.
+  ~PreparedKernel() override {
+    if (executable_) (void)gpuGraphExecDestroy(executable_);
+  }
+  gpuError_t launch(gpuStream_t stream) const { return gpuGraphLaunch(executable_, stream); }
+
+ private:
+  gpuGraphExec_t executable_ = nullptr;
+};
+
+/// The last kernels of ours in graphs that are being captured: to know what a kernel will find in front of it.
+class CapturedKernels {
+ public:
+  enum class Kind { other, post, send, receive };
+
+  Kind find(const GpuCapture& capture) {
+    std::lock_guard<std::mutex> hold(mutex_);
+    for (const Entry& entry : entries_)
+      if (capture.front && entry.node == capture.front && entry.id == capture.id) return entry.kind;
+    return Kind::other;
+  }
+  void add(const GpuCapture& capture, Kind kind) {
+    std::lock_guard<std::mutex> hold(mutex_);
+    entries_[next_] = Entry{capture.id, capture.front, kind};
+    next_ = (next_ + 1) % entries_.size();
+  }
+
+ private:
+  struct Entry {
+    unsigned long long id = 0;
+    gpuGraphNode_t node = nullptr;
+    Kind kind = Kind::other;
+  };
+  std::mutex mutex_;
+  std::array<Entry, 16> entries_;
+  std::size_t next_ = 0;
+};
+
+/// Turns a program into a launch: which kernel, how many blocks, and in which form.
+class Launcher {
+ public:
+  explicit Launcher(const Settings& settings) : form_(settings.launch_form) {}
+
+  void launch(gpuStream_t stream, const Launch& launch) {
+    const Program& program = launch.program;
+    if (program.send_count == 0 && program.receive_count == 0 && program.post_count <= NearPosts::most) {
+      NearPosts near;
+      near.count = program.post_count;
+      std::copy_n(launch.on_host.posts, near.count, near.posts);
+      void* arguments[] = {&near};
+      launch_kernel(reinterpret_cast<const void*>(run_posts), dim3(1), NearPosts::most, arguments, nullptr, stream, launch);
+    } else if (NearProgram<4, 4>::fits(program)) {
+      launch_program(NearProgram<4, 4>(program, launch.on_host), stream, launch);
+    } else if (NearProgram<8, 32>::fits(program)) {
+      launch_program(NearProgram<8, 32>(program, launch.on_host), stream, launch);
+    } else {
+      launch_program(FarProgram{program}, stream, launch);
+    }
+  }
+
+ private:
+  using Kind = CapturedKernels::Kind;
+
+  template <class AnyProgram>
+  void launch_program(AnyProgram any, gpuStream_t stream, const Launch& launch) {
+    const Program& program = launch.program;
+    Shape shape{};
+    shape.eager_bytes_of_a_part = tune("E", 8192);
+    shape.direct_bytes_of_a_part = tune("D", 32768);
+    shape.most_direct_parts = tune("M", 32);
+    const std::uint64_t receive_unit = tune("R", 8192);
+    shape.receive_parts = static_cast<std::uint32_t>(
+        std::clamp<std::uint64_t>((program.receive_bytes + receive_unit - 1) / receive_unit, 1, most_parts));
+    std::uint32_t parts = program.receive_count > 0 ? shape.receive_parts : 1;
+    for (std::uint32_t i = 0; i < program.send_count; ++i)
+      parts = std::max(parts, shape.parts_of(launch.on_host.sends[i]));
+    const std::uint32_t peers = std::max({1u, program.send_count, program.receive_count});
+    const unsigned threads = threads_for(std::max(program.send_bytes, program.receive_bytes));
+    void* arguments[] = {&any, &shape};
+    launch_kernel(reinterpret_cast<const void*>(run_program<AnyProgram>), dim3(parts, peers), threads, arguments, &shape.early,
+                  stream, launch);
+  }
+
+  void launch_kernel(const void* kernel, dim3 grid, unsigned threads, void** arguments, Early* early, gpuStream_t stream,
+                     const Launch& launch) {
+    if (gpu_is_capturing(stream)) {
+      const GpuCapture capture = gpu_capture_of(stream);
+      if (early && gpu_has_dependent_launch) *early = early_behind(captured_.find(capture));
+      MPIX_CHECK_GPU(gpu_launch(kernel, grid, threads, arguments, stream, gpu_has_dependent_launch));
+      captured_.add(gpu_capture_of(stream), kind_of(launch.program));
+      return;
+    }
+    if (form_ == LaunchForm::graph && launch.prepared) {
+      if (!*launch.prepared) *launch.prepared = std::make_unique<PreparedKernel>(kernel, grid, threads, arguments);
+      MPIX_CHECK_GPU(static_cast<PreparedKernel&>(**launch.prepared).launch(stream));
+      return;
+    }
+    MPIX_CHECK_GPU(gpu_launch(kernel, grid, threads, arguments, stream, form_ != LaunchForm::plain));
+  }
+
+  /// The table beside Early.
+  static Early early_behind(Kind front) {
+    switch (front) {
+      case Kind::post: return Early{true, true, true};
+      case Kind::send: return Early{false, false, true};
+      case Kind::receive: return Early{true, false, false};
+      case Kind::other: break;
+    }
+    return Early{};
+  }
+
+  static Kind kind_of(const Program& program) {
+    if (program.send_count == 0 && program.receive_count == 0) return Kind::post;
+    if (program.receive_count == 0) return Kind::send;
+    if (program.send_count == 0) return Kind::receive;
+    return Kind::other;
+  }
+
+  /// A thread for each word, in whole warps: small blocks start and end sooner.
+  static unsigned threads_for(std::uint64_t bytes) {
+    constexpr std::uint64_t warps = 64;  // as wide as any vendor's warp, and enough for receive_any
+    return static_cast<unsigned>(std::clamp<std::uint64_t>((bytes / 8 + warps - 1) / warps * warps, warps, most_threads));
+  }
+
+  static std::uint32_t tune(const char* name, std::uint32_t preset) {
+    const char* text = std::getenv((std::string("TUNE_") + name).c_str());
+    return text ? static_cast<std::uint32_t>(std::atoi(text)) : preset;
+  }
+
+  const LaunchForm form_;
+  CapturedKernels captured_;
+};
+
+}  // namespace mpix
