@@ -148,6 +148,7 @@ typedef struct MPIX_Win_stats {
   unsigned long long bytes_staged;    /* through library memory, as the window cannot be mapped */
   unsigned long long plans_built;     /* epochs whose operations were prepared anew */
   unsigned long long plans_reused;    /* epochs that repeated an earlier one's operations */
+  unsigned long long bytes_copied;    /* straight into the target's window, by a GPU's copy engine */
 } MPIX_Win_stats;
 
 /* Copy at most `size` bytes of the counters: pass sizeof(MPIX_Win_stats). Later versions only append

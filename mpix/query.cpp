@@ -35,6 +35,7 @@ MPIX_INTERPOSED int MPIX_Win_get_stats(MPI_Win win, MPIX_Win_stats* stats, size_
     known.bytes_staged = now.bytes_staged;
     known.plans_built = now.plans_built;
     known.plans_reused = now.plans_reused;
+    known.bytes_copied = now.bytes_copied;
     // The program may be older than this library, or newer.
     std::memset(stats, 0, size);
     std::memcpy(stats, &known, std::min(size, sizeof known));

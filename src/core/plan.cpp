@@ -102,7 +102,7 @@ std::shared_ptr<const ExposurePlan> ExposurePlan::build(const std::vector<int>& 
 }
 
 std::shared_ptr<const AccessPlan> AccessPlan::build(std::vector<int> targets, std::vector<Put> puts,
-                                                    const Neighbourhood& peers, Device& device) {
+                                                    const Neighbourhood& peers, Device& device, bool merge) {
   std::vector<std::vector<const Put*>> of_rank(static_cast<std::size_t>(peers.size()));
   for (const Put& put : puts)
     if (put.bytes > 0) of_rank[static_cast<std::size_t>(put.target)].push_back(&put);
@@ -111,6 +111,9 @@ std::shared_ptr<const AccessPlan> AccessPlan::build(std::vector<int> targets, st
   std::vector<PutOp> ops;
   std::vector<SendPeer> merged;
   std::vector<SendPeer> unmerged;
+  std::vector<SendPeer> before_copies;
+  const std::size_t copy_from = merge ? device.preferred_copy_bytes() : SIZE_MAX;
+  std::vector<bool> has_copies;
   for (int rank : targets) {
     const Peer& target = peers.peer(rank);
     const auto& own = of_rank[static_cast<std::size_t>(rank)];
@@ -124,10 +127,18 @@ std::shared_ptr<const AccessPlan> AccessPlan::build(std::vector<int> targets, st
     whole.descriptors = slot.descriptors();
     whole.signals = true;
     whole.first_op = static_cast<std::uint32_t>(ops.size());
-    whole.op_count = static_cast<std::uint32_t>(own.size());
+    const std::size_t copies_before = plan->copies.size();
     for (const Put* put : own) {
       const PutOp op = slot.place(*put);
+      whole.awaits_post = whole.awaits_post || op.direct;
+      if (op.direct && op.descriptor == 0 && op.bytes >= copy_from) {
+        plan->copies.push_back({op.direct, op.source, op.bytes});
+        plan->effect.bytes_copied += op.bytes;
+        continue;
+      }
       add_to(plan->effect, op, target);
+      whole.bytes += op.bytes;
+      ++whole.op_count;
       SendPeer alone = whole;
       alone.first_op = static_cast<std::uint32_t>(ops.size());
       alone.op_count = 1;
@@ -135,11 +146,10 @@ std::shared_ptr<const AccessPlan> AccessPlan::build(std::vector<int> targets, st
       alone.awaits_post = op.direct != nullptr;
       alone.signals = false;
       unmerged.push_back(alone);
-      whole.awaits_post = whole.awaits_post || alone.awaits_post;
       ops.push_back(op);
     }
-    for (const Put* put : own) whole.bytes += put->bytes;
     merged.push_back(whole);
+    has_copies.push_back(plan->copies.size() > copies_before);
     plan->most_bytes = std::max(plan->most_bytes, whole.bytes);
     plan->most_mailbox_bytes = std::max<std::uint64_t>(plan->most_mailbox_bytes, slot.mailbox_bytes());
     SendPeer signal = whole;
@@ -147,12 +157,25 @@ std::shared_ptr<const AccessPlan> AccessPlan::build(std::vector<int> targets, st
     signal.bytes = 0;
     unmerged.push_back(signal);
   }
+  if (!plan->copies.empty()) {
+    std::vector<SendPeer> after_copies;
+    for (std::size_t i = 0; i < merged.size(); ++i) {
+      before_copies.push_back(merged[i]);
+      if (!has_copies[i]) continue;
+      after_copies.push_back(merged[i]);
+      SendPeer& gate = before_copies.back();
+      gate.op_count = 0;
+      gate.bytes = 0;
+      gate.signals = false;
+    }
+    merged = std::move(after_copies);
+  }
   plan->effect.puts = puts.size();
   plan->targets = std::move(targets);
   plan->puts = std::move(puts);
   plan->ops = uploaded(device, std::move(ops));
-  plan->merged = uploaded(device, std::move(merged));
-  plan->unmerged = uploaded(device, std::move(unmerged));
+  (merge ? plan->merged : plan->unmerged) = uploaded(device, std::move(merge ? merged : unmerged));
+  plan->before_copies = uploaded(device, std::move(before_copies));
   return plan;
 }
 
@@ -245,7 +268,7 @@ std::shared_ptr<const AccessPlan> AccessRecorder::finish(bool* reused) {
   }
   *reused = followed_ != nullptr;
   if (*reused) return followed_;
-  auto plan = AccessPlan::build(targets_, recorded_, peers_, device_);
+  auto plan = AccessPlan::build(targets_, recorded_, peers_, device_, merge_);
   plans_.add(plan);
   return plan;
 }

@@ -46,6 +46,13 @@ struct ExposurePlan {
                                                    Device& device);
 };
 
+/// A put that the device's copy engine carries: worth an operation of its own.
+struct Copy {
+  char* to;
+  const char* from;
+  std::uint64_t bytes;
+};
+
 /// What the kernels of an access epoch need: its targets and its operations, sorted by target, each with
 /// its way into the target's window. Immutable.
 struct AccessPlan {
@@ -53,14 +60,18 @@ struct AccessPlan {
   std::vector<Put> puts;
 
   DeviceArray<PutOp> ops;
-  DeviceArray<SendPeer> merged;    ///< one entry for each target
+  DeviceArray<SendPeer> merged;    ///< one entry for each target; where there are copies: with those alone
+  /// Where there are copies, what runs before them: an entry for each target, which waits for its post when it
+  /// has copies, and is all that there is to do otherwise.
+  DeviceArray<SendPeer> before_copies;
+  std::vector<Copy> copies;
   DeviceArray<SendPeer> unmerged;  ///< one entry for each operation, and one that signals for each target
   std::uint64_t most_bytes = 0;    ///< to one target
   std::uint64_t most_mailbox_bytes = 0;
   Stats effect;                    ///< what one run of it adds to the window's counters
 
   static std::shared_ptr<const AccessPlan> build(std::vector<int> targets, std::vector<Put> puts,
-                                                 const Neighbourhood& peers, Device& device);
+                                                 const Neighbourhood& peers, Device& device, bool merge);
 };
 
 /// The last few plans of a window, the most recently used first.
@@ -92,7 +103,8 @@ class PlanCache {
 /// recorder only follows that epoch's plan.
 class AccessRecorder {
  public:
-  AccessRecorder(const Neighbourhood& peers, Device& device) : peers_(peers), device_(device) {}
+  AccessRecorder(const Neighbourhood& peers, Device& device, bool merge)
+      : peers_(peers), device_(device), merge_(merge) {}
 
   void start(const std::vector<int>& targets);
   /// Throws Error when the put breaks a rule; the epoch is then as before.
@@ -107,6 +119,7 @@ class AccessRecorder {
 
   const Neighbourhood& peers_;
   Device& device_;
+  const bool merge_;
   PlanCache<AccessPlan> plans_;
 
   std::vector<int> targets_;

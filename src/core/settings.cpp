@@ -117,6 +117,9 @@ const Row rows[] = {
                                                  {"dependent", LaunchForm::dependent},
                                                  {"graph", LaunchForm::graph}});
      }},
+    {{"MPIX_COPY_ENGINE_SIZE", "bytes (k, m, g)", "16m",
+      "from which size on the GPU's copy engine carries a put, instead of a kernel"},
+     [](Settings& s, Info i, Text t) { s.copy_engine_bytes = parse_size(i, t, 1e18); }},
     {{"MPIX_TIMEOUT", "seconds, 0: never", "60", "a stream that waits longer reports which ranks it misses"},
      [](Settings& s, Info i, Text t) { s.timeout_seconds = parse_number(i, t, 0, 1e9); }},
     {{"MPIX_ON_TIMEOUT", "report|error", "report",

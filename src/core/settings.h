@@ -24,6 +24,7 @@ struct Settings {
   std::uint32_t mailbox_slots;
   bool merge;
   LaunchForm launch_form;
+  std::size_t copy_engine_bytes;
   double timeout_seconds;
   bool fail_on_timeout;
   std::optional<bool> mpi_gpu_aware;  ///< none: ask MPI

@@ -11,6 +11,7 @@ void Stats::add(const Stats& other) {
   bytes_mailbox += other.bytes_mailbox;
   bytes_direct += other.bytes_direct;
   bytes_staged += other.bytes_staged;
+  bytes_copied += other.bytes_copied;
   plans_built += other.plans_built;
   plans_reused += other.plans_reused;
 }
@@ -19,7 +20,7 @@ std::string describe(const Stats& stats) {
   const auto n = [](std::uint64_t value) { return std::to_string(value); };
   return n(stats.exposure_epochs) + " exposure epochs, " + n(stats.access_epochs) + " access epochs, " +
          n(stats.puts) + " puts; bytes: mailbox " + n(stats.bytes_mailbox) + ", direct " + n(stats.bytes_direct) +
-         ", staged " + n(stats.bytes_staged) + "; plans: " + n(stats.plans_built) + " built, " +
+         ", staged " + n(stats.bytes_staged) + ", copy engine " + n(stats.bytes_copied) + "; plans: " + n(stats.plans_built) + " built, " +
          n(stats.plans_reused) + " reused";
 }
 

@@ -15,6 +15,7 @@ struct Stats {
   std::uint64_t bytes_mailbox = 0;
   std::uint64_t bytes_direct = 0;
   std::uint64_t bytes_staged = 0;
+  std::uint64_t bytes_copied = 0;  ///< by the copy engine
   std::uint64_t plans_built = 0;
   std::uint64_t plans_reused = 0;
 

@@ -25,7 +25,7 @@ Window::Window(std::string name, const LocalMemory& memory, Bootstrap& bootstrap
       peers_(memory, bootstrap, device, settings),
       host_words_(device.host_words()),
       stall_(name_, host_words_.get(), settings.timeout_seconds, settings.fail_on_timeout),
-      recorder_(peers_, device),
+      recorder_(peers_, device, settings.merge),
       lazy_post_(memory.lazy_post && settings.merge),
       enqueued_(static_cast<std::size_t>(peers_.size())),
       receive_bytes_(std::min<std::uint64_t>(memory.bytes, peers_.eager_bytes())) {
@@ -193,7 +193,18 @@ void Window::complete_stream(Stream stream) {
   close_access(plan, reused);
 }
 
+void Window::launch_copies(const std::shared_ptr<const AccessPlan>& plan, Stream stream) {
+  if (plan->copies.empty()) return;
+  Launch launch = new_launch(Call::complete);
+  carry_held_post(launch, stream);
+  add_sends(launch, plan, plan->before_copies, 0, plan->before_copies.count());
+  launch.before_copies = true;
+  enqueue(launch, stream);
+  for (const Copy& copy : plan->copies) device_.copy(stream, copy.to, copy.from, copy.bytes);
+}
+
 void Window::launch_complete(const std::shared_ptr<const AccessPlan>& plan, Stream stream) {
+  launch_copies(plan, stream);
   const DeviceArray<SendPeer>& sends = settings_.merge ? plan->merged : plan->unmerged;
   for_parts(sends.count(), [&](std::uint32_t first, std::uint32_t count) {
     Launch launch = new_launch(Call::complete);
@@ -213,6 +224,7 @@ void Window::complete_wait_stream(Stream stream) {
   bool reused = false;
   const auto access = recorder_.finish(&reused);
   if (settings_.merge) {
+    launch_copies(access, stream);
     Launch launch = new_launch(Call::complete_wait);
     carry_held_post(launch, stream);
     add_sends(launch, access, access->merged, 0, access->merged.count());

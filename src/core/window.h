@@ -84,6 +84,7 @@ class Window {
   void carry_held_post(Launch& launch, Stream stream);
   void check_held_post(Stream stream) const;
   void enqueue(Launch& launch, Stream stream);
+  void launch_copies(const std::shared_ptr<const AccessPlan>& plan, Stream stream);
   void launch_complete(const std::shared_ptr<const AccessPlan>& plan, Stream stream);
   void launch_wait(const std::shared_ptr<const ExposurePlan>& plan, Stream stream);
 

@@ -53,6 +53,7 @@ struct Launch {
   Program program;  ///< its tables in device memory
   Tables on_host;   ///< the same tables in host memory
   Call call = Call::post;
+  bool before_copies = false;  ///< the first part of a complete whose largest puts the copy engine carries
   StallHandler* stall = nullptr;  ///< outlives the launch
   using Keep = std::array<std::shared_ptr<const void>, 2>;
   std::unique_ptr<PreparedLaunch>* prepared = nullptr;  ///< of launches with the same program; null: not kept
@@ -74,6 +75,8 @@ class Device {
   /// How much of an epoch's data for one target is worth two copies, to save waiting for its post.
   virtual std::size_t preferred_eager_bytes() const noexcept = 0;
 
+  /// From which size on a put is worth an operation of the copy engine.
+  virtual std::size_t preferred_copy_bytes() const noexcept = 0;
   /// How many of a pair's parts its launches advance: 1, or most_parts.
   virtual std::uint32_t parts_in_use() const noexcept = 0;
 
@@ -104,6 +107,8 @@ class Device {
   virtual bool prepares_launches() const noexcept = 0;
   /// Enqueue; returns at once.
   virtual void launch(Stream stream, const Launch& launch) = 0;
+  /// Enqueue a copy by the copy engine.
+  virtual void copy(Stream stream, void* to, const void* from, std::size_t bytes) = 0;
   /// Whether all of a window's launches have left its memory alone for good, once the counters of its epochs
   /// say that they are over.
   virtual bool have_ended(const HostWords& words, std::uint64_t launches) const = 0;

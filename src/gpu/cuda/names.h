@@ -34,6 +34,7 @@ using gpuKernelNodeParams = cudaKernelNodeParams;
 #define gpuFree cudaFree
 #define gpuMemsetAsync cudaMemsetAsync
 #define gpuMemcpyAsync cudaMemcpyAsync
+#define gpuMemcpyDefault cudaMemcpyDefault
 #define gpuMemcpyHostToDevice cudaMemcpyHostToDevice
 #define gpuMemcpyDeviceToHost cudaMemcpyDeviceToHost
 #define gpuHostFree cudaFreeHost

@@ -32,6 +32,7 @@ using gpuKernelNodeParams = hipKernelNodeParams;
 #define gpuFree hipFree
 #define gpuMemsetAsync hipMemsetAsync
 #define gpuMemcpyAsync hipMemcpyAsync
+#define gpuMemcpyDefault hipMemcpyDefault
 #define gpuMemcpyHostToDevice hipMemcpyHostToDevice
 #define gpuMemcpyDeviceToHost hipMemcpyDeviceToHost
 #define gpuHostFree hipHostFree

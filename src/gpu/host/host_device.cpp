@@ -40,6 +40,7 @@ class HostDevice final : public Device {
   // A mailbox line of 16 bytes carries 8: beyond a cache line of payload, moving twice as many lines between
   // cores costs more than looking for the post, which as a rule is there (measured with 2 and 8 ranks).
   std::size_t preferred_eager_bytes() const noexcept override { return 64; }
+  std::size_t preferred_copy_bytes() const noexcept override { return SIZE_MAX; }  // it has none
   std::uint32_t parts_in_use() const noexcept override { return 1; }
 
   Allocation allocate(std::size_t bytes) override { return memory_.allocate(bytes); }
@@ -64,6 +65,7 @@ class HostDevice final : public Device {
   std::uint64_t capture_of(Stream) const override { return 0; }
   bool prepares_launches() const noexcept override { return false; }
   void launch(Stream stream, const Launch& launch) override { host_stream_launch(stream, launch); }
+  void copy(Stream, void*, const void*, std::size_t) override {}  // preferred_copy_bytes()
   bool have_ended(const HostWords& words, std::uint64_t launches) const override {
     return __atomic_load_n(&words.executed, __ATOMIC_ACQUIRE) >= launches;
   }

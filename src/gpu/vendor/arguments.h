@@ -35,6 +35,7 @@ struct Shape {
   std::uint32_t eager_bytes_of_a_part;   ///< of a send through the mailbox alone
   std::uint32_t direct_bytes_of_a_part;  ///< of one where something goes direct
   std::uint32_t most_direct_parts;
+  bool speculates;  ///< receivers load their first line along with the header
   Early early;
 
   MPIX_FN std::uint32_t parts_of(const SendPeer& peer) const {

@@ -21,7 +21,7 @@ namespace mpix {
 /// A rank works with one GPU: that of its first window's memory, or the current one for an empty window.
 class GpuDevice final : public Device {
  public:
-  explicit GpuDevice(const Settings& settings) : launcher_(settings) {}
+  explicit GpuDevice(const Settings& settings) : copy_bytes_(settings.copy_engine_bytes), launcher_(settings) {}
 
   const char* name() const noexcept override { return GPU_NAME; }
 
@@ -56,6 +56,7 @@ class GpuDevice final : public Device {
   // Measured: up to here the eager exchange beats the round trip.
   std::size_t preferred_eager_bytes() const noexcept override { return 128 * 1024; }
 
+  std::size_t preferred_copy_bytes() const noexcept override { return copy_bytes_; }
   std::uint32_t parts_in_use() const noexcept override { return most_parts; }
 
   Allocation allocate(std::size_t bytes) override { return memory().allocate(bytes); }
@@ -106,6 +107,11 @@ class GpuDevice final : public Device {
     launcher_.launch(static_cast<gpuStream_t>(stream), launch);
   }
 
+  void copy(Stream stream, void* to, const void* from, std::size_t bytes) override {
+    DeviceScope scope(memory().device());
+    MPIX_CHECK_GPU(gpuMemcpyAsync(to, from, bytes, gpuMemcpyDefault, static_cast<gpuStream_t>(stream)));
+  }
+
   /// The counters are the last that a kernel writes, and its plan's memory goes back to a pool only.
   bool have_ended(const HostWords&, std::uint64_t) const override { return true; }
 
@@ -120,6 +126,7 @@ class GpuDevice final : public Device {
     return *memory_;
   }
 
+  const std::size_t copy_bytes_;
   Launcher launcher_;
   std::mutex mutex_;
   std::unique_ptr<GpuMemory> memory_;

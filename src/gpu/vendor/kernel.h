@@ -55,17 +55,32 @@ __device__ inline Warps warps_of(Team team) {
 
 // ---- sending -----------------------------------------------------------------------------------------
 
-__device__ inline void send_lines(const PutOp& op, Line* payload, std::uint32_t flag, Team team) {
-  constexpr std::uint32_t batch = 4;
+/// The words of a put that a thread sends first: loaded while it is still unknown where they go.
+struct FirstWords {
+  static constexpr std::uint32_t count = 4;
+  std::uint64_t word[count];
+
+  __device__ void load(const PutOp& op, Team team) {
+    const std::uint32_t words = static_cast<std::uint32_t>((op.bytes + 7) / 8);
+#pragma unroll
+    for (std::uint32_t i = 0; i < count; ++i)
+      if (team.index + i * team.size < words) word[i] = load_word(op.source, team.index + i * team.size, op.bytes);
+  }
+  __device__ void write(Line* payload, std::uint32_t first, std::uint32_t step, std::uint32_t words, std::uint32_t flag) const {
+#pragma unroll
+    for (std::uint32_t i = 0; i < count; ++i)
+      if (first + i * step < words) write_line(payload + first + i * step, word[i], flag);
+  }
+};
+
+__device__ inline void send_lines(const PutOp& op, Line* payload, std::uint32_t flag, Team team, std::uint32_t from = 0) {
   const std::uint32_t words = static_cast<std::uint32_t>((op.bytes + 7) / 8);
-  for (std::uint32_t first = team.index; first < words; first += batch * team.size) {
-    std::uint64_t word[batch];
+  for (std::uint32_t first = from + team.index; first < words; first += FirstWords::count * team.size) {
+    FirstWords batch;
 #pragma unroll
-    for (std::uint32_t i = 0; i < batch; ++i)
-      if (first + i * team.size < words) word[i] = load_word(op.source, first + i * team.size, op.bytes);
-#pragma unroll
-    for (std::uint32_t i = 0; i < batch; ++i)
-      if (first + i * team.size < words) write_line(payload + first + i * team.size, word[i], flag);
+    for (std::uint32_t i = 0; i < FirstWords::count; ++i)
+      if (first + i * team.size < words) batch.word[i] = load_word(op.source, first + i * team.size, op.bytes);
+    batch.write(payload, first, team.size, words, flag);
   }
 }
 
@@ -97,22 +112,35 @@ __device__ inline void send_puts(const AnyProgram& any, const SendPeer& peer, Li
 
 /// False when the wait was released.
 template <class AnyProgram>
-__device__ inline bool send_part(const AnyProgram& any, std::uint32_t index, std::uint32_t part, const Shape& shape) {
+__device__ inline bool send_part(const AnyProgram& any, std::uint32_t index, std::uint32_t part, std::uint32_t parts,
+                                 const Shape& shape) {
   const SendPeer& peer = any.send(index);
-  const std::uint32_t parts = shape.parts_of(peer);
-  if (part >= parts) return true;
   PairWords* words = peer.words;
+  const Team team{part * blockDim.x + threadIdx.x, parts * blockDim.x};
+  const bool single = peer.op_count == 1 && !peer.awaits_post;
   if (!shape.early.send) gpu_wait_for_front();
+  // All loads at once; each is half a microsecond.
   std::uint64_t posted = load_relaxed(&words->posted);
   const std::uint64_t epoch = load_relaxed(&words->own.sent[part]) + 1;
-  const std::uint64_t needed = post_needed(peer, epoch);
-  const bool go = posted >= needed || poll(any.program.host, [&] { return load_relaxed(&words->posted) >= needed; });
   if (!shape.early.sources) gpu_wait_for_front();
   gpu_let_next_start();
+  FirstWords first;
+  if (single) first.load(any.op(peer.first_op), team);
+
+  const std::uint64_t needed = post_needed(peer, epoch);
+  const bool go = posted >= needed || poll(any.program.host, [&] { return load_relaxed(&words->posted) >= needed; });
+  Line* slot = slot_of(peer.ring, epoch);
+  const std::uint32_t flag = flag_of(epoch);
   if (go) {
     if (part == 0 && threadIdx.x == 0 && peer.signals && !peer.awaits_post) write_header(peer, epoch, 0, 0);
-    send_puts(any, peer, slot_of(peer.ring, epoch), flag_of(epoch),
-              Team{part * blockDim.x + threadIdx.x, parts * blockDim.x});
+    if (single) {
+      const PutOp& op = any.op(peer.first_op);
+      if (team.index == 0) write_descriptor(op, slot, flag);
+      first.write(slot + op.payload, team.index, team.size, static_cast<std::uint32_t>((op.bytes + 7) / 8), flag);
+      send_lines(op, slot + op.payload, flag, team, FirstWords::count * team.size);
+    } else {
+      send_puts(any, peer, slot, flag, team);
+    }
   }
   if (__syncthreads_or(!go)) return false;
   if (!peer.signals) return true;
@@ -184,11 +212,10 @@ __device__ inline void receive_any(const ReceivePeer& peer, std::uint64_t epoch,
 }
 
 template <class AnyProgram>
-__device__ inline void receive_part(const AnyProgram& any, std::uint32_t index, std::uint32_t part, const Shape& shape) {
+__device__ inline void receive_part(const AnyProgram& any, std::uint32_t index, std::uint32_t part, std::uint64_t epoch,
+                                    const Shape& shape) {
   const ReceivePeer& peer = any.receive(index);
   const Team team{part * blockDim.x + threadIdx.x, shape.receive_parts * blockDim.x};
-  if (!shape.early.receive) gpu_wait_for_front();
-  const std::uint64_t epoch = load_relaxed(&peer.words->own.closed[part]) + 1;
   const std::uint32_t flag = flag_of(epoch);
   const Line* slot = slot_of(peer.ring, epoch);
 
@@ -196,7 +223,7 @@ __device__ inline void receive_part(const AnyProgram& any, std::uint32_t index, 
   // most are, is loaded along with it.
   constexpr std::uint32_t payload = 3;
   const Line* own_line = slot + payload + team.index;
-  const bool has_line = payload + team.index < data_lines(peer.ring);
+  const bool has_line = shape.speculates && payload + team.index < data_lines(peer.ring);
   std::uint64_t first_word = 0, word = 0;
   Descriptor put{};
   bool offset_there = false, size_there = false, word_there = false;
@@ -239,12 +266,19 @@ template <class AnyProgram>
 __global__ void __launch_bounds__(most_threads) run_program(const GPU_GRID_CONSTANT AnyProgram any, const Shape shape) {
   const Program& program = any.program;
   const std::uint32_t part = blockIdx.x, index = blockIdx.y;
+  const std::uint32_t send_parts = index < program.send_count ? shape.parts_of(any.send(index)) : 0;
+  const bool receives = index < program.receive_count && part < shape.receive_parts;
+  std::uint64_t epoch = 0;
+  if (receives) {
+    if (!shape.early.receive) gpu_wait_for_front();
+    epoch = load_relaxed(&any.receive(index).words->own.closed[part]) + 1;
+  }
   if (part == 0 && index == 0 && program.post_count > 0) {
     gpu_wait_for_front();
     for (std::uint32_t i = threadIdx.x; i < program.post_count; i += blockDim.x) announce(any.post(i));
   }
-  const bool sent = index >= program.send_count || send_part(any, index, part, shape);
-  if (sent && index < program.receive_count && part < shape.receive_parts) receive_part(any, index, part, shape);
+  const bool sent = part >= send_parts || send_part(any, index, part, send_parts, shape);
+  if (sent && receives) receive_part(any, index, part, epoch, shape);
   gpu_wait_for_front();  // a kernel does not end before those in front of it
 }
 

@@ -97,12 +97,14 @@ class Launcher {
   void launch_program(AnyProgram any, gpuStream_t stream, const Launch& launch) {
     const Program& program = launch.program;
     Shape shape{};
-    shape.eager_bytes_of_a_part = tune("E", 8192);
-    shape.direct_bytes_of_a_part = tune("D", 32768);
-    shape.most_direct_parts = tune("M", 32);
-    const std::uint64_t receive_unit = tune("R", 8192);
+    static const std::uint32_t E = tune("E", 4096), D = tune("D", 16384), M = tune("M", 64), R = tune("R", 4096), S = tune("S", 8);
+    shape.eager_bytes_of_a_part = E;
+    shape.direct_bytes_of_a_part = D;
+    shape.most_direct_parts = M;
+    const std::uint64_t receive_unit = R;
     shape.receive_parts = static_cast<std::uint32_t>(
         std::clamp<std::uint64_t>((program.receive_bytes + receive_unit - 1) / receive_unit, 1, most_parts));
+    shape.speculates = shape.receive_parts <= S;
     std::uint32_t parts = program.receive_count > 0 ? shape.receive_parts : 1;
     for (std::uint32_t i = 0; i < program.send_count; ++i)
       parts = std::max(parts, shape.parts_of(launch.on_host.sends[i]));
