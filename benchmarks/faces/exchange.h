@@ -10,6 +10,13 @@ namespace faces {
 
 enum class WindowMemory { allocate, create };
 
+/// How stream epochs are used.
+struct StreamUse {
+  bool fused;      ///< both epochs closed by MPIX_Win_complete_wait_stream
+  bool lazy_post;  ///< the window promises mpix_lazy_post
+  bool captured;   ///< in a graph, which is launched again and again
+};
+
 /// One way to do a share: every process gets its neighbours' copies of the points on its surface,
 /// and sums all copies of every shared point.
 class Exchange {
@@ -24,11 +31,12 @@ class Exchange {
 // Each is collective over MPI_COMM_WORLD, and so is its destruction. The same exchange three times:
 // these are the files to read side by side when porting a program.
 
-/// MPI_Isend and MPI_Irecv (p2p.cpp).
-std::unique_ptr<Exchange> make_point_to_point(Field& field);
+/// MPI_Isend and MPI_Irecv (p2p.cpp). `staged`: MPI cannot reach the device's memory, so messages are copied
+/// through the CPU's.
+std::unique_ptr<Exchange> make_point_to_point(Field& field, bool staged);
 /// Active-target one-sided: post, start, put, complete, wait (rma.cpp).
-std::unique_ptr<Exchange> make_active_rma(Field& field, WindowMemory memory);
-/// The same epochs, enqueued on the device's stream (st.cpp). `fused`: close both by one call.
-std::unique_ptr<Exchange> make_stream_triggered(Field& field, WindowMemory memory, bool fused);
+std::unique_ptr<Exchange> make_active_rma(Field& field, WindowMemory memory, bool staged);
+/// The same epochs, enqueued on the device's stream (st.cpp).
+std::unique_ptr<Exchange> make_stream_triggered(Field& field, WindowMemory memory, StreamUse use);
 
 }  // namespace faces

@@ -58,12 +58,6 @@ Field::Field(const Problem& problem, const Geometry& geometry, Device& device)
       send_(device, geometry.buffer_size),
       initialize_(Initialize{geometry.mesh, values_.data()}) {}
 
-std::vector<double> Field::copy_to_host() {
-  std::vector<double> values(static_cast<std::size_t>(geometry_.field_size));
-  device_.copy_to_host(values.data(), values_.data(), values.size() * sizeof(double));
-  return values;
-}
-
 ShareKernels::ShareKernels(Field& field, double* received)
     : field_(field),
       poison_send_(make_poison(field.send(), field.geometry().buffer_size)),

@@ -2,12 +2,8 @@
 // Copyright (c) the libmpix authors
 #pragma once
 
-#include <vector>
-
-#include "device.h"
 #include "geometry.h"
-#include "kernels.h"
-#include "surface_kernel.h"
+#include "launch.h"
 
 namespace faces {
 
@@ -18,7 +14,6 @@ class Field {
 
   /// Enqueue: give every point its initial value.
   void initialize() { device_.launch(initialize_); }
-  std::vector<double> copy_to_host();
 
   const Problem& problem() const { return problem_; }
   const Geometry& geometry() const { return geometry_; }

@@ -6,16 +6,18 @@
 // as used in N. Namashivayam et al., "Exploring Fully Offloaded GPU Stream-Aware Message Passing"
 // (arXiv 2306.15773).
 
-#include <mpix.h>
+#include <mpi.h>
 
 #include <algorithm>
 #include <cstdio>
+#include <exception>
 #include <new>
 
 #include "mpi_check.h"
 #include "options.h"
 #include "report.h"
 #include "run.h"
+#include "setup.h"
 
 namespace faces {
 namespace {
@@ -48,40 +50,24 @@ Start read_input(int argc, char** argv, int rank) {
   return start;
 }
 
-/// Without libmpix in front of MPI its stream epochs would be ordinary ones, and fail in odd ways.
-void require_libmpix(const Options& options) {
-  int active = 0;
-  FACES_MPI(MPIX_Query_stream_rma(&active));
-  if (active == 0 && options.run[st])
-    throw InputError(
-        "st needs libmpix in front of MPI: link -lmpix before the MPI library, or use "
-        "--variant p2p,rma");
-}
-
 /// Collective. True: every result was right.
-bool run_all(const Options& options, const Problem& problem, int rank, int ranks) {
-  const Geometry geometry(problem, rank);
-  std::unique_ptr<Device> stream_device, inline_device = make_inline_host_device();
-  if (options.run[st] || options.baseline_streams) stream_device = make_host_stream_device();
-  Device& baseline_device = options.baseline_streams ? *stream_device : *inline_device;
-
-  Report report(rank == 0, options, problem, ranks);
-  report.settings(geometry, baseline_device.describe());
+bool run_all(const Setup& setup) {
+  const Geometry geometry(setup.problem, setup.rank);
+  Report report(setup);
+  report.settings(geometry);
   std::vector<Result> results;
-  for (int variant = 0; variant < variants; ++variant)
-    if (options.run[variant]) results.push_back(Result{static_cast<Variant>(variant), {}, ranks});
+  for (int v = 0; v < variants; ++v)
+    if (setup.options.run[v]) results.push_back(Result{&all_variants[v], {}, setup.ranks});
 
   bool right = true;
-  for (int repetition = 0; repetition < options.repeat; ++repetition) {
+  for (int repetition = 0; repetition < setup.options.repeat; ++repetition) {
     for (Result& result : results) {
-      report.running(result.variant, repetition);
-      Device& device = result.variant == st ? *stream_device : baseline_device;
-      const Measurement measurement =
-          measure(result.variant, options, problem, geometry, device, rank, ranks);
-      report.checked(result.variant, measurement.timing, measurement.passed);
+      report.running(*result.variant, repetition);
+      const Measurement measurement = measure(*result.variant, setup, geometry);
+      report.checked(*result.variant, measurement.timing, measurement.passed);
       result.timings.push_back(measurement.timing);
       result.passed = std::min(result.passed, measurement.passed);
-      right = right && measurement.passed == ranks;
+      right = right && measurement.passed == setup.ranks;
     }
   }
   report.table(results);
@@ -90,15 +76,12 @@ bool run_all(const Options& options, const Problem& problem, int rank, int ranks
 
 /// Collective.
 int run_program(int argc, char** argv) {
-  int rank = 0, ranks = 1;
+  int rank = 0;
   FACES_MPI(MPI_Comm_rank(MPI_COMM_WORLD, &rank));
-  FACES_MPI(MPI_Comm_size(MPI_COMM_WORLD, &ranks));
   const Start start = read_input(argc, argv, rank);
   if (!start.go) return start.status;
   try {
-    const Problem problem = start.options.problem_for(ranks);
-    require_libmpix(start.options);
-    return run_all(start.options, problem, rank, ranks) ? correct : wrong_result;
+    return run_all(make_setup(start.options)) ? correct : wrong_result;
   } catch (const InputError& error) {  // the same on all ranks
     if (rank == 0) std::fprintf(stderr, "faces: %s\n", error.what());
     return bad_input;
@@ -107,15 +90,29 @@ int run_program(int argc, char** argv) {
         stderr,
         "faces: rank %d: out of memory: fewer or smaller elements (mx, my, mz, n) need less\n",
         rank);
-    MPI_Abort(MPI_COMM_WORLD, bad_input);
-    return bad_input;
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "faces: rank %d: %s\n", rank, error.what());
   }
+  MPI_Abort(MPI_COMM_WORLD, bad_input);
+  return bad_input;
+}
+
+/// Options are read after MPI_Init; this one libmpix needs to know before.
+std::string device_option(int argc, char** argv) {
+  std::string device = "auto";
+  for (int k = 1; k < argc; ++k) {
+    const std::string word = argv[k];
+    if (word == "--device" && k + 1 < argc) device = argv[k + 1];
+    if (word.rfind("--device=", 0) == 0) device = word.substr(word.find('=') + 1);
+  }
+  return device;
 }
 
 }  // namespace
 }  // namespace faces
 
 int main(int argc, char** argv) {
+  bench::tell_libmpix(faces::device_option(argc, argv));
   // A host stream's thread runs kernels, which do not call MPI.
   int provided = MPI_THREAD_SINGLE;
   if (MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &provided) != MPI_SUCCESS) return 1;

@@ -12,7 +12,16 @@
 
 namespace faces {
 
-const char* const variant_names[variants] = {"p2p", "rma", "st"};
+const Variant all_variants[variants] = {
+    {"p2p", Variant::p2p, {}},
+    {"rma", Variant::rma, {}},
+    {"st", Variant::st, {false, false, false}},
+    {"st-fused", Variant::st, {true, false, false}},
+    {"st-lazy", Variant::st, {false, true, false}},
+    {"st-lazy-fused", Variant::st, {true, true, false}},
+    {"st-captured", Variant::st, {false, false, true}},
+    {"st-captured-fused", Variant::st, {true, false, true}},
+};
 
 namespace {
 
@@ -29,6 +38,7 @@ const Preset presets[] = {
     {"public",
      "the small input of the public Faces, 1.4 MB a rank, repeated less (there: 10 10 100)",
      {0, 0, 0, 15, 14, 13, 12, 1, 1, 10}},
+    {"large", "2 MB a face, 1 GB of memory a rank", {0, 0, 0, 32, 31, 30, 16, 1, 1, 10}},
 };
 constexpr int default_preset = 1;
 
@@ -63,23 +73,51 @@ void set_preset(CommandLine& line, const std::string& argument) {
       line.preset_given = true;
       return;
     }
-  throw InputError("'" + argument + "' is none of tiny, small, public");
+  throw InputError("'" + argument + "' is none of tiny, small, public, large");
+}
+
+std::string names_of_variants() {
+  std::string names;
+  for (const Variant& variant : all_variants) names += std::string(names.empty() ? "" : ", ") + variant.name;
+  return names;
 }
 
 void set_variants(CommandLine& line, const std::string& argument) {
   for (bool& run : line.options.run) run = false;
+  line.options.variants_given = true;
   for (std::size_t at = 0; at <= argument.size();) {
     const std::size_t comma = std::min(argument.find(',', at), argument.size());
     const std::string name = argument.substr(at, comma - at);
     at = comma + 1;
     bool known = false;
     for (int variant = 0; variant < variants; ++variant) {
-      if (name != "all" && name != variant_names[variant]) continue;
+      if (name != all_variants[variant].name) continue;
       line.options.run[variant] = true;
       known = true;
     }
-    if (!known) throw InputError("'" + name + "' is none of all, p2p, rma, st");
+    if (!known) throw InputError("'" + name + "' is none of " + names_of_variants());
   }
+}
+
+void set_device(CommandLine& line, const std::string& argument) {
+  if (argument != "auto" && argument != "host" && argument != "cuda" && argument != "hip")
+    throw InputError("'" + argument + "' is none of auto, host, cuda, hip");
+  argument.copy(line.options.device, sizeof line.options.device - 1);
+  line.options.device[argument.size()] = '\0';
+}
+
+bool yes_or_no(const std::string& argument, const char* yes, const char* no) {
+  if (argument != yes && argument != no)
+    throw InputError("'" + argument + "' is neither " + yes + " nor " + no);
+  return argument == yes;
+}
+
+void set_gpu_aware(CommandLine& line, const std::string& argument) {
+  line.options.gpu_aware = yes_or_no(argument, "yes", "no") ? GpuAware::yes : GpuAware::no;
+}
+
+void set_compute(CommandLine& line, const std::string& argument) {
+  line.options.compute = yes_or_no(argument, "on", "off") ? Compute::on : Compute::off;
 }
 
 void set_window(CommandLine& line, const std::string& argument) {
@@ -109,15 +147,19 @@ const OptionSpec option_specs[] = {
     {"nshare", "N", "exchanges in a run; negative: without compute kernels (default: from --size)",
      set_value<Options::nshare>},
     {"size", "NAME", "preset of these values, see below (default: small)", set_preset},
-    {"variant", "LIST", "of p2p, rma, st, all, separated by commas (default: all)", set_variants},
-    {"fused", nullptr,
-     "st: close both epochs by MPIX_Win_complete_wait_stream (default: by two calls)",
-     [](CommandLine& line, const std::string&) { line.options.fused = true; }},
+    {"variant", "LIST", "see below, separated by commas (default: all that the device can do)",
+     set_variants},
+    {"device", "NAME", "auto, host, cuda, hip (default: auto, which is what libmpix uses)", set_device},
+    {"gpu-aware", "YES|NO",
+     "whether MPI takes memory of the device; else p2p and rma copy messages through memory of the CPU "
+     "(default: host: yes; GPU: MPIX_MPI_GPU_AWARE, or what MPI says)",
+     set_gpu_aware},
+    {"compute", "ON|OFF", "with or without compute kernels (default: the sign of nshare)", set_compute},
     {"window", "HOW",
      "allocate or create: MPI_Win_allocate, or MPI_Win_create over own memory (default: allocate)",
      set_window},
     {"baseline-streams", nullptr,
-     "p2p, rma: kernels on a host stream, as on a GPU (default: called on the main thread)",
+     "host: kernels of p2p and rma on a host stream too, as on a GPU (default: called on the main thread)",
      [](CommandLine& line, const std::string&) { line.options.baseline_streams = true; }},
     {"repeat", "K", "measure so often, the variants in turn, and give medians (default: 1)",
      set_repeat},
@@ -144,6 +186,7 @@ CommandLine parse_command_line(int argc, char** argv) {
   CommandLine line;
   line.options.preset = default_preset;
   line.options.window = WindowMemory::allocate;
+  set_device(line, "auto");
   line.options.repeat = 1;
   for (bool& run : line.options.run) run = true;
   for (int k = 1; k < argc; ++k) {
@@ -246,7 +289,7 @@ Problem Options::problem_for(int ranks) const {
   problem.niface = value[niface];
   problem.niel = value[niel];
   problem.nshare = std::abs(value[nshare]);
-  problem.compute = value[nshare] >= 0;
+  problem.compute = compute == Compute::as_nshare_says ? value[nshare] >= 0 : compute == Compute::on;
   const std::string reason = why_invalid(problem, ranks);
   if (!reason.empty()) throw InputError(reason);
   return problem;
@@ -277,6 +320,14 @@ std::string help_text() {
     numbers.resize(std::max<std::size_t>(numbers.size(), 22), ' ');
     text += left + numbers + preset.about + "\n";
   }
+  text +=
+      "\nVariants:\n"
+      "  p2p                   MPI_Isend, MPI_Irecv\n"
+      "  rma                   MPI_Win_post, MPI_Win_start, MPI_Put, MPI_Win_complete, MPI_Win_wait\n"
+      "  st                    the same epochs, enqueued on a stream\n"
+      "  st-fused              both epochs closed by MPIX_Win_complete_wait_stream\n"
+      "  st-lazy, st-lazy-fused          with the promise mpix_lazy_post\n"
+      "  st-captured, st-captured-fused  captured in a graph of up to 32 exchanges (GPU only)\n";
   text += "\nExit status: 0, results correct; 1, not; 2, the input makes no sense.\n";
   return text;
 }

@@ -10,8 +10,18 @@
 
 namespace faces {
 
-enum Variant { p2p, rma, st, variants };
-extern const char* const variant_names[variants];
+/// One way to do the exchange.
+struct Variant {
+  enum Kind { p2p, rma, st };
+  const char* name;
+  Kind kind;
+  StreamUse use;  ///< of st
+};
+constexpr int variants = 8;
+extern const Variant all_variants[variants];
+
+enum class GpuAware { automatic, yes, no };
+enum class Compute { as_nshare_says, on, off };
 
 /// Where an input value comes from; later ones win.
 enum class InputSource { preset, standard_input };
@@ -23,8 +33,11 @@ struct Options {
   int preset;
   InputSource source;
   bool run[variants];
+  bool variants_given;  ///< false: all that the device can do
+  char device[8];
+  GpuAware gpu_aware;
+  Compute compute;
   WindowMemory window;
-  bool fused;
   bool baseline_streams;
   int repeat;
   bool csv;

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstdarg>
 #include <cstdio>
+#include <cstring>
 
 #include "mpi_check.h"
 
@@ -34,10 +35,13 @@ double compared_time(const Result& result) {
   return median_of(result.timings).most;
 }
 
-const Result* find(const std::vector<Result>& results, Variant variant) {
-  for (const Result& result : results)
-    if (result.variant == variant) return &result;
-  return nullptr;
+/// Time relative to that of a variant: "-" where that was not run.
+std::string ratio_to(const char* name, const Result& result, const std::vector<Result>& results) {
+  char text[32] = "-";
+  for (const Result& other : results)
+    if (std::strcmp(other.variant->name, name) == 0)
+      std::snprintf(text, sizeof text, "%.3f", compared_time(result) / compared_time(other));
+  return text;
 }
 
 double megabytes(long doubles) {
@@ -56,9 +60,6 @@ std::string library_version() {
 
 }  // namespace
 
-Report::Report(bool active, const Options& options, const Problem& problem, int ranks)
-    : active_(active), options_(options), problem_(problem), ranks_(ranks) {}
-
 void Report::line(const char* format, ...) {
   if (!active_) return;
   if (options_.csv) std::fputs("# ", stdout);
@@ -70,7 +71,7 @@ void Report::line(const char* format, ...) {
   std::fflush(stdout);
 }
 
-void Report::settings(const Geometry& geometry, const std::string& baseline_kernels) {
+void Report::settings(const Geometry& geometry) {
   long traffic[2] = {geometry.bytes_sent(), static_cast<long>(geometry.neighbours.size())};
   long most[2] = {0, 0};
   FACES_MPI(MPI_Reduce(traffic, most, 2, MPI_LONG, MPI_MAX, 0, MPI_COMM_WORLD));
@@ -92,45 +93,49 @@ void Report::settings(const Geometry& geometry, const std::string& baseline_kern
        bytes(1, 0, 0), bytes(0, 1, 0), bytes(0, 0, 1), bytes(0, 1, 1), bytes(1, 0, 1),
        bytes(1, 1, 0), bytes(1, 1, 1));
   line("  busiest process   %ld neighbours, sends %ld B an exchange", most[1], most[0]);
-  line("  memory [MB]       %.1f a process: 2 x %.1f field and its copy, 2 x %.1f messages",
-       megabytes(2 * geometry.field_size + 2 * geometry.buffer_size),
+  line("  memory [MB]       %.1f a process: %.1f field, 2 x %.1f messages",
+       megabytes(geometry.field_size + 2 * geometry.buffer_size),
        megabytes(geometry.field_size), megabytes(geometry.buffer_size));
   line("  repetitions       %d face inits x %d element inits (and one untimed) x %d shares",
        p.niface, p.niel, p.nshare);
   line("  compute kernels   %s",
        p.compute ? "yes" : "no: only pack, and sum on the surface of the process");
-  how_it_runs(baseline_kernels);
+  how_it_runs();
 }
 
-void Report::how_it_runs(const std::string& baseline_kernels) {
+void Report::how_it_runs() {
   std::string names;
   for (int variant = 0; variant < variants; ++variant)
-    if (options_.run[variant])
-      names += std::string(names.empty() ? "" : " ") + variant_names[variant];
-  line("  variants          %s; %d measurement%s of each", names.c_str(), options_.repeat,
-       options_.repeat == 1 ? "" : "s in turn, medians");
-  line("  kernels           p2p, rma: %s; st: on a host stream", baseline_kernels.c_str());
+    if (options_.run[variant]) names += std::string(names.empty() ? "" : " ") + all_variants[variant].name;
+  line("  variants          %s", names.c_str());
+  line("  measurements      %d of each%s", options_.repeat, options_.repeat == 1 ? "" : ", in turn; medians");
+  if (setup_.baseline != nullptr)
+    line("  kernels           st: %s; p2p, rma: %s", setup_.device->describe().c_str(),
+         setup_.baseline->describe().c_str());
+  else
+    line("  kernels           %s", setup_.device->describe().c_str());
+  line("  p2p, rma          %s", setup_.staged
+                                    ? "staged: messages are copied through pinned memory of the CPU, as MPI does not "
+                                      "take the device's"
+                                    : "MPI takes memory of the device");
   line("  windows           %s",
        options_.window == WindowMemory::create
            ? "MPI_Win_create over memory of the program"
            : "MPI_Win_allocate; st: with mpi_memory_alloc_kinds=mpix:device");
-  line("  st closes epochs  %s", options_.fused
-                                     ? "by MPIX_Win_complete_wait_stream"
-                                     : "by MPIX_Win_complete_stream, MPIX_Win_wait_stream");
   if (options_.inject_error) line("  injected error    yes: the correctness check must fail");
 }
 
-void Report::running(Variant variant, int repetition) {
+void Report::running(const Variant& variant, int repetition) {
   if (options_.repeat > 1)
-    line("Running %s (%d of %d)", variant_names[variant], repetition + 1, options_.repeat);
+    line("Running %s (%d of %d)", setup_.label(variant).c_str(), repetition + 1, options_.repeat);
   else
-    line("Running %s", variant_names[variant]);
+    line("Running %s", setup_.label(variant).c_str());
 }
 
-void Report::checked(Variant variant, const Timing& timing, int passed) {
+void Report::checked(const Variant& variant, const Timing& timing, int passed) {
   line("%d tasks passed correctness check", passed);
   if (passed < ranks_)
-    line("%s: WRONG RESULT on %d of %d tasks", variant_names[variant], ranks_ - passed, ranks_);
+    line("%s: WRONG RESULT on %d of %d tasks", setup_.label(variant).c_str(), ranks_ - passed, ranks_);
   line("time %.6g avg %.6g min %.6g max", timing.average, timing.least, timing.most);
 }
 
@@ -139,40 +144,33 @@ void Report::table(const std::vector<Result>& results) {
     if (active_) csv_table(results);
     return;
   }
-  const Result* const reference = find(results, st);
   line("%s", "");
-  line("%-8s %12s %12s %12s %14s %14s  %s", "variant", "avg [s]", "min [s]", "max [s]",
-       "a share [us]", "max / st max", "correct tasks");
+  line("%-18s %14s %8s %8s %11s %11s %11s  %s", "variant", "a share [us]", "to p2p", "to rma", "avg [s]", "min [s]",
+       "max [s]", "correct tasks");
   for (const Result& result : results) {
     const Timing timing = median_of(result.timings);
-    char ratio[32] = "-";
-    if (reference != nullptr)
-      std::snprintf(ratio, sizeof(ratio), "%.3g",
-                    compared_time(result) / compared_time(*reference));
-    line("%-8s %12.6f %12.6f %12.6f %14.2f %14s  %d of %d", variant_names[result.variant],
-         timing.average, timing.least, timing.most, microseconds_a_share(timing.most), ratio,
-         result.passed, ranks_);
+    line("%-18s %14.2f %8s %8s %11.6f %11.6f %11.6f  %d of %d", setup_.label(*result.variant).c_str(),
+         microseconds_a_share(timing.most), ratio_to("p2p", result, results).c_str(),
+         ratio_to("rma", result, results).c_str(), timing.average, timing.least, timing.most, result.passed, ranks_);
   }
-  line("avg, min, max over ranks of the time in all %ld shares; a share: max / shares",
+  line("avg, min, max over ranks of the time in all %ld shares; a share: max / shares; ratios of times: below 1 is "
+       "faster",
        problem_.shares());
 }
 
 void Report::csv_table(const std::vector<Result>& results) {
-  const Result* const reference = find(results, st);
   std::printf(
       "variant,lx,ly,lz,mx,my,mz,n,niface,niel,nshare,compute,repeat,"
-      "avg_s,min_s,max_s,us_a_share,max_over_st_max,correct_tasks,tasks\n");
+      "avg_s,min_s,max_s,us_a_share,to_p2p,to_rma,correct_tasks,tasks\n");
   for (const Result& result : results) {
     const Timing timing = median_of(result.timings);
     const Problem& p = problem_;
-    std::printf("%s,%d,%d,%d,%d,%d,%d,%d,%d,%d,%d,%d,%d,%.9g,%.9g,%.9g,%.6g,",
-                variant_names[result.variant], p.grid[0], p.grid[1], p.grid[2], p.elements[0],
+    std::printf("%s,%d,%d,%d,%d,%d,%d,%d,%d,%d,%d,%d,%d,%.9g,%.9g,%.9g,%.6g,%s,%s,%d,%d\n",
+                setup_.label(*result.variant).c_str(), p.grid[0], p.grid[1], p.grid[2], p.elements[0],
                 p.elements[1], p.elements[2], p.points, p.niface, p.niel, p.nshare,
                 p.compute ? 1 : 0, options_.repeat, timing.average, timing.least, timing.most,
-                microseconds_a_share(timing.most));
-    if (reference != nullptr)
-      std::printf("%.4g", compared_time(result) / compared_time(*reference));
-    std::printf(",%d,%d\n", result.passed, ranks_);
+                microseconds_a_share(timing.most), ratio_to("p2p", result, results).c_str(),
+                ratio_to("rma", result, results).c_str(), result.passed, ranks_);
   }
   std::fflush(stdout);
 }

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "options.h"
+#include "setup.h"
 
 namespace faces {
 
@@ -16,7 +16,7 @@ struct Timing {
 
 /// What was measured of one variant.
 struct Result {
-  Variant variant;
+  const Variant* variant;
   std::vector<Timing> timings;  ///< one for each repetition
   int passed;                   ///< ranks whose result was right, in the worst repetition
 };
@@ -24,23 +24,25 @@ struct Result {
 /// Writes on one rank, and nothing on the others.
 class Report {
  public:
-  Report(bool active, const Options& options, const Problem& problem, int ranks);
+  explicit Report(const Setup& setup)
+      : active_(setup.rank == 0), setup_(setup), options_(setup.options), problem_(setup.problem), ranks_(setup.ranks) {}
 
   /// Collective: asks all ranks for the traffic.
-  void settings(const Geometry& geometry, const std::string& baseline_kernels);
-  void running(Variant variant, int repetition);
-  void checked(Variant variant, const Timing& timing, int passed);
+  void settings(const Geometry& geometry);
+  void running(const Variant& variant, int repetition);
+  void checked(const Variant& variant, const Timing& timing, int passed);
   void table(const std::vector<Result>& results);
 
  private:
   void line(const char* format, ...) __attribute__((format(printf, 2, 3)));
-  void how_it_runs(const std::string& baseline_kernels);
+  void how_it_runs();
   void csv_table(const std::vector<Result>& results);
   double microseconds_a_share(double seconds) const {
     return seconds * 1e6 / static_cast<double>(problem_.shares());
   }
 
   const bool active_;
+  const Setup& setup_;
   const Options& options_;
   const Problem& problem_;
   const int ranks_;

@@ -5,9 +5,11 @@
 #include <mpi.h>
 
 #include <cstdio>
+#include <string>
+#include <utility>
 
+#include "check.h"
 #include "mpi_check.h"
-#include "reference.h"
 
 namespace faces {
 namespace {
@@ -15,33 +17,36 @@ namespace {
 /// Says on standard error how far a long run is, every few seconds.
 class Progress {
  public:
-  Progress(bool active, Variant variant, long runs)
-      : active_(active), variant_(variant), runs_(runs) {}
+  Progress(bool active, std::string label, long runs)
+      : active_(active), label_(std::move(label)), runs_(runs) {}
 
   void run_done() {
     ++done_;
     const double now = MPI_Wtime();
     if (!active_ || done_ == runs_ || now - last_ < seconds_between) return;
     last_ = now;
-    std::fprintf(stderr, "faces: %s: %ld of %ld runs done, %.0f s\n", variant_names[variant_],
-                 done_, runs_, now - start_);
+    std::fprintf(stderr, "faces: %s: %ld of %ld runs done, %.0f s\n", label_.c_str(), done_, runs_,
+                 now - start_);
   }
 
  private:
   static constexpr double seconds_between = 5;
 
   const bool active_;
-  const Variant variant_;
+  const std::string label_;
   const long runs_;
   const double start_ = MPI_Wtime();
   double last_ = start_;
   long done_ = 0;
 };
 
-std::unique_ptr<Exchange> make_exchange(Variant variant, const Options& options, Field& field) {
-  if (variant == p2p) return make_point_to_point(field);
-  if (variant == rma) return make_active_rma(field, options.window);
-  return make_stream_triggered(field, options.window, options.fused);
+std::unique_ptr<Exchange> make_exchange(const Variant& variant, const Setup& setup, Field& field) {
+  switch (variant.kind) {
+    case Variant::p2p: return make_point_to_point(field, setup.staged);
+    case Variant::rma: return make_active_rma(field, setup.options.window, setup.staged);
+    case Variant::st: break;
+  }
+  return make_stream_triggered(field, setup.options.window, variant.use);
 }
 
 Timing over_ranks(double seconds, int ranks) {
@@ -55,13 +60,14 @@ Timing over_ranks(double seconds, int ranks) {
 
 }  // namespace
 
-Measurement measure(Variant variant, const Options& options, const Problem& problem,
-                    const Geometry& geometry, Device& device, int rank, int ranks) {
+Measurement measure(const Variant& variant, const Setup& setup, const Geometry& geometry) {
+  const Problem& problem = setup.problem;
+  Device& device = setup.device_for(variant);
   Field field(problem, geometry, device);
-  Progress progress(rank == 0, variant, static_cast<long>(problem.niface) * (problem.niel + 1));
+  Progress progress(setup.rank == 0, setup.label(variant), static_cast<long>(problem.niface) * (problem.niel + 1));
   double seconds = 0;
   for (int face_init = 0; face_init < problem.niface; ++face_init) {
-    const std::unique_ptr<Exchange> exchange = make_exchange(variant, options, field);
+    const std::unique_ptr<Exchange> exchange = make_exchange(variant, setup, field);
     for (int element_init = 0; element_init <= problem.niel; ++element_init) {
       field.initialize();
       exchange->poison_buffers();
@@ -75,14 +81,11 @@ Measurement measure(Variant variant, const Options& options, const Problem& prob
     }
   }
 
-  std::vector<double> values = field.copy_to_host();
-  if (options.inject_error && rank == ranks - 1) values.back() *= 1 + 1e-14;
-  const bool right =
-      check_field(values, problem, geometry, variant_names[variant], rank).wrong == 0;
-  int mine = right ? 1 : 0;
+  if (setup.options.inject_error && setup.rank == setup.ranks - 1) spoil(field);
+  const int mine = is_right(field, setup.label(variant), setup.rank) ? 1 : 0;
   int passed = 0;
   FACES_MPI(MPI_Allreduce(&mine, &passed, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD));
-  return Measurement{over_ranks(seconds, ranks), passed};
+  return Measurement{over_ranks(seconds, setup.ranks), passed};
 }
 
 }  // namespace faces

@@ -2,9 +2,8 @@
 // Copyright (c) the libmpix authors
 #pragma once
 
-#include "device.h"
-#include "options.h"
 #include "report.h"
+#include "setup.h"
 
 namespace faces {
 
@@ -14,7 +13,6 @@ struct Measurement {
 };
 
 /// Collective: run one variant as the input says, from fresh values, and check its final result.
-Measurement measure(Variant variant, const Options& options, const Problem& problem,
-                    const Geometry& geometry, Device& device, int rank, int ranks);
+Measurement measure(const Variant& variant, const Setup& setup, const Geometry& geometry);
 
 }  // namespace faces

@@ -2,6 +2,10 @@
 // Copyright (c) the libmpix authors
 #include <mpix.h>
 
+#include <algorithm>
+#include <map>
+#include <utility>
+
 #include "exchange.h"
 #include "mpi_check.h"
 #include "window.h"
@@ -9,23 +13,50 @@
 namespace faces {
 namespace {
 
+/// The hints for the window of stream epochs.
+class StreamInfo {
+ public:
+  explicit StreamInfo(bool lazy_post) {
+    FACES_MPI(MPI_Info_create(&info_));
+    FACES_MPI(MPI_Info_set(info_, "mpi_memory_alloc_kinds", "mpix:device"));
+    if (lazy_post) FACES_MPI(MPI_Info_set(info_, "mpix_lazy_post", "true"));
+  }
+  ~StreamInfo() { FACES_MPI(MPI_Info_free(&info_)); }
+  StreamInfo(const StreamInfo&) = delete;
+  StreamInfo& operator=(const StreamInfo&) = delete;
+  MPI_Info handle() const { return info_; }
+
+ private:
+  MPI_Info info_ = MPI_INFO_NULL;
+};
+
 class StreamTriggered final : public Exchange {
  public:
-  StreamTriggered(Field& field, WindowMemory memory, bool fused)
+  StreamTriggered(Field& field, WindowMemory memory, StreamUse use)
       : geometry_(field.geometry()),
         device_(field.device()),
         send_(field.send()),
-        fused_(fused),
+        use_(use),
         neighbours_(geometry_.neighbour_ranks()),
-        window_(field.device(), geometry_.buffer_size, memory, "mpix:device"),
+        window_(field.device(), geometry_.buffer_size, memory, StreamInfo(use.lazy_post).handle()),
         kernels_(field, window_.data()) {}
 
   void poison_buffers() override { kernels_.poison_buffers(); }
 
   void share(int times) override {
+    if (use_.captured)
+      for (int step = 0; step < times; step += most_in_graph)
+        graph_of(step, std::min(times - step, most_in_graph)).launch();
+    else
+      enqueue(0, times);
+    device_.synchronize();  // once, for all steps
+  }
+
+ private:
+  void enqueue(int first, int times) {
     const MPI_Win win = window_.handle();
     void* const stream = device_.stream();
-    for (int step = 0; step < times; ++step) {
+    for (int step = first; step < first + times; ++step) {
       // In stream order after the sums of the step before: no put overwrites what they read.
       FACES_MPI(MPIX_Win_post_stream(neighbours_.handle(), win, stream));
       kernels_.pack();
@@ -33,7 +64,7 @@ class StreamTriggered final : public Exchange {
       for (const Neighbour& to : geometry_.neighbours)
         FACES_MPI(MPI_Put(send_ + to.slot, to.count, MPI_DOUBLE, to.rank, to.remote_slot, to.count,
                           MPI_DOUBLE, win));
-      if (fused_) {
+      if (use_.fused) {
         FACES_MPI(MPIX_Win_complete_wait_stream(win, stream));
         kernels_.sum_inside(step);
       } else {
@@ -43,23 +74,33 @@ class StreamTriggered final : public Exchange {
       }
       kernels_.sum_surface(step);
     }
-    device_.synchronize();  // once, for all steps
   }
 
- private:
+  /// Steps differ only where values are rescaled, which the last one of a full graph may do.
+  bench::Graph& graph_of(int first, int times) {
+    static_assert(shares_between_rescales % most_in_graph == 0, "only the last step may rescale");
+    const bool rescales = (first + times) % shares_between_rescales == 0;
+    std::unique_ptr<bench::Graph>& graph = graphs_[{times, rescales}];
+    if (graph == nullptr) graph = device_.capture([&] { enqueue(first, times); });
+    return *graph;
+  }
+
+  static constexpr int most_in_graph = 32;
+
   const Geometry& geometry_;
   Device& device_;
   double* const send_;
-  const bool fused_;
+  const StreamUse use_;
   Group neighbours_;
   Window window_;
   ShareKernels kernels_;
+  std::map<std::pair<int, bool>, std::unique_ptr<bench::Graph>> graphs_;
 };
 
 }  // namespace
 
-std::unique_ptr<Exchange> make_stream_triggered(Field& field, WindowMemory memory, bool fused) {
-  return std::make_unique<StreamTriggered>(field, memory, fused);
+std::unique_ptr<Exchange> make_stream_triggered(Field& field, WindowMemory memory, StreamUse use) {
+  return std::make_unique<StreamTriggered>(field, memory, use);
 }
 
 }  // namespace faces

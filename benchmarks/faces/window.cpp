@@ -2,31 +2,41 @@
 // Copyright (c) the libmpix authors
 #include "window.h"
 
+#include <cstdio>
+
 #include "mpi_check.h"
 
 namespace faces {
 
-Window::Window(Device& device, long count, WindowMemory memory, const char* memory_kind) {
-  const MPI_Aint bytes = static_cast<MPI_Aint>(count) * static_cast<MPI_Aint>(sizeof(double));
+namespace {
+
+std::size_t bytes_of(long count) { return static_cast<std::size_t>(count) * sizeof(double); }
+
+}  // namespace
+
+Window::Window(Device& device, long count, WindowMemory memory, MPI_Info info) {
+  const MPI_Aint bytes = static_cast<MPI_Aint>(bytes_of(count));
   const int unit = static_cast<int>(sizeof(double));
   if (memory == WindowMemory::create) {
     own_memory_.emplace(device, count);
     data_ = own_memory_->data();
-    FACES_MPI(MPI_Win_create(data_, bytes, unit, MPI_INFO_NULL, MPI_COMM_WORLD, &window_));
+    FACES_MPI(MPI_Win_create(data_, bytes, unit, info, MPI_COMM_WORLD, &window_));
   } else {
-    MPI_Info info = MPI_INFO_NULL;
-    if (memory_kind != nullptr) {
-      FACES_MPI(MPI_Info_create(&info));
-      FACES_MPI(MPI_Info_set(info, "mpi_memory_alloc_kinds", memory_kind));
-    }
     FACES_MPI(MPI_Win_allocate(bytes, unit, info, MPI_COMM_WORLD, &data_, &window_));
-    if (info != MPI_INFO_NULL) FACES_MPI(MPI_Info_free(&info));
   }
   FACES_MPI(MPI_Win_set_errhandler(window_, MPI_ERRORS_RETURN));
 }
 
 Window::~Window() {
+  if (pinned_by_ != nullptr) pinned_by_->unpin(data_);
   FACES_MPI(MPI_Win_free(&window_));
+}
+
+void Window::pin(Device& device, long count) {
+  if (device.pin(data_, bytes_of(count)))
+    pinned_by_ = &device;
+  else
+    std::fputs("faces: the window's memory cannot be pinned; copies to it and from it will be slower\n", stderr);
 }
 
 Group::Group(const std::vector<int>& ranks) {

@@ -7,7 +7,6 @@
 #include <optional>
 #include <vector>
 
-#include "device.h"
 #include "exchange.h"
 
 namespace faces {
@@ -15,18 +14,20 @@ namespace faces {
 /// An MPI window of doubles for the messages of the neighbours. Displacements count doubles.
 class Window {
  public:
-  /// `memory_kind`: for MPI_Win_allocate, what the info key mpi_memory_alloc_kinds asks for; null:
-  /// nothing.
-  Window(Device& device, long count, WindowMemory memory, const char* memory_kind);
+  Window(Device& device, long count, WindowMemory memory, MPI_Info info);
   ~Window();
   Window(const Window&) = delete;
   Window& operator=(const Window&) = delete;
+
+  /// Memory of the CPU: let the device copy it at full speed.
+  void pin(Device& device, long count);
 
   MPI_Win handle() const { return window_; }
   double* data() const { return data_; }
 
  private:
   std::optional<DeviceBuffer> own_memory_;
+  Device* pinned_by_ = nullptr;
   double* data_ = nullptr;
   MPI_Win window_ = MPI_WIN_NULL;
 };

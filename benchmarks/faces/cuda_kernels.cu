@@ -1,0 +1,8 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the libmpix authors
+#include "gpu_kernels.h"
+
+const faces::GpuKernels& faces::cuda_kernels() {
+  static const VendorKernels kernels;
+  return kernels;
+}
