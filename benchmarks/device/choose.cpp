@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the libmpix authors
+#include <mpi.h>
+
 #include <cstdlib>
 #include <stdexcept>
 
@@ -13,9 +15,20 @@ std::string device_of_libmpix() {
   return setting != nullptr && *setting != '\0' ? setting : "auto";
 }
 
+int rank_on_node() {
+  MPI_Comm node = MPI_COMM_NULL;
+  if (MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &node) != MPI_SUCCESS)
+    throw std::runtime_error("MPI_Comm_split_type failed");
+  int rank = 0;
+  MPI_Comm_rank(node, &rank);
+  MPI_Comm_free(&node);
+  return rank;
+}
+
 }  // namespace
 
-std::unique_ptr<Device> make_device(const std::string& name, int local_rank) {
+std::unique_ptr<Device> make_device(const std::string& name) {
+  const int local_rank = rank_on_node();
   const std::string setting = device_of_libmpix();
   if (name != "auto" && setting != "auto" && name != setting)
     throw std::runtime_error("device " + name + " is asked for, and MPIX_DEVICE=" + setting);

@@ -63,8 +63,9 @@ std::unique_ptr<Device> make_host_stream_device();
 std::unique_ptr<Device> make_cuda_device(int local_rank);
 std::unique_ptr<Device> make_hip_device(int local_rank);
 
-/// The device of that name, with a stream; "auto": the one that libmpix uses. Throws std::runtime_error.
-std::unique_ptr<Device> make_device(const std::string& name, int local_rank);
+/// Collective over MPI_COMM_WORLD: the device of that name, with a stream; "auto": the one that libmpix uses. Throws
+/// std::runtime_error.
+std::unique_ptr<Device> make_device(const std::string& name);
 
 /// libmpix reads MPIX_DEVICE in MPI_Init: set it to `name` before, unless it is set.
 void tell_libmpix(const std::string& name);

@@ -1,113 +1,49 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the libmpix authors
 
-// What one stream epoch costs: its time, and the CPU time of each call that enqueues it.
+// What one stream epoch costs: its time, and the CPU time of each call that enqueues it. Errors of MPI abort the job, as
+// its default error handlers say.
 #include <mpi.h>
 #include <mpix.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
-#include <cstdlib>
-#include <cstring>
-#include <ctime>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
+#include "neighbours.h"
+#include "options.h"
+#include "samples.h"
+
+namespace epoch {
 namespace {
 
-struct Options {
-  int epochs = 2000;
-  int neighbours = 26;
-  int bytes = 8;
-  int puts = 1;
-  int repeats = 5;
-  bool fused = false;
-  bool staged = false;
-  bool ordinary = true;
-  bool csv = false;
+/// So few that no queue of a device is full: then calls would wait for the device, and show its time.
+constexpr int epochs_in_burst = 50;
+
+enum Call { post, start, put, complete, wait, calls };
+
+/// µs, medians of this rank; rows of the table.
+struct Costs {
+  double epoch, enqueue, call[calls], captured_epoch, captured_launch, ordinary;
 };
+constexpr int cost_count = sizeof(Costs) / sizeof(double);
 
-[[noreturn]] void usage(int status) {
-  const Options preset;
-  std::fprintf(status ? stderr : stdout,
-               "usage: mpiexec -n RANKS epoch [options]\n"
-               "Each rank exchanges with the ranks next to it, all in one epoch.\n"
-               "  -n N   epochs enqueued before one synchronization   %d\n"
-               "  -k N   neighbours, as many ahead as behind          %d, at most all others\n"
-               "  -b N   bytes of a put                               %d\n"
-               "  -p N   puts to each neighbour                       %d\n"
-               "  -r N   repetitions, of which the median is shown    %d\n"
-               "  -f     MPIX_Win_complete_wait_stream in place of complete and wait\n"
-               "  -m     window over malloc memory (staged) in place of mpix:device\n"
-               "  -o     leave out the ordinary MPI epochs (post, start, put, complete, wait)\n"
-               "  -c     comma-separated values\n",
-               preset.epochs, preset.neighbours, preset.bytes, preset.puts, preset.repeats);
-  MPI_Finalize();
-  std::exit(status);
-}
-
-int number(const char* text, int least) {
-  char* end = nullptr;
-  const long value = std::strtol(text, &end, 10);
-  if (*text == '\0' || *end != '\0' || value < least || value > 1 << 30) usage(2);
-  return static_cast<int>(value);
-}
-
-Options read_options(int argc, char** argv) {
-  Options options;
-  for (int option; (option = getopt(argc, argv, "n:k:b:p:r:fmoch")) != -1;) switch (option) {
-      case 'n': options.epochs = number(optarg, 1); break;
-      case 'k': options.neighbours = number(optarg, 0); break;
-      case 'b': options.bytes = number(optarg, 0); break;
-      case 'p': options.puts = number(optarg, 0); break;
-      case 'r': options.repeats = number(optarg, 1); break;
-      case 'f': options.fused = true; break;
-      case 'm': options.staged = true; break;
-      case 'o': options.ordinary = false; break;
-      case 'c': options.csv = true; break;
-      case 'h': usage(0);
-      default: usage(2);
-    }
-  if (optind != argc) usage(2);
-  return options;
-}
-
-double wall() {
-  return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
-/// CPU time of this thread, in µs: what other processes on the core do not disturb.
-double cpu() {
-  timespec t;
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-  return static_cast<double>(t.tv_sec) * 1e6 + static_cast<double>(t.tv_nsec) * 1e-3;
-}
-
-double median(std::vector<double>& samples) {
-  if (samples.empty()) return 0;
-  std::sort(samples.begin(), samples.end());
-  return samples[samples.size() / 2];
-}
-
+/// A window, and the ranks that this one exchanges with.
 class Bench {
  public:
-  explicit Bench(const Options& options) : options_(options) {
+  Bench(const Options& options, bench::Device& device, int neighbours)
+      : options_(options), device_(device), stream_(device.stream()) {
     MPI_Comm_rank(MPI_COMM_WORLD, &rank_);
     MPI_Comm_size(MPI_COMM_WORLD, &size_);
-    options_.neighbours = std::min(options_.neighbours, size_ - 1);
-    // The nearest on both sides: each rank is then the neighbour of its neighbours.
-    if (options_.neighbours < size_ - 1) options_.neighbours -= options_.neighbours % 2;
-    for (int step = 1; static_cast<int>(neighbours_.size()) < options_.neighbours; ++step) {
-      const int up = (rank_ + step) % size_, down = (rank_ - step + size_) % size_;
-      neighbours_.push_back(up);
-      if (up != down) neighbours_.push_back(down);
-    }
+    neighbours_ = neighbours_of(rank_, size_, neighbours);
     block_ = static_cast<MPI_Aint>(options_.bytes) * options_.puts;
-    source_.assign(static_cast<std::size_t>(block_) + 1, static_cast<char>(rank_ + 1));
+    source_ = static_cast<char*>(device_.allocate(static_cast<std::size_t>(block_) + 1));
+    const std::vector<char> payload(static_cast<std::size_t>(block_), static_cast<char>(rank_ + 1));
+    device_.copy_from_host(source_, payload.data(), payload.size());
+    device_.synchronize();
     make_window();
-    MPIX_Host_stream_create(&stream_);
     MPI_Group world;
     MPI_Comm_group(MPI_COMM_WORLD, &world);
     MPI_Group_incl(world, static_cast<int>(neighbours_.size()), neighbours_.data(), &group_);
@@ -116,24 +52,35 @@ class Bench {
 
   ~Bench() {
     MPI_Group_free(&group_);
-    MPIX_Host_stream_destroy(&stream_);
     MPI_Win_free(&window_);
+    device_.release(source_);
   }
+  Bench(const Bench&) = delete;
+  Bench& operator=(const Bench&) = delete;
 
-  void run() {
-    print_setting();
-    std::vector<double> stream_times, enqueue, ordinary;
-    std::vector<double> calls[5];
-    for (int repeat = -1; repeat < options_.repeats; ++repeat) {
-      const double time = stream_epochs(repeat < 0 ? nullptr : &enqueue);
-      if (repeat >= 0) stream_times.push_back(time);
+  Costs run() {
+    Costs costs{};
+    Samples times, enqueue, captured_times, captured_launches, ordinary;
+    clear();
+    for (int repeat = -1; repeat < options_.repeats; ++repeat) {  // the first warms up
+      const double time = stream_epochs();
+      if (repeat >= 0) times.add(time);
     }
-    timed_calls(calls);
     check();
-    const int ordinary_epochs = std::min(options_.epochs, 200);
-    for (int repeat = 0; options_.ordinary && repeat < options_.repeats; ++repeat)
-      ordinary.push_back(ordinary_epochs_time(ordinary_epochs));
-    report(stream_times, enqueue, ordinary, calls);
+    costs.epoch = times.median();
+    timed_calls(costs.call, enqueue);
+    costs.enqueue = enqueue.median() - cost_of_cpu_clock();
+    if (device_.is_gpu()) {
+      clear();
+      captured_epochs(captured_times, captured_launches);
+      check();
+      costs.captured_epoch = captured_times.median();
+      costs.captured_launch = captured_launches.median();
+    }
+    for (int repeat = 0; has_ordinary(options_, device_) && repeat < options_.repeats; ++repeat)
+      ordinary.add(ordinary_epochs());
+    costs.ordinary = ordinary.median();
+    return costs;
   }
 
  private:
@@ -141,12 +88,13 @@ class Bench {
     const MPI_Aint bytes = block_ * size_;
     MPI_Info info;
     MPI_Info_create(&info);
-    if (!options_.staged) MPI_Info_set(info, "mpi_memory_alloc_kinds", "mpix:device");
+    if (options_.lazy) MPI_Info_set(info, "mpix_lazy_post", "true");
     if (options_.staged) {
       memory_.assign(static_cast<std::size_t>(bytes) + 1, 0);
       base_ = memory_.data();
       MPI_Win_create(base_, bytes, 1, info, MPI_COMM_WORLD, &window_);
     } else {
+      MPI_Info_set(info, "mpi_memory_alloc_kinds", "mpix:device");
       MPI_Win_allocate(bytes, 1, info, MPI_COMM_WORLD, &base_, &window_);
     }
     MPI_Info_free(&info);
@@ -154,12 +102,15 @@ class Bench {
 
   void put_all() {
     for (int neighbour : neighbours_)
-      for (int put = 0; put < options_.puts; ++put)
-        MPI_Put(source_.data() + put * options_.bytes, options_.bytes, MPI_CHAR, neighbour,
-                block_ * rank_ + put * options_.bytes, options_.bytes, MPI_CHAR, window_);
+      for (int k = 0; k < options_.puts; ++k)
+        MPI_Put(source_ + k * options_.bytes, options_.bytes, MPI_CHAR, neighbour, block_ * rank_ + k * options_.bytes,
+                options_.bytes, MPI_CHAR, window_);
   }
 
-  void close_epochs() {
+  void enqueue_epoch() {
+    MPIX_Win_post_stream(group_, window_, stream_);
+    MPI_Win_start(group_, MPIX_MODE_STREAM, window_);
+    put_all();
     if (options_.fused) {
       MPIX_Win_complete_wait_stream(window_, stream_);
     } else {
@@ -168,26 +119,19 @@ class Bench {
     }
   }
 
-  /// µs an epoch; CPU µs of enqueueing each, where wanted.
-  double stream_epochs(std::vector<double>* enqueue) {
+  double stream_epochs() {
     MPI_Barrier(MPI_COMM_WORLD);
     const double begin = wall();
-    for (int epoch = 0; epoch < options_.epochs; ++epoch) {
-      const double before = cpu();
-      MPIX_Win_post_stream(group_, window_, stream_);
-      MPI_Win_start(group_, MPIX_MODE_STREAM, window_);
-      put_all();
-      close_epochs();
-      if (enqueue) enqueue->push_back(cpu() - before);
-    }
-    MPIX_Host_stream_synchronize(stream_);
+    for (int epoch = 0; epoch < options_.epochs; ++epoch) enqueue_epoch();
+    device_.synchronize();
     return (wall() - begin) / options_.epochs;
   }
 
-  void timed_calls(std::vector<double> calls[5]) {
-    MPI_Barrier(MPI_COMM_WORLD);
+  void timed_calls(double (&cost)[calls], Samples& enqueue) {
+    Samples samples[calls];
     const int puts = std::max(1, static_cast<int>(neighbours_.size()) * options_.puts);
     for (int epoch = 0; epoch < options_.epochs; ++epoch) {
+      if (epoch % epochs_in_burst == 0) synchronize_all();
       const double t0 = wall();
       MPIX_Win_post_stream(group_, window_, stream_);
       const double t1 = wall();
@@ -202,13 +146,40 @@ class Bench {
       const double t4 = wall();
       if (!options_.fused) MPIX_Win_wait_stream(window_, stream_);
       const double t5 = wall();
-      const double times[5] = {t1 - t0, t2 - t1, (t3 - t2) / puts, t4 - t3, t5 - t4};
-      for (int call = 0; call < 5; ++call) calls[call].push_back(times[call]);
+      const double times[calls] = {t1 - t0, t2 - t1, (t3 - t2) / puts, t4 - t3, t5 - t4};
+      for (int call = 0; call < calls; ++call) samples[call].add(times[call]);
     }
-    MPIX_Host_stream_synchronize(stream_);
+    for (int epoch = 0; epoch < options_.epochs; ++epoch) {
+      if (epoch % epochs_in_burst == 0) synchronize_all();
+      const double before = thread_cpu();
+      enqueue_epoch();
+      enqueue.add(thread_cpu() - before);
+    }
+    device_.synchronize();
+    for (int call = 0; call < calls; ++call) cost[call] = samples[call].median();
   }
 
-  double ordinary_epochs_time(int epochs) {
+  /// A graph of some epochs, launched again and again. µs an epoch.
+  void captured_epochs(Samples& times, Samples& launches) {
+    const auto graph = device_.capture([&] {
+      for (int epoch = 0; epoch < epochs_in_burst; ++epoch) enqueue_epoch();
+    });
+    const int replays = std::max(1, options_.epochs / epochs_in_burst);
+    for (int repeat = -1; repeat < options_.repeats; ++repeat) {
+      MPI_Barrier(MPI_COMM_WORLD);
+      const double begin = wall();
+      for (int replay = 0; replay < replays; ++replay) {
+        const double before = thread_cpu();
+        graph->launch();
+        if (repeat >= 0) launches.add((thread_cpu() - before) / epochs_in_burst);
+      }
+      device_.synchronize();
+      if (repeat >= 0) times.add((wall() - begin) / (replays * epochs_in_burst));
+    }
+  }
+
+  double ordinary_epochs() {
+    const int epochs = std::min(options_.epochs, 200);
     MPI_Barrier(MPI_COMM_WORLD);
     const double begin = wall();
     for (int epoch = 0; epoch < epochs; ++epoch) {
@@ -221,78 +192,129 @@ class Bench {
     return (wall() - begin) / epochs;
   }
 
+  void synchronize_all() {
+    device_.synchronize();
+    MPI_Barrier(MPI_COMM_WORLD);
+  }
+
+  /// While no epoch is open anywhere.
+  void clear() {
+    synchronize_all();
+    const std::vector<char> zeros(static_cast<std::size_t>(block_ * size_), 0);
+    device_.copy_from_host(base_, zeros.data(), zeros.size());
+    synchronize_all();
+  }
+
   void check() {
+    std::vector<char> arrived(static_cast<std::size_t>(block_ * size_));
+    device_.copy_to_host(arrived.data(), base_, arrived.size());
+    device_.synchronize();
     for (int neighbour : neighbours_)
       for (MPI_Aint at = 0; at < block_; ++at)
-        if (base_[block_ * neighbour + at] != static_cast<char>(neighbour + 1)) {
+        if (arrived[static_cast<std::size_t>(block_ * neighbour + at)] != static_cast<char>(neighbour + 1)) {
           std::fprintf(stderr, "epoch: rank %d: wrong data from rank %d\n", rank_, neighbour);
           MPI_Abort(MPI_COMM_WORLD, 1);
         }
   }
 
-  void print_setting() const {
-    if (rank_ != 0 || options_.csv) return;
-    std::printf("epoch: %d ranks, %d neighbours, %d puts of %d bytes to each, %d epochs, median of %d; %s window, %s\n",
-                size_, options_.neighbours, options_.puts, options_.bytes, options_.epochs, options_.repeats,
-                options_.staged ? "malloc" : "mpix:device", options_.fused ? "complete_wait" : "complete, wait");
-  }
-
-  void report(std::vector<double>& times, std::vector<double>& enqueue, std::vector<double>& ordinary,
-              std::vector<double> calls[5]) const {
-    // The two readings of the clock around an epoch are not its cost.
-    std::vector<double> empty;
-    for (int i = 0; i < 1000; ++i) {
-      const double before = cpu();
-      empty.push_back(cpu() - before);
-    }
-    const double own[8] = {median(times),    median(enqueue) - median(empty), median(ordinary), median(calls[0]),
-                           median(calls[1]), median(calls[2]),                median(calls[3]), median(calls[4])};
-    double most[8];
-    MPI_Reduce(own, most, 8, MPI_DOUBLE, MPI_MAX, 0, MPI_COMM_WORLD);
-    if (rank_ != 0) return;
-    if (options_.csv) {
-      std::printf("ranks,neighbours,puts,bytes,epoch_us,enqueue_cpu_us,ordinary_us,post_us,start_us,put_us,%s\n",
-                  options_.fused ? "complete_wait_us,-" : "complete_us,wait_us");
-      std::printf("%d,%d,%d,%d", size_, options_.neighbours, options_.puts, options_.bytes);
-      for (double value : most) std::printf(",%.3f", value);
-      std::printf("\n");
-      return;
-    }
-    std::printf("\n%-44s %10s\n", "medians, of the slowest rank", "us");
-    const char* const rows[8] = {"stream epoch, time",
-                                 "stream epoch, CPU to enqueue all its calls",
-                                 "ordinary epoch, time",
-                                 "  MPIX_Win_post_stream",
-                                 "  MPI_Win_start, MPIX_MODE_STREAM",
-                                 "  MPI_Put, each",
-                                 options_.fused ? "  MPIX_Win_complete_wait_stream" : "  MPIX_Win_complete_stream",
-                                 "  MPIX_Win_wait_stream"};
-    for (int row = 0; row < 8; ++row) {
-      if ((row == 2 && !options_.ordinary) || (row == 7 && options_.fused)) continue;
-      std::printf("%-44s %10.3f\n", rows[row], most[row]);
-    }
-  }
-
-  Options options_;
+  const Options& options_;
+  bench::Device& device_;
+  void* const stream_;
   int rank_ = 0;
   int size_ = 1;
   std::vector<int> neighbours_;
   MPI_Aint block_ = 0;
-  std::vector<char> source_;
+  char* source_ = nullptr;
   std::vector<char> memory_;
   char* base_ = nullptr;
   MPI_Win window_ = MPI_WIN_NULL;
   MPI_Group group_ = MPI_GROUP_NULL;
-  MPIX_Host_stream stream_ = nullptr;
 };
 
+/// The slowest rank's.
+Costs over_ranks(const Costs& mine) {
+  Costs most{};
+  MPI_Allreduce(&mine, &most, cost_count, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
+  return most;
+}
+
+struct Row {
+  const char* name;
+  double (*value)(const Costs&);
+  bool (*wanted)(const Options&, const bench::Device&);
+};
+
+bool always(const Options&, const bench::Device&) { return true; }
+bool two_calls(const Options& options, const bench::Device&) { return !options.fused; }
+bool one_call(const Options& options, const bench::Device&) { return options.fused; }
+bool on_gpu(const Options&, const bench::Device& device) { return device.is_gpu(); }
+
+const Row rows[] = {
+    {"stream epoch: time", [](const Costs& c) { return c.epoch; }, always},
+    {"stream epoch: CPU to enqueue all its calls", [](const Costs& c) { return c.enqueue; }, always},
+    {"  MPIX_Win_post_stream", [](const Costs& c) { return c.call[post]; }, always},
+    {"  MPI_Win_start with MPIX_MODE_STREAM", [](const Costs& c) { return c.call[start]; }, always},
+    {"  MPI_Put; each", [](const Costs& c) { return c.call[put]; }, always},
+    {"  MPIX_Win_complete_stream", [](const Costs& c) { return c.call[complete]; }, two_calls},
+    {"  MPIX_Win_wait_stream", [](const Costs& c) { return c.call[wait]; }, two_calls},
+    {"  MPIX_Win_complete_wait_stream", [](const Costs& c) { return c.call[complete]; }, one_call},
+    {"captured epoch: time", [](const Costs& c) { return c.captured_epoch; }, on_gpu},
+    {"captured epoch: CPU to launch it", [](const Costs& c) { return c.captured_launch; }, on_gpu},
+    {"ordinary epoch: time", [](const Costs& c) { return c.ordinary; }, has_ordinary},
+};
+
+void print_setting(const Options& options, const bench::Device& device, int ranks) {
+  std::printf(
+      "%sepoch: %d ranks, %s; %d puts of %d bytes to each neighbour, %d epochs, median of %d; %s window%s, %s; "
+      "%d epochs in a graph\n",
+      options.csv ? "# " : "", ranks, device.describe().c_str(), options.puts, options.bytes, options.epochs,
+      options.repeats, options.staged ? "malloc" : "mpix:device", options.lazy ? " with mpix_lazy_post" : "",
+      options.fused ? "complete_wait" : "complete, wait", epochs_in_burst);
+  std::fflush(stdout);
+}
+
+void print_table(const Options& options, const bench::Device& device, const std::vector<int>& neighbours,
+                 const std::vector<Costs>& costs) {
+  std::printf(options.csv ? "us" : "\n%-46s", "us, medians, of the slowest rank; neighbours:");
+  for (int n : neighbours) std::printf(options.csv ? ",%d neighbours" : " %9d", n);
+  for (const Row& row : rows) {
+    if (!row.wanted(options, device)) continue;
+    std::printf(options.csv ? "\n%s" : "\n%-46s", row.name + (options.csv ? std::string(row.name).find_first_not_of(' ') : 0));
+    for (const Costs& c : costs) std::printf(options.csv ? ",%.3f" : " %9.3f", row.value(c));
+  }
+  std::printf("\n");
+}
+
+int run(int argc, char** argv) {
+  int rank, ranks;
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+  const Options options = read_options(argc, argv, rank);
+  const auto device = bench::make_device(options.device);
+  if (options.staged && device->is_gpu())
+    throw std::runtime_error("-m: a GPU's streams have no windows over malloc memory");
+  if (rank == 0) print_setting(options, *device, ranks);
+  const std::vector<int> neighbours = possible_counts(options.neighbours, ranks);
+  std::vector<Costs> costs;
+  for (int count : neighbours) costs.push_back(over_ranks(Bench(options, *device, count).run()));
+  if (rank == 0) print_table(options, *device, neighbours, costs);
+  return 0;
+}
+
 }  // namespace
+}  // namespace epoch
 
 int main(int argc, char** argv) {
+  bench::tell_libmpix(epoch::device_option(argc, argv));
   MPI_Init(&argc, &argv);
-  {
-    Bench bench(read_options(argc, argv));
-    bench.run();
+  try {
+    epoch::run(argc, argv);
+  } catch (const epoch::Usage& usage) {
+    MPI_Finalize();
+    return usage.status;
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "epoch: %s\n", error.what());
+    MPI_Abort(MPI_COMM_WORLD, 1);
   }
   MPI_Finalize();
   return 0;

@@ -13,15 +13,6 @@
 namespace faces {
 namespace {
 
-int rank_on_node() {
-  MPI_Comm node = MPI_COMM_NULL;
-  FACES_MPI(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &node));
-  int rank = 0;
-  FACES_MPI(MPI_Comm_rank(node, &rank));
-  FACES_MPI(MPI_Comm_free(&node));
-  return rank;
-}
-
 /// Looked up: MPI libraries differ in which of these they have. The setting is libmpix's, which must agree.
 bool mpi_is_gpu_aware(const std::string& device) {
   if (const char* setting = std::getenv("MPIX_MPI_GPU_AWARE")) {
@@ -76,7 +67,7 @@ Setup make_setup(const Options& options) {
   FACES_MPI(MPI_Comm_rank(MPI_COMM_WORLD, &setup.rank));
   FACES_MPI(MPI_Comm_size(MPI_COMM_WORLD, &setup.ranks));
   setup.problem = options.problem_for(setup.ranks);
-  setup.device = bench::make_device(options.device, rank_on_node());
+  setup.device = bench::make_device(options.device);
   if (!setup.device->is_gpu() && !options.baseline_streams) setup.baseline = bench::make_inline_host_device();
   setup.staged = is_staged(options, *setup.device);
   choose_variants(setup.options, *setup.device);
