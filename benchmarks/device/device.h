@@ -70,25 +70,26 @@ std::unique_ptr<Device> make_device(const std::string& name);
 /// libmpix reads MPIX_DEVICE in MPI_Init: set it to `name` before, unless it is set.
 void tell_libmpix(const std::string& name);
 
-/// Doubles on a device.
-class DeviceBuffer {
+/// Memory of a device.
+template <class T>
+class DeviceArray {
  public:
-  DeviceBuffer(Device& device, long count)
-      : device_(&device), data_(static_cast<double*>(device.allocate(bytes(count)))) {}
-  ~DeviceBuffer() {
+  DeviceArray(Device& device, long count)
+      : device_(&device), data_(static_cast<T*>(device.allocate(static_cast<std::size_t>(count) * sizeof(T)))) {}
+  ~DeviceArray() {
     if (data_ != nullptr) device_->release(data_);
   }
-  DeviceBuffer(DeviceBuffer&& other) noexcept
+  DeviceArray(DeviceArray&& other) noexcept
       : device_(other.device_), data_(std::exchange(other.data_, nullptr)) {}
-  DeviceBuffer& operator=(DeviceBuffer&&) = delete;
+  DeviceArray& operator=(DeviceArray&&) = delete;
 
-  double* data() const { return data_; }
+  T* data() const { return data_; }
 
  private:
-  static std::size_t bytes(long count) { return static_cast<std::size_t>(count) * sizeof(double); }
-
   Device* device_;
-  double* data_;
+  T* data_;
 };
+
+using DeviceBuffer = DeviceArray<double>;
 
 }  // namespace bench

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "reference.h"
+#include "rows.h"
 
 namespace faces {
 namespace {
@@ -16,8 +17,10 @@ double count_wrong(Field& field) {
   const DeviceBuffer wrong(device, 1);
   double count = 0;
   device.copy_from_host(wrong.data(), &count, sizeof count);
-  const Kernel<CountWrong> kernel(
-      CountWrong{Reference(field.problem()), field.geometry().mesh, field.values(), wrong.data()});
+  const Mesh& mesh = field.geometry().mesh;
+  const int* const first = mesh.first_element;
+  const CountWrong body{Reference(field.problem()), mesh.n, {first[0], first[1], first[2]}, field.values(), wrong.data()};
+  const Kernel<CountWrong> kernel(device, body, element_rows(mesh));
   device.launch(kernel);
   device.copy_to_host(&count, wrong.data(), sizeof count);
   device.synchronize();

@@ -5,6 +5,8 @@
 #include <cmath>
 #include <limits>
 
+#include "rows.h"
+
 namespace faces {
 namespace {
 
@@ -20,32 +22,10 @@ Scale scale_by(int exponent) {
 const Scale no_scale = scale_by(0);
 const Scale rescale = scale_by(-shares_between_rescales);
 
-Fill make_poison(double* data, long count) {
-  return Fill{data, count, std::numeric_limits<double>::quiet_NaN()};
-}
+constexpr double poison = std::numeric_limits<double>::quiet_NaN();
 
-Pack make_pack(const Field& field) {
-  Pack pack{};
-  pack.mesh = field.geometry().mesh;
-  pack.field = field.values();
-  pack.send = field.send();
-  for (const Neighbour& neighbour : field.geometry().neighbours) {
-    int elements = 1;
-    for (int axis = 0; axis < 3; ++axis)
-      if (side_of(neighbour.direction, axis) == 0) elements *= pack.mesh.elements[axis];
-    pack.direction[pack.messages] = neighbour.direction;
-    pack.first_row[pack.messages + 1] = pack.first_row[pack.messages] + elements;
-    ++pack.messages;
-  }
-  return pack;
-}
-
-SumInside make_inside(const Field& field, const Scale& scale) {
-  return SumInside{field.geometry().mesh, field.values(), scale};
-}
-
-SumSurface make_surface(const Field& field, const double* received, const Scale& scale) {
-  return SumSurface{field.geometry().mesh, field.values(), received, scale};
+Initialize make_initialize(const Mesh& mesh, double* values) {
+  return Initialize{mesh.n, {mesh.first_element[0], mesh.first_element[1], mesh.first_element[2]}, values};
 }
 
 }  // namespace
@@ -56,17 +36,20 @@ Field::Field(const Problem& problem, const Geometry& geometry, Device& device)
       device_(device),
       values_(device, geometry.field_size),
       send_(device, geometry.buffer_size),
-      initialize_(Initialize{geometry.mesh, values_.data()}) {}
+      initialize_(device, make_initialize(geometry.mesh, values_.data()), element_rows(geometry.mesh)) {}
 
 ShareKernels::ShareKernels(Field& field, double* received)
+    : ShareKernels(field, received, field.device(), field.geometry().mesh) {}
+
+ShareKernels::ShareKernels(Field& field, double* received, Device& device, const Mesh& mesh)
     : field_(field),
-      poison_send_(make_poison(field.send(), field.geometry().buffer_size)),
-      poison_received_(make_poison(received, field.geometry().buffer_size)),
-      pack_(make_pack(field)),
-      inside_(make_inside(field, no_scale)),
-      inside_rescale_(make_inside(field, rescale)),
-      surface_(make_surface(field, received, no_scale)),
-      surface_rescale_(make_surface(field, received, rescale)) {}
+      poison_send_(device, Fill{field.send(), poison}, fill_rows(field.geometry().buffer_size)),
+      poison_received_(device, Fill{received, poison}, fill_rows(field.geometry().buffer_size)),
+      pack_(device, Pack{mesh.n, field.values(), field.send()}, pack_rows(field.geometry())),
+      inside_(device, SumInside{field.values(), no_scale}, inside_rows(mesh)),
+      inside_rescale_(device, SumInside{field.values(), rescale}, inside_rows(mesh)),
+      surface_(device, SumSurface{mesh.n, no_scale}, surface_rows(mesh, field.values(), received)),
+      surface_rescale_(device, SumSurface{mesh.n, rescale}, surface_rows(mesh, field.values(), received)) {}
 
 void ShareKernels::poison_buffers() {
   field_.device().launch(poison_send_);

@@ -42,6 +42,8 @@ class ShareKernels {
   void sum_surface(int step);  ///< field and received messages to field
 
  private:
+  ShareKernels(Field& field, double* received, Device& device, const Mesh& mesh);
+
   Field& field_;
   Kernel<Fill> poison_send_, poison_received_;
   Kernel<Pack> pack_;

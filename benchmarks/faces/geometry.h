@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels.h"
+#include "mesh.h"
 
 namespace faces {
 
@@ -44,7 +44,7 @@ class Geometry {
  public:
   Geometry(const Problem& problem, int rank);
 
-  Mesh mesh;  ///< the part that kernels read
+  Mesh mesh;
   std::vector<Neighbour> neighbours;
   long field_size;   ///< doubles
   long buffer_size;  ///< doubles, of all message slots

@@ -2,11 +2,11 @@
 // Copyright (c) the libmpix authors
 #pragma once
 
-// The compute kernels. One source: host loops today, CUDA or HIP kernels for a GPU compiler.
+// The compute kernels, one source for the CPU and for GPUs.
 //
-// A kernel is a struct of plain values with `row(r)`, what the points of row r have in common, and
-// `point(row, p)` for 0 <= p < row.length. No two points write to the same place, so a GPU may give
-// a block to each row and a thread to each point; the host runs two nested loops.
+// A kernel is a struct of few plain values with `point(row, p)` for 0 <= p < row.length. Rows hold what their points have
+// in common; they are worked out once, in advance (rows.cpp), and lie in the device's memory. No two points write to the
+// same place: a GPU gives a block to each row and a thread to each point; the host runs two nested loops.
 
 #if defined(__CUDACC__) || defined(__HIPCC__)
 #define FACES_KERNEL __host__ __device__ inline
@@ -15,43 +15,6 @@
 #endif
 
 namespace faces {
-
-/// A direction is a number 0…26: 13 is the process itself, the others the places around it.
-constexpr int directions = 27;
-constexpr int self_direction = 13;
-FACES_KERNEL int direction_of(int x, int y, int z) {
-  return (z + 1) * 9 + (y + 1) * 3 + (x + 1);
-}
-/// -1, 0 or 1: where the direction points along the axis.
-FACES_KERNEL int side_of(int direction, int axis) {
-  return (axis == 0 ? direction : axis == 1 ? direction / 3 : direction / 9) % 3 - 1;
-}
-FACES_KERNEL int opposite(int direction) {
-  return directions - 1 - direction;
-}
-
-/// Where point i of element j lies (in doubles) in the field, or in the message of a direction.
-/// Axes along which a message is flat do not count.
-struct Layout {
-  long offset;
-  long count;
-  long point[3];
-  long element[3];
-  FACES_KERNEL long on_axis(int axis, int j, int i) const {
-    return element[axis] * j + point[axis] * i;
-  }
-};
-
-/// Along an axis the points of a process lie on a lattice of elements * (n - 1) + 1 places:
-/// neighbouring elements share one. Its ends are the surface of the process.
-struct Mesh {
-  int n;  ///< points along an element's edge
-  int elements[3];
-  int first_element[3];      ///< of this process in the whole domain
-  bool has_neighbour[3][2];  ///< along each axis: below, above
-  Layout layout[directions];
-  FACES_KERNEL int lattice(int axis) const { return elements[axis] * (n - 1) + 1; }
-};
 
 /// The value of point i of element j, numbered over the whole domain. The public Faces numbers them
 /// in each process: then all start equal, and a message from the wrong one passes the check.
@@ -68,151 +31,69 @@ struct Scale {
   double factor[4];
 };
 
+/// The points of one element.
+struct ElementRow {
+  int length;
+  int element[3];  ///< in the process
+  long first;
+};
+
 struct Initialize {
-  Mesh mesh;
+  using Row = ElementRow;
+  int n;
+  int first_element[3];
   double* field;
 
-  struct Row {
-    int length;
-    long first;
-    int element[3];
-  };
-
-  FACES_KERNEL int rows() const { return mesh.elements[0] * mesh.elements[1] * mesh.elements[2]; }
-
-  FACES_KERNEL Row row(int r) const {
-    const int j[3] = {r % mesh.elements[0], r / mesh.elements[0] % mesh.elements[1],
-                      r / mesh.elements[0] / mesh.elements[1]};
-    Row row{};
-    row.length = mesh.n * mesh.n * mesh.n;
-    row.first = static_cast<long>(r) * row.length;
-    for (int axis = 0; axis < 3; ++axis) row.element[axis] = mesh.first_element[axis] + j[axis];
-    return row;
-  }
-
   FACES_KERNEL void point(const Row& row, int p) const {
-    const int i[3] = {p % mesh.n, p / mesh.n % mesh.n, p / mesh.n / mesh.n};
-    field[row.first + p] = initial_value(row.element, i);
+    const int j[3] = {first_element[0] + row.element[0], first_element[1] + row.element[1],
+                      first_element[2] + row.element[2]};
+    const int i[3] = {p % n, p / n % n, p / n / n};
+    field[row.first + p] = initial_value(j, i);
   }
 };
 
 struct Fill {
-  double* data;
-  long count;
-  double value;
-
-  static constexpr int chunk = 1024;
-
   struct Row {
     int length;
     long first;
   };
-
-  FACES_KERNEL int rows() const { return static_cast<int>((count + chunk - 1) / chunk); }
-
-  FACES_KERNEL Row row(int r) const {
-    const long first = static_cast<long>(r) * chunk;
-    return Row{count - first < chunk ? static_cast<int>(count - first) : chunk, first};
-  }
+  double* data;
+  double value;
 
   FACES_KERNEL void point(const Row& row, int p) const { data[row.first + p] = value; }
 };
 
 /// Copy the surface of the process into the messages to its neighbours. A row is an element's part.
 struct Pack {
-  Mesh mesh;
-  const double* field;
-  double* send;
-  int messages;
-  int direction[directions];
-  int first_row[directions + 1];
-
   struct Row {
     int length;
     long from, to;
     long stride[2];  ///< in the field, along the message's first and second axis
   };
-
-  FACES_KERNEL int rows() const { return first_row[messages]; }
-
-  FACES_KERNEL Row row(int r) const {
-    int m = 0;
-    while (r >= first_row[m + 1]) ++m;
-    const Layout& message = mesh.layout[direction[m]];
-    const Layout& own = mesh.layout[self_direction];
-    Row row{1, 0, message.offset, {0, 0}};
-    int element = r - first_row[m];
-    int extent = 0;
-    for (int axis = 0; axis < 3; ++axis) {
-      const int side = side_of(direction[m], axis);
-      if (side != 0) {
-        if (side > 0) row.from += own.on_axis(axis, mesh.elements[axis] - 1, mesh.n - 1);
-        continue;
-      }
-      const int j = element % mesh.elements[axis];
-      element /= mesh.elements[axis];
-      row.from += own.on_axis(axis, j, 0);
-      row.to += message.on_axis(axis, j, 0);
-      row.stride[extent++] = own.point[axis];
-      row.length *= mesh.n;
-    }
-    return row;
-  }
+  int n;
+  const double* field;
+  double* send;
 
   FACES_KERNEL void point(const Row& row, int p) const {
-    send[row.to + p] = field[row.from + p % mesh.n * row.stride[0] + p / mesh.n * row.stride[1]];
+    send[row.to + p] = field[row.from + p % n * row.stride[0] + p / n * row.stride[1]];
   }
 };
 
 /// Sum the copies of each point that elements of this process share, except on its surface.
-/// Element j owns its copies with i < n - 1. A row is those of one element with i = 0 along `axis`
+/// Element j owns its copies with i < n - 1. A row is those of one element with i = 0 along its axis
 /// and i > 0 along the axes before it, so that every point is met once.
 struct SumInside {
-  Mesh mesh;
-  double* field;
-  Scale scale;
-
   struct Row {
     int length;
-    long at;
-    long below;    ///< from a copy to the one in the element below, along the row's own axis
     int first[2];  ///< point number along the two other axes
     int extent;    ///< points along the first of them
+    long at;
+    long below;    ///< from a copy to the one in the element below, along the row's own axis
     long stride[2];
     long other_below[2];
   };
-
-  FACES_KERNEL int rows() const {
-    return 3 * mesh.elements[0] * mesh.elements[1] * mesh.elements[2];
-  }
-
-  FACES_KERNEL Row row(int r) const {
-    const int own_axis = r % 3;
-    const int e = r / 3;
-    const int j[3] = {e % mesh.elements[0], e / mesh.elements[0] % mesh.elements[1],
-                      e / mesh.elements[0] / mesh.elements[1]};
-    const Layout& own = mesh.layout[self_direction];
-    Row row{};
-    if (j[own_axis] == 0) return row;  // the surface
-    row.length = 1;
-    int other = 0;
-    for (int axis = 0; axis < 3; ++axis) {
-      const long below = own.on_axis(axis, -1, mesh.n - 1);
-      row.at += own.on_axis(axis, j[axis], 0);
-      if (axis == own_axis) {
-        row.below = below;
-        continue;
-      }
-      row.first[other] = axis < own_axis || j[axis] == 0 ? 1 : 0;
-      const int extent = mesh.n - 1 - row.first[other];
-      if (other == 0) row.extent = extent;
-      row.stride[other] = own.point[axis];
-      row.other_below[other] = below;
-      row.length *= extent;
-      ++other;
-    }
-    return row;
-  }
+  double* field;
+  Scale scale;
 
   FACES_KERNEL void point(const Row& row, int p) const {
     const int a = row.first[0] + p % row.extent;
@@ -239,6 +120,64 @@ struct SumInside {
         double* const at = copy + ca * row.other_below[0] + cb * row.other_below[1];
         at[row.below] = at[0] = total;
       }
+  }
+};
+
+/// Sum the copies of each point on the surface of the process: those of its own elements, and those
+/// that the neighbours sent. Along each axis a point has one or two copies, so in all 1, 2, 4 or 8;
+/// each lies in the field, or in the message from one direction. This one rule covers faces, edges
+/// and corners. Lower copies are added first, in pairs: so all processes get the same sum, bit for
+/// bit.
+struct SumSurface {
+  /// Copies along the row that have the same place on the two other axes.
+  struct Line {
+    const double* from;
+    double* to;            ///< null when they are in messages
+    long element, point;   ///< strides
+    const double* end[2];  ///< the copy that lies beyond the lower, the upper end; null: none
+  };
+
+  /// A line of lattice points along an axis.
+  struct Row {
+    int length;
+    int first;     ///< its first place on the lattice
+    int elements;  ///< along the axis
+    int lines;     ///< 1, 2 or 4
+    bool has_neighbour[2];
+    Line line[4];
+  };
+  int n;
+  Scale scale;
+
+  FACES_KERNEL void point(const Row& row, int p) const {
+    // Between two elements there is a lower copy, the last point of the element below, and an upper one.
+    const int last = n - 1;
+    const int j = (row.first + p) / last;
+    const int i = (row.first + p) % last;
+    const bool lower_inside = i == 0 && j > 0;
+    const bool upper_inside = j < row.elements;
+    const bool has_lower = lower_inside || (i == 0 && j == 0 && row.has_neighbour[0]);
+    const bool has_upper = upper_inside || row.has_neighbour[1];
+
+    constexpr int most_lines = 4;  // a constant: what is indexed stays in registers
+    double sum[most_lines] = {};
+    for (int l = 0; l < most_lines; ++l) {
+      if (l >= row.lines) continue;
+      const Line& line = row.line[l];
+      const double* const lower = lower_inside ? line.from + (j - 1) * line.element + last * line.point : line.end[0];
+      const double* const upper = upper_inside ? line.from + j * line.element + i * line.point : line.end[1];
+      if (has_lower) sum[l] = *lower;
+      if (has_upper) sum[l] += *upper;
+    }
+    double total = row.lines == 1 ? sum[0] : sum[0] + sum[1];
+    if (row.lines == 4) total += sum[2] + sum[3];
+    total *= scale.factor[row.lines / 2 + (has_lower && has_upper ? 1 : 0)];
+    for (int l = 0; l < most_lines; ++l) {
+      if (l >= row.lines || row.line[l].to == nullptr) continue;
+      const Line& line = row.line[l];
+      if (lower_inside) line.to[(j - 1) * line.element + last * line.point] = total;
+      if (upper_inside) line.to[j * line.element + i * line.point] = total;
+    }
   }
 };
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "geometry.h"
+#include "kernels.h"
 
 namespace faces {
 
@@ -71,32 +72,16 @@ constexpr double tolerance = 1e-15;
 
 /// Compare every point with the reference. The one kernel whose points write to the same place.
 struct CountWrong {
+  using Row = ElementRow;
   Reference reference;
-  Mesh mesh;
+  int n;
+  int first_element[3];
   const double* field;
   double* wrong;
 
-  struct Row {
-    int length;
-    long first;
-    int element[3];
-  };
-
-  FACES_KERNEL int rows() const { return mesh.elements[0] * mesh.elements[1] * mesh.elements[2]; }
-
-  FACES_KERNEL Row row(int r) const {
-    Row row{};
-    row.length = mesh.n * mesh.n * mesh.n;
-    row.first = static_cast<long>(r) * row.length;
-    row.element[0] = r % mesh.elements[0];
-    row.element[1] = r / mesh.elements[0] % mesh.elements[1];
-    row.element[2] = r / mesh.elements[0] / mesh.elements[1];
-    return row;
-  }
-
   FACES_KERNEL void point(const Row& row, int p) const {
-    const int i[3] = {p % mesh.n, p / mesh.n % mesh.n, p / mesh.n / mesh.n};
-    const double expected = reference.value(mesh.first_element, row.element, i);
+    const int i[3] = {p % n, p / n % n, p / n / n};
+    const double expected = reference.value(first_element, row.element, i);
     if (relative_difference(field[row.first + p], expected) < tolerance) return;
 #if defined(__CUDA_ARCH__) || defined(__HIP_DEVICE_COMPILE__)
     atomicAdd(wrong, 1.0);
