@@ -156,6 +156,22 @@ void Report::table(const std::vector<Result>& results) {
   line("avg, min, max over ranks of the time in all %ld shares; a share: max / shares; ratios of times: below 1 is "
        "faster",
        problem_.shares());
+  closing_line(results);
+}
+
+void Report::closing_line(const std::vector<Result>& results) {
+  const Result* fastest = nullptr;
+  for (const Result& result : results)
+    if (result.variant->kind == Variant::st &&
+        (fastest == nullptr || compared_time(result) < compared_time(*fastest)))
+      fastest = &result;
+  if (fastest == nullptr) return;
+  std::string comparison;
+  for (const char* other : {"p2p", "rma"}) {
+    const std::string ratio = ratio_to(other, *fastest, results);
+    if (ratio != "-") comparison += (comparison.empty() ? "" : ", ") + ratio + " of the time of " + other;
+  }
+  if (!comparison.empty()) line("%s, the fastest stream-triggered variant, takes %s", fastest->variant->name, comparison.c_str());
 }
 
 void Report::csv_table(const std::vector<Result>& results) {

@@ -36,6 +36,7 @@ class Report {
  private:
   void line(const char* format, ...) __attribute__((format(printf, 2, 3)));
   void how_it_runs();
+  void closing_line(const std::vector<Result>& results);
   void csv_table(const std::vector<Result>& results);
   double microseconds_a_share(double seconds) const {
     return seconds * 1e6 / static_cast<double>(problem_.shares());
