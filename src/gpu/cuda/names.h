@@ -9,6 +9,8 @@
 /// The counterpart is gpu/hip/names.h.
 
 #define GPU_NAME "cuda"
+/// Sources of gpu/vendor are compiled once for each vendor, into one library: their names must differ there.
+#define GPU_NAMESPACE cuda
 
 /// A kernel argument whose address can be taken without a copy.
 #define GPU_GRID_CONSTANT __grid_constant__
@@ -58,6 +60,7 @@ using gpuKernelNodeParams = cudaKernelNodeParams;
 #define gpuGraphLaunch cudaGraphLaunch
 
 namespace mpix {
+inline namespace GPU_NAMESPACE {
 
 inline gpuError_t gpu_instantiate(gpuGraphExec_t* executable, gpuGraph_t graph) {
   return cudaGraphInstantiate(executable, graph, 0);
@@ -156,4 +159,5 @@ __device__ inline void gpu_let_next_start() {
 #endif
 }
 
+}  // namespace GPU_NAMESPACE
 }  // namespace mpix

@@ -8,6 +8,7 @@
 /// The counterpart is gpu/cuda/names.h.
 
 #define GPU_NAME "hip"
+#define GPU_NAMESPACE hip
 
 #define GPU_GRID_CONSTANT
 
@@ -54,6 +55,7 @@ using gpuKernelNodeParams = hipKernelNodeParams;
 #define gpuGraphLaunch hipGraphLaunch
 
 namespace mpix {
+inline namespace GPU_NAMESPACE {
 
 inline gpuError_t gpu_instantiate(gpuGraphExec_t* executable, gpuGraph_t graph) {
   return hipGraphInstantiate(executable, graph, nullptr, nullptr, 0);
@@ -117,4 +119,5 @@ constexpr bool gpu_has_dependent_launch = false;
 __device__ inline void gpu_wait_for_front() {}
 __device__ inline void gpu_let_next_start() {}
 
+}  // namespace GPU_NAMESPACE
 }  // namespace mpix

@@ -9,6 +9,7 @@
 
 /// What the kernels of a GPU get as arguments.
 namespace mpix {
+inline namespace GPU_NAMESPACE {
 
 /// A put up to this size is one warp's work, where an epoch has several for one peer.
 constexpr std::uint64_t most_bytes_of_a_warp = 2048;
@@ -88,4 +89,5 @@ struct NearProgram {
   }
 };
 
+}  // namespace GPU_NAMESPACE
 }  // namespace mpix

@@ -7,6 +7,7 @@
 #include "core/error.h"
 
 namespace mpix {
+inline namespace GPU_NAMESPACE {
 
 [[noreturn]] inline void fail_gpu(gpuError_t error, const char* expression) {
   (void)gpuGetLastError();  // else the next call of anybody would report it again
@@ -51,4 +52,5 @@ class OutsideCapture {
   gpuStreamCaptureMode mode_ = gpuStreamCaptureModeRelaxed;
 };
 
+}  // namespace GPU_NAMESPACE
 }  // namespace mpix

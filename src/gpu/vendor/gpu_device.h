@@ -15,6 +15,7 @@
 #include "gpu/vendor/memory.h"
 
 namespace mpix {
+inline namespace GPU_NAMESPACE {
 
 /// A GPU, by the names of one vendor: this source is compiled once for each, after gpu/<vendor>/names.h.
 ///
@@ -132,4 +133,5 @@ class GpuDevice final : public Device {
   std::unique_ptr<GpuMemory> memory_;
 };
 
+}  // namespace GPU_NAMESPACE
 }  // namespace mpix

@@ -18,6 +18,7 @@
 /// - loads are issued in batches before the first of them is used;
 /// - where the kernel in front in the stream is known to be ours, work starts before that one has ended (Early).
 namespace mpix {
+inline namespace GPU_NAMESPACE {
 
 constexpr unsigned most_threads = 512;
 constexpr std::uint32_t polls_between_looks_at_release = 4096;
@@ -288,4 +289,5 @@ __global__ void __launch_bounds__(NearPosts::most) run_posts(const GPU_GRID_CONS
   if (threadIdx.x < near.count) announce(near.posts[threadIdx.x]);
 }
 
+}  // namespace GPU_NAMESPACE
 }  // namespace mpix

@@ -12,6 +12,7 @@
 #include "gpu/vendor/kernel.h"
 
 namespace mpix {
+inline namespace GPU_NAMESPACE {
 
 /// The graph of one kernel, ready to be launched: what costs the CPU least, where the same launch comes often.
 class PreparedKernel final : public PreparedLaunch {
@@ -165,4 +166,5 @@ class Launcher {
   CapturedKernels captured_;
 };
 
+}  // namespace GPU_NAMESPACE
 }  // namespace mpix

@@ -15,6 +15,7 @@
 #include "gpu/vendor/check.h"
 
 namespace mpix {
+inline namespace GPU_NAMESPACE {
 
 /// Device memory of the library's own, and the mappings of other processes' memory.
 ///
@@ -194,4 +195,5 @@ class GpuMemory {
   std::vector<Import> imports_;
 };
 
+}  // namespace GPU_NAMESPACE
 }  // namespace mpix
