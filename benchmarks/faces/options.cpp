@@ -150,11 +150,11 @@ const OptionSpec option_specs[] = {
     {"variant", "LIST", "see below, separated by commas (default: all that the device can do)",
      set_variants},
     {"device", "NAME", "auto, host, cuda, hip (default: auto, which is what libmpix uses)", set_device},
-    {"gpu-aware", "YES|NO",
-     "whether MPI takes memory of the device; else p2p and rma copy messages through memory of the CPU "
-     "(default: host: yes; GPU: MPIX_MPI_GPU_AWARE, or what MPI says)",
+    {"gpu-aware", "yes|no",
+     "no: MPI does not take memory of the device, so p2p and rma copy messages through memory of the CPU "
+     "(default: GPU: MPIX_MPI_GPU_AWARE, or what MPI says; host: yes)",
      set_gpu_aware},
-    {"compute", "ON|OFF", "with or without compute kernels (default: the sign of nshare)", set_compute},
+    {"compute", "on|off", "with or without compute kernels (default: the sign of nshare)", set_compute},
     {"window", "HOW",
      "allocate or create: MPI_Win_allocate, or MPI_Win_create over own memory (default: allocate)",
      set_window},
