@@ -35,12 +35,12 @@ void EpochGraph::launch(int times) {
   for (int i = 0; i < times; ++i) CHECK_CUDA(cudaGraphLaunch(executable_, stream_));
 }
 
-LoopGraph::LoopGraph(const std::function<void()>& enqueue_epoch, cudaStream_t stream)
+LoopGraph::LoopGraph(int epochs_in_body, const std::function<void()>& enqueue_epoch, cudaStream_t stream)
     : stream_(stream), total_(sizeof(unsigned)), left_(sizeof(unsigned)) {
-  failure_ = text_of(build(enqueue_epoch));
+  failure_ = text_of(build(epochs_in_body, enqueue_epoch));
 }
 
-cudaError_t LoopGraph::build(const std::function<void()>& enqueue_epoch) {
+cudaError_t LoopGraph::build(int epochs_in_body, const std::function<void()>& enqueue_epoch) {
   auto* total = reinterpret_cast<unsigned*>(total_.get());
   auto* left = reinterpret_cast<unsigned*>(left_.get());
   cudaGraph_t graph = nullptr;
@@ -64,7 +64,7 @@ cudaError_t LoopGraph::build(const std::function<void()>& enqueue_epoch) {
   if (error == cudaSuccess) {
     cudaGraph_t body = parameters.conditional.phGraph_out[0];
     CHECK_CUDA(cudaStreamBeginCaptureToGraph(stream_, body, nullptr, nullptr, 0, cudaStreamCaptureModeThreadLocal));
-    enqueue_epoch();
+    for (int i = 0; i < epochs_in_body; ++i) enqueue_epoch();
     launch_count_down(loop, left, stream_);
     error = cudaStreamEndCapture(stream_, &body);
   }
@@ -78,8 +78,8 @@ LoopGraph::~LoopGraph() {
   if (executable_) CHECK_CUDA(cudaGraphExecDestroy(executable_));
 }
 
-void LoopGraph::set_epochs(unsigned epochs) {
-  CHECK_CUDA(cudaMemcpyAsync(total_.get(), &epochs, sizeof epochs, cudaMemcpyHostToDevice, stream_));
+void LoopGraph::set_runs(unsigned runs) {
+  CHECK_CUDA(cudaMemcpyAsync(total_.get(), &runs, sizeof runs, cudaMemcpyHostToDevice, stream_));
   CHECK_CUDA(cudaStreamSynchronize(stream_));
 }
 

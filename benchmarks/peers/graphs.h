@@ -28,21 +28,21 @@ class EpochGraph {
   std::string failure_;
 };
 
-/// A captured epoch as the body of a WHILE node: any number of epochs in one launch. How many is read from memory
-/// of the GPU at its start.
+/// Captured epochs as the body of a WHILE node: any number of epochs in one launch. How often the body is run is
+/// read from memory of the GPU at its start. Each run of the body costs something, whatever is in it.
 class LoopGraph {
  public:
-  LoopGraph(const std::function<void()>& enqueue_epoch, cudaStream_t stream);
+  LoopGraph(int epochs_in_body, const std::function<void()>& enqueue_epoch, cudaStream_t stream);
   ~LoopGraph();
   LoopGraph(const LoopGraph&) = delete;
   LoopGraph& operator=(const LoopGraph&) = delete;
 
-  void set_epochs(unsigned epochs);
+  void set_runs(unsigned runs);
   void launch();
   const std::string& failure() const { return failure_; }
 
  private:
-  cudaError_t build(const std::function<void()>& enqueue_epoch);
+  cudaError_t build(int epochs_in_body, const std::function<void()>& enqueue_epoch);
 
   const cudaStream_t stream_;
   DeviceMemory total_, left_;

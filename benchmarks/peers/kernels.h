@@ -29,7 +29,7 @@ void launch_check(const char* memory, const Slot* slots, std::size_t count, cons
 /// A kernel of a program, as small as can be.
 void launch_user_kernel(cudaStream_t stream);
 
-/// The iterations of a WHILE node: set from `total` before it, counted down in its body.
+/// How often the body of a WHILE node is run: set from `total` before it, counted down in its body.
 void launch_begin_loop(cudaGraphConditionalHandle loop, const unsigned* total, unsigned* left, cudaStream_t stream);
 void launch_count_down(cudaGraphConditionalHandle loop, unsigned* left, cudaStream_t stream);
 

@@ -25,6 +25,9 @@ std::string version_text(int version) {
   return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
 }
 
+/// Container images have it: a version, perhaps of another NCCL. No setting.
+bool is_packaging(const char* variable) { return std::strncmp(variable, "NCCL_VERSION=", 13) == 0; }
+
 /// Print the setting first: what the figures depend on.
 void print_setting(const Options& options, const Machine& machine, const Peers& peers, const char* margin) {
   int driver = 0, runtime = 0, device = 0, mps = 0;
@@ -39,12 +42,18 @@ void print_setting(const Options& options, const Machine& machine, const Peers& 
   for (const auto& peer : peers) std::printf("%s  %s: %s\n", margin, peer->name().c_str(), peer->about().c_str());
   for (char** variable = environ; *variable; ++variable)
     for (const char* prefix : {"MPIX_", "NCCL_", "NVSHMEM_", "CUDA_DEVICE_MAX_CONNECTIONS"})
-      if (std::strncmp(*variable, prefix, std::strlen(prefix)) == 0) std::printf("%s  %s\n", margin, *variable);
+      if (std::strncmp(*variable, prefix, std::strlen(prefix)) == 0 && !is_packaging(*variable)) std::printf("%s  %s\n", margin, *variable);
   std::printf("%s  %d measurements of %d epochs (fewer where they take longer than %g ms), all rows in turn; graphs of "
               "%d epochs\n%s  us an epoch of the slowest rank: median, least, most; every word of 12 epochs a row "
               "checked\n",
               margin, options.repeats, options.epochs, options.limit_ms, options.epochs_in_graph, margin);
   std::fflush(stdout);
+}
+
+/// A row that has to be staged here is another row, as goals are about the other; it is chosen alike.
+bool is_chosen(const std::string& key, const std::vector<std::string>& keys) {
+  return keys.empty() || std::any_of(keys.begin(), keys.end(),
+                                     [&](const std::string& name) { return key == name || key == name + "-staged"; });
 }
 
 Section measure_section(const Exchange& exchange, const Peers& peers, const std::vector<std::string>& keys,
@@ -56,7 +65,7 @@ Section measure_section(const Exchange& exchange, const Peers& peers, const std:
     if (!peer->is_usable()) continue;
     exchangers.push_back(peer->connect(exchange));
     for (const Row& row : exchangers.back()->rows())
-      if (keys.empty() || contains(keys, row.key)) rows.push_back(row);
+      if (is_chosen(row.key, keys)) rows.push_back(row);
   }
   return {exchange.name, exchange.about, exchange.face, measure_all(rows, data, options, machine.stream)};
 }

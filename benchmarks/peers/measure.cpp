@@ -15,18 +15,23 @@ double now_us() {
   return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
+bool is_loop(Mode mode) { return mode == Mode::loop || mode == Mode::unrolled; }
+
+/// Its graph has several epochs.
+bool is_multiple(Mode mode) { return mode == Mode::graph || mode == Mode::unrolled; }
+
 /// A row in a mode, prepared: its graph is there, its data was checked.
 class Candidate {
  public:
   Candidate(const Row& row, Mode mode, Data& data, const Options& options, cudaStream_t stream)
-      : row_(row), mode_(mode), step_(mode == Mode::graph ? options.epochs_in_graph : 1), stream_(stream) {
+      : row_(row), mode_(mode), step_(is_multiple(mode) ? options.epochs_in_graph : 1), stream_(stream) {
     check(data);
     if (failure_.empty() && mode == Mode::graph) {
       graph_ = std::make_unique<EpochGraph>(options.epochs_in_graph, row.captured_epoch, stream);
       failure_ = graph_->failure();
     }
-    if (failure_.empty() && mode == Mode::loop) {
-      loop_ = std::make_unique<LoopGraph>(row.captured_epoch, stream);
+    if (failure_.empty() && is_loop(mode)) {
+      loop_ = std::make_unique<LoopGraph>(step_, row.captured_epoch, stream);
       failure_ = loop_->failure();
     }
     agree();
@@ -35,7 +40,7 @@ class Candidate {
 
   void measure() {
     if (!failure_.empty()) return;
-    if (loop_) loop_->set_epochs(static_cast<unsigned>(epochs_));
+    if (loop_) loop_->set_runs(static_cast<unsigned>(epochs_ / step_));
     CHECK_CUDA(cudaStreamSynchronize(stream_));
     CHECK_MPI(MPI_Barrier(MPI_COMM_WORLD));
     const double begin = now_us();
@@ -82,11 +87,12 @@ class Candidate {
       if (failure_.empty()) graph.launch(rounds / rounds_in_graph);
       CHECK_CUDA(cudaStreamSynchronize(stream_));
     } else {
-      LoopGraph loop([&] { checked(row_.captured_epoch); }, stream_);
+      const int in_body = is_multiple(mode_) ? rounds_in_graph : 1;
+      LoopGraph loop(in_body, [&] { checked(row_.captured_epoch); }, stream_);
       failure_ = loop.failure();
       agree();
       if (failure_.empty()) {
-        loop.set_epochs(rounds);
+        loop.set_runs(static_cast<unsigned>(rounds / in_body));
         loop.launch();
       }
       CHECK_CUDA(cudaStreamSynchronize(stream_));
@@ -104,7 +110,7 @@ class Candidate {
 
   /// Warm up, and choose how many epochs fit into the time limit.
   void settle(const Options& options) {
-    const int few = mode_ == Mode::graph ? step_ : 20;
+    const int few = is_multiple(mode_) ? step_ : 20;
     epochs_ = few;
     for (int i = 0; i < 2; ++i) measure();
     const double time = of_slowest_rank(times_).back();
@@ -139,7 +145,13 @@ bool is_possible(const Row& row, Mode mode) {
 }  // namespace
 
 const char* name_of(Mode mode) {
-  return mode == Mode::stream ? "stream" : mode == Mode::graph ? "graph" : "loop";
+  switch (mode) {
+    case Mode::stream: return "stream";
+    case Mode::graph: return "graph";
+    case Mode::loop: return "loop";
+    case Mode::unrolled: return "unrolled";
+  }
+  return "";
 }
 
 Spread spread_of(std::vector<double> samples) {
@@ -150,7 +162,7 @@ Spread spread_of(std::vector<double> samples) {
 std::vector<Measured> measure_all(const std::vector<Row>& rows, Data& data, const Options& options,
                                   cudaStream_t stream) {
   std::vector<std::unique_ptr<Candidate>> candidates;
-  for (Mode mode : {Mode::stream, Mode::graph, Mode::loop})
+  for (Mode mode : all_modes)
     for (const Row& row : rows)
       if (contains(options.modes, name_of(mode)) && is_possible(row, mode))
         candidates.push_back(std::make_unique<Candidate>(row, mode, data, options, stream));

@@ -74,19 +74,21 @@ const std::vector<Spec>& specs() {
       {"large", "64m,256m", "bytes of one put, for the bandwidth between pairs of GPUs; or none",
        [](Options& o, const std::string& t) { o.large = sizes(t); }},
       {"rows", "all",
-       "of nccl, nccl-user, nccl-rma, nvshmem, mpi-p2p, mpi-rma, mpix, mpix-lazy, mpix-fused, mpix-fused-lazy, "
+       "of nccl, nccl-user, nccl-rma, nvshmem, mpi-p2p, mpi-rma (also where they are staged), mpix, mpix-lazy, mpix-fused, mpix-fused-lazy, "
        "mpix-user, mpix-user-lazy",
        [](Options& o, const std::string& t) {
          o.rows = some_of(t, {"all", "nccl", "nccl-user", "nccl-rma", "nvshmem", "mpi-p2p", "mpi-rma", "mpix",
                               "mpix-lazy", "mpix-fused", "mpix-fused-lazy", "mpix-user", "mpix-user-lazy"});
          if (contains(o.rows, "all")) o.rows.clear();
        }},
-      {"modes", "stream,graph,loop", "how epochs are run; loop: all of them as one graph with a WHILE node",
-       [](Options& o, const std::string& t) { o.modes = some_of(t, {"stream", "graph", "loop"}); }},
+      {"modes", "stream,graph,loop,unrolled",
+       "how epochs are run; loop: all of them in one launch of a graph with a WHILE node, whose body is an epoch; "
+       "unrolled: the same with as many epochs in the body as --graph says",
+       [](Options& o, const std::string& t) { o.modes = some_of(t, {"stream", "graph", "loop", "unrolled"}); }},
       {"epochs", "1000", "in one measurement", [](Options& o, const std::string& t) { o.epochs = integer(t, 1); }},
       {"repeats", "7", "measurements of each row and mode, all of them in turn",
        [](Options& o, const std::string& t) { o.repeats = integer(t, 1); }},
-      {"graph", "50", "epochs captured in a graph; even",
+      {"graph", "50", "epochs captured in a graph, and in the body of an unrolled loop; even",
        [](Options& o, const std::string& t) {
          o.epochs_in_graph = integer(t, 2);
          if (o.epochs_in_graph % 2 != 0) throw std::runtime_error("an even number is needed");

@@ -13,7 +13,7 @@ struct Options {
   std::vector<std::size_t> faces;        ///< bytes
   std::vector<std::size_t> large;        ///< bytes of one put, for the bandwidth rows
   std::vector<std::string> rows;         ///< keys; empty: all
-  std::vector<std::string> modes;        ///< stream, graph, loop
+  std::vector<std::string> modes;        ///< stream, graph, loop, unrolled
   int epochs;
   int repeats;
   int epochs_in_graph;

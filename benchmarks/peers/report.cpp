@@ -26,10 +26,10 @@ std::string ratio_text(const Section& section, const Measured& row) {
 
 void print_row(const Section& section, const Measured& row) {
   if (!row.failure.empty()) {
-    std::printf("  %-36s %-6s not measured: %s\n", row.name.c_str(), name_of(row.mode), row.failure.c_str());
+    std::printf("  %-36s %-8s not measured: %s\n", row.name.c_str(), name_of(row.mode), row.failure.c_str());
     return;
   }
-  std::printf("  %-36s %-6s %9.2f %9.2f %9.2f %9.3f %6s", row.name.c_str(), name_of(row.mode), row.time.median,
+  std::printf("  %-36s %-8s %9.2f %9.2f %9.2f %9.3f %6s", row.name.c_str(), name_of(row.mode), row.time.median,
               row.time.least, row.time.most, row.cpu.median, ratio_text(section, row).c_str());
   if (is_bandwidth(section)) std::printf("  %6.1f GB/s", gigabytes_a_second(section, row));
   std::printf("  %s\n", row.right ? "ok" : "WRONG DATA");
@@ -79,7 +79,7 @@ const Measured* Section::find(const std::string& key, Mode mode) const {
 const Measured* reference_of(const Section& section, const Measured& row) {
   if (is_bandwidth(section)) return section.find("copy", Mode::stream);
   const bool with_kernels = row.key.find("-user") != std::string::npos;
-  return section.find(with_kernels ? "nccl-user" : "nccl", row.mode == Mode::loop ? Mode::graph : row.mode);
+  return section.find(with_kernels ? "nccl-user" : "nccl", row.mode == Mode::stream ? Mode::stream : Mode::graph);
 }
 
 std::string size_text(std::size_t bytes) {
@@ -92,7 +92,7 @@ void print_section(const Section& section, bool csv) {
   if (csv) {
     for (const Measured& row : section.rows) print_csv_row(section, row);
   } else {
-    std::printf("\n%s (%s), face %s\n  %-36s %-6s %9s %9s %9s %9s %6s  data\n", section.exchange.c_str(),
+    std::printf("\n%s (%s), face %s\n  %-36s %-8s %9s %9s %9s %9s %6s  data\n", section.exchange.c_str(),
                 section.about.c_str(), size_text(section.face).c_str(), "us an epoch", "mode", "median", "least", "most",
                 "CPU", "ratio");
     for (const Measured& row : section.rows) print_row(section, row);
@@ -108,7 +108,7 @@ void print_tables(const std::vector<Section>& sections, bool csv) {
     std::vector<const Section*> same;
     while (first < sections.size() && (same.empty() || sections[first].exchange == same.front()->exchange))
       same.push_back(&sections[first++]);
-    for (Mode mode : {Mode::stream, Mode::graph, Mode::loop}) print_table(same, mode, margin);
+    for (Mode mode : all_modes) print_table(same, mode, margin);
   }
 }
 

@@ -20,7 +20,7 @@ struct Section {
 };
 
 /// The row that others are compared with: NCCL's grouped send and receive in the same mode, with user kernels
-/// where the row has them. A loop is compared with NCCL's graph, pairs of GPUs with the copy engine.
+/// where the row has them. Loops are compared with NCCL's graph, pairs of GPUs with the copy engine.
 const Measured* reference_of(const Section& section, const Measured& row);
 
 std::string size_text(std::size_t bytes);
