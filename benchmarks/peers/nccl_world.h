@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the libmpix authors
+#pragma once
+
+#include <nccl.h>
+
+#include "check.h"
+
+#define CHECK_NCCL(call) PEERS_CHECK(call, ncclSuccess, ncclGetErrorString)
+
+namespace peers {
+
+struct Machine;
+
+/// The communicator that all NCCL rows share. Collective at the first call.
+ncclComm_t nccl_world(const Machine& machine);
+
+}  // namespace peers

@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the libmpix authors
+#include "peer.h"
+
+namespace peers {
+
+std::unique_ptr<Peer> find_nvshmem(const Machine&) {
+  return std::make_unique<AbsentPeer>("NVSHMEM", "built without it");
+}
+
+}  // namespace peers
