@@ -108,6 +108,7 @@ std::shared_ptr<const AccessPlan> AccessPlan::build(std::vector<int> targets, st
     if (put.bytes > 0) of_rank[static_cast<std::size_t>(put.target)].push_back(&put);
 
   auto plan = std::make_shared<AccessPlan>();
+  plan->bytes_to_move.resize(of_rank.size());
   std::vector<PutOp> ops;
   std::vector<SendPeer> merged;
   std::vector<SendPeer> unmerged;
@@ -151,7 +152,7 @@ std::shared_ptr<const AccessPlan> AccessPlan::build(std::vector<int> targets, st
     merged.push_back(whole);
     has_copies.push_back(plan->copies.size() > copies_before);
     plan->most_bytes = std::max(plan->most_bytes, whole.bytes);
-    plan->most_mailbox_bytes = std::max<std::uint64_t>(plan->most_mailbox_bytes, slot.mailbox_bytes());
+    plan->bytes_to_move[static_cast<std::size_t>(rank)] = target.staged ? whole.bytes : slot.mailbox_bytes();
     SendPeer signal = whole;
     signal.op_count = 0;
     signal.bytes = 0;

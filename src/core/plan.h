@@ -67,7 +67,9 @@ struct AccessPlan {
   std::vector<Copy> copies;
   DeviceArray<SendPeer> unmerged;  ///< one entry for each operation, and one that signals for each target
   std::uint64_t most_bytes = 0;    ///< to one target
-  std::uint64_t most_mailbox_bytes = 0;
+  /// What a target has to move into its window, by rank. Halo exchanges are symmetric, as a rule: about so much
+  /// will come from there.
+  std::vector<std::uint64_t> bytes_to_move;
   Stats effect;                    ///< what one run of it adds to the window's counters
 
   static std::shared_ptr<const AccessPlan> build(std::vector<int> targets, std::vector<Put> puts,

@@ -20,8 +20,7 @@ class PreparedLaunches {
       return &entries_.front().prepared;
     }
     if (entries_.size() == capacity) entries_.pop_back();
-    entries_.push_front(Entry{launch.call, launch.keep, launch.program.post_count, launch.program.receive_bytes,
-                              launch.before_copies, nullptr});
+    entries_.push_front(Entry{launch.call, launch.keep, launch.program.post_count, launch.before_copies, nullptr});
     return &entries_.front().prepared;
   }
 
@@ -30,13 +29,12 @@ class PreparedLaunches {
     Call call;
     Launch::Keep keep;
     std::uint32_t post_count;
-    std::uint64_t receive_bytes;
     bool before_copies;
     std::unique_ptr<PreparedLaunch> prepared;
 
     bool is(const Launch& launch) const {
       return call == launch.call && keep == launch.keep && post_count == launch.program.post_count &&
-             receive_bytes == launch.program.receive_bytes && before_copies == launch.before_copies;
+             before_copies == launch.before_copies;
     }
   };
   static constexpr std::size_t capacity = 16;

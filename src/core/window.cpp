@@ -28,7 +28,7 @@ Window::Window(std::string name, const LocalMemory& memory, Bootstrap& bootstrap
       recorder_(peers_, device, settings.merge),
       lazy_post_(memory.lazy_post && settings.merge),
       enqueued_(static_cast<std::size_t>(peers_.size())),
-      receive_bytes_(std::min<std::uint64_t>(memory.bytes, peers_.eager_bytes())) {
+      most_receive_bytes_(std::min<std::uint64_t>(memory.bytes, peers_.eager_bytes())) {
   if (peers_.staging())
     log(LogLevel::info, "window '" + name_ + "': peers cannot map its memory, so large puts are staged");
 }
@@ -175,8 +175,7 @@ void Window::close_access(const std::shared_ptr<const AccessPlan>& plan, bool re
   ++(reused ? stats_.plans_reused : stats_.plans_built);
   stats_.add(plan->effect);
   for (int rank : plan->targets) ++enqueued_[static_cast<std::size_t>(rank)].sent;
-  // Halo exchanges are symmetric, as a rule; and what went direct the receiver need not move.
-  receive_bytes_ = peers_.staging() ? plan->most_bytes : plan->most_mailbox_bytes;
+  last_access_ = plan;
   ++stats_.access_epochs;
   close_access();
 }
@@ -281,8 +280,11 @@ void Window::add_receives(Launch& launch, const std::shared_ptr<const ExposurePl
   launch.program.tables.receives = plan->receives.data() + first;
   launch.on_host.receives = plan->receives.on_host.data() + first;
   launch.program.receive_count = count;
-  launch.program.receive_bytes = receive_bytes_;
   launch.keep[0] = plan;
+  if (!launch.keep[1]) launch.keep[1] = last_access_;
+  const auto* expected = static_cast<const AccessPlan*>(launch.keep[1].get());
+  launch.expected_bytes = expected ? expected->bytes_to_move.data() : nullptr;
+  launch.program.receive_bytes = most_receive_bytes_;
 }
 
 void Window::enqueue(Launch& launch, Stream stream) {

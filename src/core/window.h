@@ -115,7 +115,8 @@ class Window {
     std::uint64_t posted = 0, sent = 0, awaited = 0;
   };
   std::vector<EpochsOfPair> enqueued_;  ///< by rank: where the counters will be when all has run
-  std::uint64_t receive_bytes_;         ///< what an exposure epoch is likely to bring from one origin
+  const std::uint64_t most_receive_bytes_;           ///< that one origin is likely to send by mailbox
+  std::shared_ptr<const AccessPlan> last_access_;  ///< for what will come: plans are alike in both directions
   PreparedLaunches prepared_;
   Stats stats_;
 };

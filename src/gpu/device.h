@@ -52,6 +52,7 @@ class PreparedLaunch {
 struct Launch {
   Program program;  ///< its tables in device memory
   Tables on_host;   ///< the same tables in host memory
+  const std::uint64_t* expected_bytes = nullptr;  ///< that receives are likely to move, by rank; null: not known
   Call call = Call::post;
   bool before_copies = false;  ///< the first part of a complete whose largest puts the copy engine carries
   StallHandler* stall = nullptr;  ///< outlives the launch

@@ -162,18 +162,16 @@ struct Team {
   std::uint32_t size;
 };
 
-#if MPIX_ON_DEVICE
-/// A load that the first-level cache has no part in, for what is read once. Kernels that start before the one in
-/// front of them has ended (gpu/vendor) may not trust that cache either.
+/// A load that a GPU's first-level cache has no part in, for what is read once. Kernels that start before the one
+/// in front of them has ended (gpu/vendor) may not trust that cache either.
 template <class T>
-__device__ inline T load_once(const T* p) {
+MPIX_FN T load_once(const T* p) {
 #if defined(__CUDA_ARCH__)
   return __ldcg(p);
 #else
   return *p;
 #endif
 }
-#endif
 
 /// Word `i` (8 bytes) of `bytes` bytes at `from`, zero-filled past the end; any alignment.
 MPIX_FN std::uint64_t load_word(const char* from, std::size_t i, std::size_t bytes) {

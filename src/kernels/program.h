@@ -149,7 +149,7 @@ struct Program {
   std::uint32_t receive_count = 0;
   std::uint32_t op_count = 0;
   std::uint64_t send_bytes = 0;     ///< the most that goes to one peer, and
-  std::uint64_t receive_bytes = 0;  ///< that is likely to come from one: how many blocks it is worth
+  std::uint64_t receive_bytes = 0;  ///< that may come from one: how many blocks it is worth
   Bell* bell = nullptr;             ///< mine
   HostWords* host = nullptr;
 };

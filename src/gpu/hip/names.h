@@ -108,13 +108,25 @@ inline GpuCapture gpu_capture_of(gpuStream_t stream) {
   return capture;
 }
 
-/// HIP has no dependent launch.
-inline gpuError_t gpu_launch(const void* kernel, dim3 grid, unsigned threads, void** arguments, gpuStream_t stream,
-                             bool) {
-  return hipLaunchKernel(kernel, grid, dim3(threads), arguments, 0, stream);
+/// A kernel, as it is launched.
+using gpuFunction_t = const void*;
+
+inline gpuError_t gpu_find_function(gpuFunction_t* function, const void* kernel) {
+  *function = kernel;
+  return hipSuccess;
+}
+
+/// Launch a kernel with its one argument. HIP has no dependent launch.
+inline gpuError_t gpu_launch(gpuFunction_t function, dim3 grid, unsigned threads, void* argument, std::size_t,
+                             gpuStream_t stream, bool) {
+  void* arguments[] = {argument};
+  return hipLaunchKernel(function, grid, dim3(threads), arguments, 0, stream);
 }
 
 constexpr bool gpu_has_dependent_launch = false;
+
+/// A function of the device that its callers do not inline: what is seldom needed shall not take their registers.
+#define GPU_OUT_OF_LINE static __device__ __noinline__
 
 __device__ inline void gpu_wait_for_front() {}
 __device__ inline void gpu_let_next_start() {}

@@ -32,7 +32,7 @@ struct Early {
 
 /// How a launch is cut into blocks: a grid of parts × peers.
 struct Shape {
-  std::uint32_t receive_parts;
+  std::uint32_t receive_parts;  ///< the most for one peer
   std::uint32_t eager_bytes_of_a_part;   ///< of a send through the mailbox alone
   std::uint32_t direct_bytes_of_a_part;  ///< of one where something goes direct
   std::uint32_t most_direct_parts;
@@ -44,6 +44,14 @@ struct Shape {
     const std::uint64_t most = peer.awaits_post ? most_direct_parts : most_parts;
     const std::uint64_t parts = (peer.bytes + unit - 1) / unit;
     return static_cast<std::uint32_t>(parts < 1 ? 1 : parts > most ? most : parts);
+  }
+
+  /// One put of whole words through the mailbox, a word for each thread.
+  bool is_usual(const SendPeer& peer, const PutOp* ops, unsigned threads) const {
+    if (peer.op_count != 1 || peer.awaits_post) return false;
+    const PutOp& op = ops[peer.first_op];
+    return (reinterpret_cast<std::uintptr_t>(op.source) | op.bytes) % 8 == 0 &&
+           op.bytes / 8 <= std::uint64_t{threads} * parts_of(peer);
   }
 };
 
@@ -61,6 +69,7 @@ struct FarProgram {
   MPIX_FN const SendPeer& send(std::uint32_t i) const { return program.tables.sends[i]; }
   MPIX_FN const ReceivePeer& receive(std::uint32_t i) const { return program.tables.receives[i]; }
   MPIX_FN const PutOp& op(std::uint32_t i) const { return program.tables.ops[i]; }
+  MPIX_FN std::uint32_t receive_parts(std::uint32_t, const Shape& shape) const { return shape.receive_parts; }
 };
 
 /// A program whose tables travel in the arguments of its kernel.
@@ -71,10 +80,12 @@ struct NearProgram {
   SendPeer sends[most_peers];
   ReceivePeer receives[most_peers];
   PutOp ops[most_ops];
+  std::uint32_t parts[most_peers];  ///< of receives
   MPIX_FN const PostPeer& post(std::uint32_t i) const { return posts[i]; }
   MPIX_FN const SendPeer& send(std::uint32_t i) const { return sends[i]; }
   MPIX_FN const ReceivePeer& receive(std::uint32_t i) const { return receives[i]; }
   MPIX_FN const PutOp& op(std::uint32_t i) const { return ops[i]; }
+  MPIX_FN std::uint32_t receive_parts(std::uint32_t i, const Shape&) const { return parts[i]; }
 
   static bool fits(const Program& program) {
     return std::max({program.post_count, program.send_count, program.receive_count}) <= most_peers &&
@@ -87,6 +98,13 @@ struct NearProgram {
     std::copy_n(tables.receives, from.receive_count, receives);
     std::copy_n(tables.ops, from.op_count, ops);
   }
+};
+
+/// The one argument of a kernel that runs a program.
+template <class AnyProgram>
+struct Arguments {
+  AnyProgram any;
+  Shape shape;
 };
 
 }  // namespace GPU_NAMESPACE

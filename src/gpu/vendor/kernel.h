@@ -15,7 +15,9 @@
 /// - tables of few entries travel in the kernel's arguments (arguments.h), not in device memory;
 /// - every thread polls by itself: no barrier between the look at a word and the data;
 /// - the receiver loads the header, the first descriptor and its own payload line at once;
-/// - loads are issued in batches before the first of them is used;
+/// - loads are issued before the first of them is used;
+/// - the usual epoch, one put of whole words through the mailbox, a word a thread, has a kernel of its own: short
+///   straight code in few registers;
 /// - where the kernel in front in the stream is known to be ours, work starts before that one has ended (Early).
 namespace mpix {
 inline namespace GPU_NAMESPACE {
@@ -56,32 +58,17 @@ __device__ inline Warps warps_of(Team team) {
 
 // ---- sending -----------------------------------------------------------------------------------------
 
-/// The words of a put that a thread sends first: loaded while it is still unknown where they go.
-struct FirstWords {
-  static constexpr std::uint32_t count = 4;
-  std::uint64_t word[count];
-
-  __device__ void load(const PutOp& op, Team team) {
-    const std::uint32_t words = static_cast<std::uint32_t>((op.bytes + 7) / 8);
-#pragma unroll
-    for (std::uint32_t i = 0; i < count; ++i)
-      if (team.index + i * team.size < words) word[i] = load_word(op.source, team.index + i * team.size, op.bytes);
-  }
-  __device__ void write(Line* payload, std::uint32_t first, std::uint32_t step, std::uint32_t words, std::uint32_t flag) const {
-#pragma unroll
-    for (std::uint32_t i = 0; i < count; ++i)
-      if (first + i * step < words) write_line(payload + first + i * step, word[i], flag);
-  }
-};
-
-__device__ inline void send_lines(const PutOp& op, Line* payload, std::uint32_t flag, Team team, std::uint32_t from = 0) {
+__device__ inline void send_lines(const PutOp& op, Line* payload, std::uint32_t flag, Team team) {
+  constexpr std::uint32_t batch = 4;
   const std::uint32_t words = static_cast<std::uint32_t>((op.bytes + 7) / 8);
-  for (std::uint32_t first = from + team.index; first < words; first += FirstWords::count * team.size) {
-    FirstWords batch;
+  for (std::uint32_t first = team.index; first < words; first += batch * team.size) {
+    std::uint64_t word[batch];
 #pragma unroll
-    for (std::uint32_t i = 0; i < FirstWords::count; ++i)
-      if (first + i * team.size < words) batch.word[i] = load_word(op.source, first + i * team.size, op.bytes);
-    batch.write(payload, first, team.size, words, flag);
+    for (std::uint32_t i = 0; i < batch; ++i)
+      if (first + i * team.size < words) word[i] = load_word(op.source, first + i * team.size, op.bytes);
+#pragma unroll
+    for (std::uint32_t i = 0; i < batch; ++i)
+      if (first + i * team.size < words) write_line(payload + first + i * team.size, word[i], flag);
   }
 }
 
@@ -111,41 +98,43 @@ __device__ inline void send_puts(const AnyProgram& any, const SendPeer& peer, Li
   }
 }
 
-/// False when the wait was released.
-template <class AnyProgram>
+/// False when the wait was released. `usual`: so is this send, says the host (Shape::is_usual).
+template <bool usual, class AnyProgram>
 __device__ inline bool send_part(const AnyProgram& any, std::uint32_t index, std::uint32_t part, std::uint32_t parts,
                                  const Shape& shape) {
   const SendPeer& peer = any.send(index);
   PairWords* words = peer.words;
   const Team team{part * blockDim.x + threadIdx.x, parts * blockDim.x};
-  const bool single = peer.op_count == 1 && !peer.awaits_post;
   if (!shape.early.send) gpu_wait_for_front();
   // All loads at once; each is half a microsecond.
-  std::uint64_t posted = load_relaxed(&words->posted);
+  const std::uint64_t posted = load_relaxed(&words->posted);
   const std::uint64_t epoch = load_relaxed(&words->own.sent[part]) + 1;
   if (!shape.early.sources) gpu_wait_for_front();
   gpu_let_next_start();
-  FirstWords first;
-  if (single) first.load(any.op(peer.first_op), team);
-
+  std::uint64_t word = 0;
+  bool has_word = false;
+  if (usual) {
+    const PutOp& op = any.op(peer.first_op);
+    has_word = team.index < op.bytes / 8;
+    if (has_word) word = load_once(reinterpret_cast<const unsigned long long*>(op.source) + team.index);
+  }
   const std::uint64_t needed = post_needed(peer, epoch);
   const bool go = posted >= needed || poll(any.program.host, [&] { return load_relaxed(&words->posted) >= needed; });
   Line* slot = slot_of(peer.ring, epoch);
   const std::uint32_t flag = flag_of(epoch);
   if (go) {
-    if (part == 0 && threadIdx.x == 0 && peer.signals && !peer.awaits_post) write_header(peer, epoch, 0, 0);
-    if (single) {
+    if (team.index == 0 && peer.signals && !peer.awaits_post) write_header(peer, epoch, 0, 0);
+    if (usual) {
       const PutOp& op = any.op(peer.first_op);
       if (team.index == 0) write_descriptor(op, slot, flag);
-      first.write(slot + op.payload, team.index, team.size, static_cast<std::uint32_t>((op.bytes + 7) / 8), flag);
-      send_lines(op, slot + op.payload, flag, team, FirstWords::count * team.size);
+      if (has_word) write_line(slot + op.payload + team.index, word, flag);
     } else {
       send_puts(any, peer, slot, flag, team);
     }
   }
   if (__syncthreads_or(!go)) return false;
   if (!peer.signals) return true;
-  if (peer.awaits_post && threadIdx.x == 0) write_header(peer, epoch, part, parts);
+  if (!usual && peer.awaits_post && threadIdx.x == 0) write_header(peer, epoch, part, parts);
   advance_part(words->own.sent, epoch, part, parts);
   return true;
 }
@@ -181,7 +170,7 @@ __device__ inline void receive_data(const ReceivePeer& peer, const Descriptor& p
 }
 
 /// An epoch of any kind; its first header has arrived. All threads of the block.
-__device__ inline void receive_any(const ReceivePeer& peer, std::uint64_t epoch, Header header, Team team) {
+GPU_OUT_OF_LINE void receive_any(const ReceivePeer& peer, std::uint64_t epoch, Header header, Team team) {
   constexpr std::uint32_t chunk = 64;  // as many threads as the smallest block has, and as there are parts
   static_assert(chunk >= most_parts, "each thread looks at one header");
   __shared__ Descriptor puts[chunk];
@@ -213,15 +202,14 @@ __device__ inline void receive_any(const ReceivePeer& peer, std::uint64_t epoch,
 }
 
 template <class AnyProgram>
-__device__ inline void receive_part(const AnyProgram& any, std::uint32_t index, std::uint32_t part, std::uint64_t epoch,
-                                    const Shape& shape) {
+__device__ inline void receive_part(const AnyProgram& any, std::uint32_t index, std::uint32_t part, std::uint32_t parts,
+                                    std::uint64_t epoch, const Shape& shape) {
   const ReceivePeer& peer = any.receive(index);
-  const Team team{part * blockDim.x + threadIdx.x, shape.receive_parts * blockDim.x};
+  const Team team{part * blockDim.x + threadIdx.x, parts * blockDim.x};
   const std::uint32_t flag = flag_of(epoch);
   const Line* slot = slot_of(peer.ring, epoch);
 
-  // The header has been seen by nobody yet: what may follow it, in an epoch of one put through the mailbox, as
-  // most are, is loaded along with it.
+  // The header has been seen by nobody yet: what follows it in the usual epoch is loaded along with it.
   constexpr std::uint32_t payload = 3;
   const Line* own_line = slot + payload + team.index;
   const bool has_line = shape.speculates && payload + team.index < data_lines(peer.ring);
@@ -237,38 +225,39 @@ __device__ inline void receive_part(const AnyProgram& any, std::uint32_t index, 
   gpu_wait_for_front();
   gpu_let_next_start();
   const Header header{first_word};
-  // All threads see the same header, but a wait may be released for some and not for others.
-  const bool single = arrived && header.word == Header::of(1, 0).word;
-  if (single) {
+  bool usual = arrived && header.word == Header::of(1, 0).word;
+  if (usual) {
     if (!offset_there) put.offset = read_line(slot + 1, flag);
     if (!size_there) put.size = read_line(slot + 2, flag);
-    char* to = peer.window + put.offset;
+    auto* to = reinterpret_cast<std::uint64_t*>(peer.window + put.offset);
     const std::uint32_t bytes = static_cast<std::uint32_t>(put.bytes());
-    const std::uint32_t words = (bytes + 7) / 8;
-    if (team.index < words) {
+    usual = (reinterpret_cast<std::uintptr_t>(to) | bytes) % 8 == 0 && bytes / 8 <= team.size;
+    if (usual && team.index < bytes / 8) {
       if (!word_there) word = read_line(own_line, flag);
-      store_word(to, team.index, bytes, word);
-      if (team.size < words)
-        receive_lines(slot + payload + team.size, flag, to + 8 * std::size_t{team.size}, bytes - 8 * team.size, team);
+      to[team.index] = word;
     }
-    if (team.index == 0) scrub(peer.ring, epoch, payload + words, 0);
+    if (usual && team.index == 0) scrub(peer.ring, epoch, payload + bytes / 8, 0);
   }
+  // All threads see the same epoch, but a wait may be released for some and not for others.
   if (__syncthreads_or(!arrived)) return;
-  if (!single) {
+  if (!usual) {
     receive_any(peer, epoch, header, team);
     __syncthreads();
   }
-  advance_part(peer.words->own.closed, epoch, part, shape.receive_parts);
+  advance_part(peer.words->own.closed, epoch, part, parts);
 }
 
 // ---- kernels -----------------------------------------------------------------------------------------
 
-template <class AnyProgram>
-__global__ void __launch_bounds__(most_threads) run_program(const GPU_GRID_CONSTANT AnyProgram any, const Shape shape) {
+template <bool usual, class AnyProgram>
+__global__ void __launch_bounds__(most_threads, 2) run_program(const GPU_GRID_CONSTANT Arguments<AnyProgram> arguments) {
+  const AnyProgram& any = arguments.any;
+  const Shape& shape = arguments.shape;
   const Program& program = any.program;
   const std::uint32_t part = blockIdx.x, index = blockIdx.y;
   const std::uint32_t send_parts = index < program.send_count ? shape.parts_of(any.send(index)) : 0;
-  const bool receives = index < program.receive_count && part < shape.receive_parts;
+  const std::uint32_t receive_parts = index < program.receive_count ? any.receive_parts(index, shape) : 0;
+  const bool receives = part < receive_parts;
   std::uint64_t epoch = 0;
   if (receives) {
     if (!shape.early.receive) gpu_wait_for_front();
@@ -278,8 +267,8 @@ __global__ void __launch_bounds__(most_threads) run_program(const GPU_GRID_CONST
     gpu_wait_for_front();
     for (std::uint32_t i = threadIdx.x; i < program.post_count; i += blockDim.x) announce(any.post(i));
   }
-  const bool sent = part >= send_parts || send_part(any, index, part, send_parts, shape);
-  if (sent && receives) receive_part(any, index, part, epoch, shape);
+  const bool sent = part >= send_parts || send_part<usual>(any, index, part, send_parts, shape);
+  if (sent && receives) receive_part(any, index, part, receive_parts, epoch, shape);
   gpu_wait_for_front();  // a kernel does not end before those in front of it
 }
 

@@ -14,12 +14,22 @@
 namespace mpix {
 inline namespace GPU_NAMESPACE {
 
+struct Kernel {
+  template <class Argument>
+  explicit Kernel(void (*kernel)(Argument)) : symbol(reinterpret_cast<const void*>(kernel)) {
+    MPIX_CHECK_GPU(gpu_find_function(&function, symbol));
+  }
+  const void* symbol;
+  gpuFunction_t function;
+};
+
 /// The graph of one kernel, ready to be launched: what costs the CPU least, where the same launch comes often.
 class PreparedKernel final : public PreparedLaunch {
  public:
-  PreparedKernel(const void* kernel, dim3 grid, unsigned threads, void** arguments) {
+  PreparedKernel(const Kernel& kernel, dim3 grid, unsigned threads, void* argument) {
+    void* arguments[] = {argument};
     gpuKernelNodeParams node{};
-    node.func = const_cast<void*>(kernel);
+    node.func = const_cast<void*>(kernel.symbol);
     node.gridDim = grid;
     node.blockDim = dim3(threads);
     node.kernelParams = arguments;
@@ -80,8 +90,8 @@ class Launcher {
       NearPosts near;
       near.count = program.post_count;
       std::copy_n(launch.on_host.posts, near.count, near.posts);
-      void* arguments[] = {&near};
-      launch_kernel(reinterpret_cast<const void*>(run_posts), dim3(1), NearPosts::most, arguments, nullptr, stream, launch);
+      static const Kernel kernel(run_posts);
+      launch_kernel(kernel, dim3(1), NearPosts::most, &near, sizeof near, nullptr, stream, launch);
     } else if (NearProgram<4, 4>::fits(program)) {
       launch_program(NearProgram<4, 4>(program, launch.on_host), stream, launch);
     } else if (NearProgram<8, 32>::fits(program)) {
@@ -95,42 +105,61 @@ class Launcher {
   using Kind = CapturedKernels::Kind;
 
   template <class AnyProgram>
-  void launch_program(AnyProgram any, gpuStream_t stream, const Launch& launch) {
+  void launch_program(const AnyProgram& filled, gpuStream_t stream, const Launch& launch) {
     const Program& program = launch.program;
-    Shape shape{};
-    static const std::uint32_t E = tune("E", 4096), D = tune("D", 16384), M = tune("M", 64), R = tune("R", 4096), S = tune("S", 8);
+    Arguments<AnyProgram> arguments{filled, Shape{}};
+    AnyProgram& any = arguments.any;
+    Shape& shape = arguments.shape;
+    static const std::uint32_t E = tune("E", 4096), D = tune("D", 16384), M = tune("M", 64), R = tune("R", 4096), S = tune("S", 64);
     shape.eager_bytes_of_a_part = E;
     shape.direct_bytes_of_a_part = D;
     shape.most_direct_parts = M;
-    const std::uint64_t receive_unit = R;
-    shape.receive_parts = static_cast<std::uint32_t>(
-        std::clamp<std::uint64_t>((program.receive_bytes + receive_unit - 1) / receive_unit, 1, most_parts));
+    shape.receive_parts = 1;
+    std::uint64_t most_expected = 0;
+    for (std::uint32_t i = 0; i < program.receive_count; ++i) {
+      const std::uint64_t bytes =
+          launch.expected_bytes ? launch.expected_bytes[launch.on_host.receives[i].rank] : program.receive_bytes;
+      const auto own = static_cast<std::uint32_t>(std::clamp<std::uint64_t>((bytes + R - 1) / R, 1, most_parts));
+      set_receive_parts(any, i, own);
+      most_expected = std::max(most_expected, bytes);
+      shape.receive_parts = std::max(shape.receive_parts, own);
+    }
     shape.speculates = shape.receive_parts <= S;
     std::uint32_t parts = program.receive_count > 0 ? shape.receive_parts : 1;
     for (std::uint32_t i = 0; i < program.send_count; ++i)
       parts = std::max(parts, shape.parts_of(launch.on_host.sends[i]));
     const std::uint32_t peers = std::max({1u, program.send_count, program.receive_count});
-    const unsigned threads = threads_for(std::max(program.send_bytes, program.receive_bytes));
-    void* arguments[] = {&any, &shape};
-    launch_kernel(reinterpret_cast<const void*>(run_program<AnyProgram>), dim3(parts, peers), threads, arguments, &shape.early,
+    const unsigned threads = threads_for(std::max(program.send_bytes, most_expected));
+    const SendPeer* sends = launch.on_host.sends;
+    const bool usual = std::all_of(sends, sends + program.send_count, [&](const SendPeer& send) {
+      return shape.is_usual(send, launch.on_host.ops, threads);
+    });
+    static const Kernel for_usual(run_program<true, AnyProgram>), for_any(run_program<false, AnyProgram>);
+    launch_kernel(usual ? for_usual : for_any, dim3(parts, peers), threads, &arguments, sizeof arguments, &shape.early,
                   stream, launch);
   }
 
-  void launch_kernel(const void* kernel, dim3 grid, unsigned threads, void** arguments, Early* early, gpuStream_t stream,
-                     const Launch& launch) {
+  void launch_kernel(const Kernel& kernel, dim3 grid, unsigned threads, void* argument, std::size_t bytes, Early* early,
+                     gpuStream_t stream, const Launch& launch) {
     if (gpu_is_capturing(stream)) {
       const GpuCapture capture = gpu_capture_of(stream);
       if (early && gpu_has_dependent_launch) *early = early_behind(captured_.find(capture));
-      MPIX_CHECK_GPU(gpu_launch(kernel, grid, threads, arguments, stream, gpu_has_dependent_launch));
+      MPIX_CHECK_GPU(gpu_launch(kernel.function, grid, threads, argument, bytes, stream, gpu_has_dependent_launch));
       captured_.add(gpu_capture_of(stream), kind_of(launch.program));
       return;
     }
     if (form_ == LaunchForm::graph && launch.prepared) {
-      if (!*launch.prepared) *launch.prepared = std::make_unique<PreparedKernel>(kernel, grid, threads, arguments);
+      if (!*launch.prepared) *launch.prepared = std::make_unique<PreparedKernel>(kernel, grid, threads, argument);
       MPIX_CHECK_GPU(static_cast<PreparedKernel&>(**launch.prepared).launch(stream));
       return;
     }
-    MPIX_CHECK_GPU(gpu_launch(kernel, grid, threads, arguments, stream, form_ != LaunchForm::plain));
+    MPIX_CHECK_GPU(gpu_launch(kernel.function, grid, threads, argument, bytes, stream, form_ != LaunchForm::plain));
+  }
+
+  static void set_receive_parts(FarProgram&, std::uint32_t, std::uint32_t) {}  // as many for each
+  template <std::uint32_t peers, std::uint32_t ops>
+  static void set_receive_parts(NearProgram<peers, ops>& near, std::uint32_t i, std::uint32_t parts) {
+    near.parts[i] = parts;
   }
 
   /// The table beside Early.
