@@ -126,6 +126,7 @@ std::shared_ptr<const AccessPlan> AccessPlan::build(std::vector<int> targets, st
     whole.bell = target.bell;
     whole.rank = rank;
     whole.descriptors = slot.descriptors();
+    whole.header = Header::of(slot.descriptors(), 0).word;
     whole.signals = true;
     whole.first_op = static_cast<std::uint32_t>(ops.size());
     const std::size_t copies_before = plan->copies.size();
@@ -148,6 +149,14 @@ std::shared_ptr<const AccessPlan> AccessPlan::build(std::vector<int> targets, st
       alone.signals = false;
       unmerged.push_back(alone);
       ops.push_back(op);
+    }
+    if (whole.op_count == 1 && !whole.awaits_post && own.size() == 1) {
+      PutOp& only = ops.back();
+      if (merge && Header::can_hold(only.offset, only.bytes)) {
+        whole.header = Header::of_single(only.offset, only.bytes).word;
+        only.descriptor = 0;
+        only.payload = Header::single_payload;
+      }
     }
     merged.push_back(whole);
     has_copies.push_back(plan->copies.size() > copies_before);

@@ -96,12 +96,26 @@ struct Descriptor {
 };
 
 /// Header line: the number of descriptors, and the number of parts whose direct stores the reader must see
-/// (0: nothing went direct).
+/// (0: nothing went direct). Or, where a single put through the mailbox is all, that put itself: it then has no
+/// descriptor, and its payload begins where descriptors would.
 struct Header {
   std::uint64_t word;
   MPIX_FN static Header of(std::uint32_t descriptors, std::uint32_t direct_parts) {
     return Header{descriptors | static_cast<std::uint64_t>(direct_parts) << 32};
   }
+
+  static constexpr std::uint64_t single_bit = std::uint64_t{1} << 63;
+  static constexpr unsigned offset_bits = 40, bytes_bits = 23;
+  static constexpr std::uint32_t single_payload = 1;  ///< its first payload line
+  MPIX_FN static bool can_hold(std::uint64_t offset, std::uint64_t bytes) {
+    return offset >> offset_bits == 0 && bytes >> bytes_bits == 0;
+  }
+  MPIX_FN static Header of_single(std::uint64_t offset, std::uint64_t bytes) {
+    return Header{single_bit | bytes << offset_bits | offset};
+  }
+  MPIX_FN bool is_single() const { return (word & single_bit) != 0; }
+  MPIX_FN std::uint64_t single_offset() const { return word & ((std::uint64_t{1} << offset_bits) - 1); }
+  MPIX_FN std::uint32_t single_bytes() const { return static_cast<std::uint32_t>((word & ~single_bit) >> offset_bits); }
   MPIX_FN std::uint32_t descriptors() const { return static_cast<std::uint32_t>(word); }
   MPIX_FN std::uint32_t direct_parts() const { return static_cast<std::uint32_t>(word >> 32); }
 };
@@ -120,6 +134,7 @@ struct SendPeer {
   std::uint64_t bytes;        ///< of these operations
   std::uint32_t first_op, op_count;
   std::uint32_t descriptors;  ///< of the whole epoch, for the header
+  std::uint64_t header;       ///< Header of an epoch in which nothing goes direct
   bool awaits_post;           ///< something goes direct
   bool signals;               ///< this entry ends the epoch to that target
   int rank;

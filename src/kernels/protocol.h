@@ -78,7 +78,7 @@ MPIX_FN void write_header(const SendPeer& peer, std::uint64_t epoch, std::uint32
   if (peer.awaits_post)
     write_line_release(line, Header::of(peer.descriptors, parts).word, flag_of(epoch));
   else
-    write_line(line, Header::of(peer.descriptors, 0).word, flag_of(epoch));
+    write_line(line, peer.header, flag_of(epoch));
 }
 
 // ---- target: wait ----------------------------------------------------------------------------------
@@ -101,6 +101,11 @@ MPIX_FN std::uint64_t read_line(const Line* line, std::uint32_t flag) {
 
 MPIX_FN Descriptor read_descriptor(const Line* slot, std::uint32_t index, std::uint32_t flag) {
   return Descriptor{read_line(slot + 1 + 2 * index, flag), read_line(slot + 2 + 2 * index, flag)};
+}
+
+MPIX_FN Descriptor single_put(Header header) {
+  return Descriptor{header.single_offset(),
+                    header.single_bytes() | static_cast<std::uint64_t>(Header::single_payload) << 32};
 }
 
 /// Move the data of one put into the window.
@@ -138,6 +143,11 @@ MPIX_FN void receive(const ReceivePeer& peer, Team team) {
   const std::uint32_t flag = flag_of(epoch);
   const Line* slot = slot_of(peer.ring, epoch);
   const Header header{read_line(slot, flag)};
+  if (header.is_single()) {
+    receive_put(peer, single_put(header), slot, flag, team);
+    if (team.index == 0) scrub(peer.ring, epoch, Header::single_payload + (header.single_bytes() + 7) / 8, 0);
+    return;
+  }
   std::uint32_t used = 1 + 2 * header.descriptors();
   for (std::uint32_t i = 0; i < header.descriptors(); ++i) {
     const Descriptor put = read_descriptor(slot, i, flag);

@@ -35,20 +35,19 @@ struct Shape {
   std::uint32_t receive_parts;  ///< the most for one peer
   std::uint32_t eager_bytes_of_a_part;   ///< of a send through the mailbox alone
   std::uint32_t direct_bytes_of_a_part;  ///< of one where something goes direct
-  std::uint32_t most_direct_parts;
-  bool speculates;  ///< receivers load their first line along with the header
+  std::uint32_t most_parts;              ///< for one peer
+  bool split;  ///< sends and receives have blocks of their own
   Early early;
 
   MPIX_FN std::uint32_t parts_of(const SendPeer& peer) const {
     const std::uint64_t unit = peer.awaits_post ? direct_bytes_of_a_part : eager_bytes_of_a_part;
-    const std::uint64_t most = peer.awaits_post ? most_direct_parts : most_parts;
     const std::uint64_t parts = (peer.bytes + unit - 1) / unit;
-    return static_cast<std::uint32_t>(parts < 1 ? 1 : parts > most ? most : parts);
+    return static_cast<std::uint32_t>(parts < 1 ? 1 : parts > most_parts ? most_parts : parts);
   }
 
-  /// One put of whole words through the mailbox, a word for each thread.
+  /// A single put of whole words through the mailbox, a word for each thread.
   bool is_usual(const SendPeer& peer, const PutOp* ops, unsigned threads) const {
-    if (peer.op_count != 1 || peer.awaits_post) return false;
+    if (!Header{peer.header}.is_single() || peer.awaits_post) return false;
     const PutOp& op = ops[peer.first_op];
     return (reinterpret_cast<std::uintptr_t>(op.source) | op.bytes) % 8 == 0 &&
            op.bytes / 8 <= std::uint64_t{threads} * parts_of(peer);

@@ -14,7 +14,7 @@
 /// What a small epoch costs is its chain of dependent loads, some 0.5 µs each, so:
 /// - tables of few entries travel in the kernel's arguments (arguments.h), not in device memory;
 /// - every thread polls by itself: no barrier between the look at a word and the data;
-/// - the receiver loads the header, the first descriptor and its own payload line at once;
+/// - the header of the usual epoch says all about its one put;
 /// - loads are issued before the first of them is used;
 /// - the usual epoch, one put of whole words through the mailbox, a word a thread, has a kernel of its own: short
 ///   straight code in few registers;
@@ -125,9 +125,7 @@ __device__ inline bool send_part(const AnyProgram& any, std::uint32_t index, std
   if (go) {
     if (team.index == 0 && peer.signals && !peer.awaits_post) write_header(peer, epoch, 0, 0);
     if (usual) {
-      const PutOp& op = any.op(peer.first_op);
-      if (team.index == 0) write_descriptor(op, slot, flag);
-      if (has_word) write_line(slot + op.payload + team.index, word, flag);
+      if (has_word) write_line(slot + Header::single_payload + team.index, word, flag);
     } else {
       send_puts(any, peer, slot, flag, team);
     }
@@ -176,12 +174,17 @@ GPU_OUT_OF_LINE void receive_any(const ReceivePeer& peer, std::uint64_t epoch, H
   __shared__ Descriptor puts[chunk];
   const std::uint32_t flag = flag_of(epoch);
   const Line* slot = slot_of(peer.ring, epoch);
-  if (header.direct_parts() > 0) {
+  if (!header.is_single() && header.direct_parts() > 0) {
     if (threadIdx.x < header.direct_parts()) {
       (void)read_line(slot + header_line(peer.ring, threadIdx.x), flag);
       fence_acquire();
     }
     __syncthreads();
+  }
+  if (header.is_single()) {
+    receive_data(peer, single_put(header), slot, flag, team);
+    if (team.index == 0) scrub(peer.ring, epoch, Header::single_payload + (header.single_bytes() + 7) / 8, 0);
+    return;
   }
   std::uint32_t used = 1 + 2 * header.descriptors();
   for (std::uint32_t first = 0; first < header.descriptors(); first += chunk) {
@@ -209,34 +212,19 @@ __device__ inline void receive_part(const AnyProgram& any, std::uint32_t index, 
   const std::uint32_t flag = flag_of(epoch);
   const Line* slot = slot_of(peer.ring, epoch);
 
-  // The header has been seen by nobody yet: what follows it in the usual epoch is loaded along with it.
-  constexpr std::uint32_t payload = 3;
-  const Line* own_line = slot + payload + team.index;
-  const bool has_line = shape.speculates && payload + team.index < data_lines(peer.ring);
-  std::uint64_t first_word = 0, word = 0;
-  Descriptor put{};
-  bool offset_there = false, size_there = false, word_there = false;
-  const bool arrived = poll(any.program.host, [&] {
-    offset_there = line_arrived(slot + 1, flag, &put.offset);
-    size_there = line_arrived(slot + 2, flag, &put.size);
-    word_there = has_line && line_arrived(own_line, flag, &word);
-    return line_arrived(slot, flag, &first_word);
-  });
+  const Line* own_line = slot + Header::single_payload + team.index;
+  std::uint64_t first_word = 0;
+  const bool arrived = poll(any.program.host, [&] { return line_arrived(slot, flag, &first_word); });
   gpu_wait_for_front();
   gpu_let_next_start();
   const Header header{first_word};
-  bool usual = arrived && header.word == Header::of(1, 0).word;
-  if (usual) {
-    if (!offset_there) put.offset = read_line(slot + 1, flag);
-    if (!size_there) put.size = read_line(slot + 2, flag);
-    auto* to = reinterpret_cast<std::uint64_t*>(peer.window + put.offset);
-    const std::uint32_t bytes = static_cast<std::uint32_t>(put.bytes());
+  bool usual = false;
+  if (arrived && header.is_single()) {
+    auto* to = reinterpret_cast<std::uint64_t*>(peer.window + header.single_offset());
+    const std::uint32_t bytes = header.single_bytes();
     usual = (reinterpret_cast<std::uintptr_t>(to) | bytes) % 8 == 0 && bytes / 8 <= team.size;
-    if (usual && team.index < bytes / 8) {
-      if (!word_there) word = read_line(own_line, flag);
-      to[team.index] = word;
-    }
-    if (usual && team.index == 0) scrub(peer.ring, epoch, payload + bytes / 8, 0);
+    if (usual && team.index < bytes / 8) to[team.index] = read_line(own_line, flag);
+    if (usual && team.index == 0) scrub(peer.ring, epoch, Header::single_payload + bytes / 8, 0);
   }
   // All threads see the same epoch, but a wait may be released for some and not for others.
   if (__syncthreads_or(!arrived)) return;
@@ -255,15 +243,16 @@ __global__ void __launch_bounds__(most_threads, 2) run_program(const GPU_GRID_CO
   const Shape& shape = arguments.shape;
   const Program& program = any.program;
   const std::uint32_t part = blockIdx.x, index = blockIdx.y;
-  const std::uint32_t send_parts = index < program.send_count ? shape.parts_of(any.send(index)) : 0;
-  const std::uint32_t receive_parts = index < program.receive_count ? any.receive_parts(index, shape) : 0;
+  const bool may_send_here = !shape.split || blockIdx.z == 0, may_receive_here = !shape.split || blockIdx.z == 1;
+  const std::uint32_t send_parts = may_send_here && index < program.send_count ? shape.parts_of(any.send(index)) : 0;
+  const std::uint32_t receive_parts = may_receive_here && index < program.receive_count ? any.receive_parts(index, shape) : 0;
   const bool receives = part < receive_parts;
   std::uint64_t epoch = 0;
   if (receives) {
     if (!shape.early.receive) gpu_wait_for_front();
     epoch = load_relaxed(&any.receive(index).words->own.closed[part]) + 1;
   }
-  if (part == 0 && index == 0 && program.post_count > 0) {
+  if (part == 0 && index == 0 && may_send_here && program.post_count > 0) {
     gpu_wait_for_front();
     for (std::uint32_t i = threadIdx.x; i < program.post_count; i += blockDim.x) announce(any.post(i));
   }
