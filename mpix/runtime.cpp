@@ -100,6 +100,8 @@ Runtime& start_runtime_over_world() {
                             runtime.device->name() + ", " +
                             std::to_string(runtime.world_nodes.size()) + " ranks, " +
                             std::to_string(local_ranks) + " on this node, IPC yes");
+    const std::string advice = runtime.device->advice();
+    if (!advice.empty()) log(LogLevel::warn, advice);
   }
   return runtime;
 }

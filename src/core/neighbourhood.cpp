@@ -20,7 +20,7 @@ struct ControlLayout {
   std::size_t ranks;
   std::size_t mailbox_bytes;
 
-  static std::size_t words(std::size_t rank) { return sizeof(Bell) + rank * sizeof(PairWords); }
+  static std::size_t words(std::size_t rank) { return sizeof(Bell) + sizeof(GuardMarks) + rank * sizeof(PairWords); }
   std::size_t mailbox(std::size_t rank) const { return words(ranks) + rank * mailbox_bytes; }
   std::size_t bytes() const { return mailbox(ranks); }
 };
@@ -50,6 +50,9 @@ struct Neighbourhood::Card {
   std::uint64_t eager_bytes;
   std::uint32_t depth;
   std::uint32_t slot_lines;
+  std::uint64_t place;  ///< see Device
+  bool wants_guards;
+  Waits waits;
   bool usable;  ///< this rank got its memory
   bool staged;
 };
@@ -60,6 +63,7 @@ Neighbourhood::Card Neighbourhood::make_card(const LocalMemory& memory, int size
   card.displacement_unit = memory.displacement_unit;
   card.eager_bytes = eager_bytes_;
   card.depth = settings.mailbox_slots;
+  card.waits = settings.waits;
   try {
     device_.use_memory_of(memory.base, memory.bytes);
     std::optional<Allocation> around;
@@ -75,9 +79,17 @@ Neighbourhood::Card Neighbourhood::make_card(const LocalMemory& memory, int size
     }
     card.slot_lines = slot_lines_for(memory, card.staged, eager_bytes_);
     const ControlLayout layout{static_cast<std::size_t>(size), mailbox_bytes(card.depth, card.slot_lines)};
-    control_ = device_.allocate(layout.bytes());
-    card.control = device_.export_memory(control_.base);
-    bell_ = reinterpret_cast<Bell*>(control_.base);
+    control_ = std::shared_ptr<char>(device_.allocate(layout.bytes()).base,
+                                     [device = &device_](char* base) { device->release(base); });
+    card.control = device_.export_memory(control_.get());
+    bell_ = reinterpret_cast<Bell*>(control_.get());
+    card.place = device_.place();
+    card.wants_guards = device_.wants_guards_where_shared();
+    if (card.wants_guards || card.waits == Waits::memory) {
+      PairWords words{};
+      words.credit = card.depth;
+      fill_words(words, size);
+    }
     card.usable = true;
   } catch (const Error& error) {
     log(LogLevel::warn, error.what());
@@ -98,9 +110,9 @@ void Neighbourhood::connect(int rank, const Card& card, const Card& mine, int my
   auto* my_words_there = reinterpret_cast<PairWords*>(control + ControlLayout::words(me));
   peer.bell = reinterpret_cast<Bell*>(control);
   peer.outbox = Ring{reinterpret_cast<Line*>(control + there.mailbox(me)), card.depth, card.slot_lines};
-  peer.peer_posted = &my_words_there->posted;
-  peer.words = reinterpret_cast<PairWords*>(control_.base + ControlLayout::words(other));
-  peer.inbox = Ring{reinterpret_cast<Line*>(control_.base + here.mailbox(other)), mine.depth, mine.slot_lines};
+  peer.there = my_words_there;
+  peer.words = reinterpret_cast<PairWords*>(control_.get() + ControlLayout::words(other));
+  peer.inbox = Ring{reinterpret_cast<Line*>(control_.get() + here.mailbox(other)), mine.depth, mine.slot_lines};
   if (card.window_bytes > 0) {
     char* window = device_.import_memory(card.window);
     imports_.push_back(window);
@@ -120,7 +132,6 @@ Neighbourhood::Neighbourhood(const LocalMemory& memory, Bootstrap& bootstrap, De
   const std::vector<Card> cards = bootstrap.allgather(mine);
 
   std::vector<unsigned char> mapped(peers_.size(), 0);
-  std::string trouble;
   for (int rank = 0; rank < size(); ++rank) {
     const Card& card = cards[static_cast<std::size_t>(rank)];
     Peer& peer = peers_[static_cast<std::size_t>(rank)];
@@ -131,10 +142,10 @@ Neighbourhood::Neighbourhood(const LocalMemory& memory, Bootstrap& bootstrap, De
       connect(rank, card, mine, me, size());
       mapped[static_cast<std::size_t>(rank)] = 1;
     } catch (const Error& error) {
-      trouble = error.what();
+      peer.trouble = "rank " + std::to_string(rank) + "'s memory cannot be mapped from here: " + error.what();
+      log(LogLevel::warn, peer.trouble);
     }
   }
-  if (!trouble.empty()) log(LogLevel::warn, trouble);
 
   // A pair works only when each side has mapped the other. This exchange is also the barrier after which
   // every rank is ready to be written to.
@@ -145,14 +156,47 @@ Neighbourhood::Neighbourhood(const LocalMemory& memory, Bootstrap& bootstrap, De
 
   // Every rank sees the same cards, so all throw or none.
   const bool agreed = std::all_of(cards.begin(), cards.end(), [&](const Card& card) {
-    return !card.usable || (card.depth == mine.depth && card.eager_bytes == mine.eager_bytes);
+    return !card.usable ||
+           (card.depth == mine.depth && card.eager_bytes == mine.eager_bytes && card.waits == mine.waits);
   });
   const bool all_usable = std::all_of(cards.begin(), cards.end(), [](const Card& card) { return card.usable; });
   if (!all_usable || !agreed) {
     close();
     throw Error(Fault::memory, agreed ? "a rank has no memory for the window's mailboxes"
-                                      : "MPIX_EAGER_SIZE or MPIX_MAILBOX_SLOTS differ between the ranks");
+                                      : "MPIX_EAGER_SIZE, MPIX_MAILBOX_SLOTS or MPIX_WAIT differ between the ranks");
   }
+  needs_guards_ = decide_guards(cards, bootstrap);
+  for (int rank = 0; rank < size(); ++rank)
+    if (rank != me && mine.place != 0 && bootstrap.same_node(rank) &&
+        cards[static_cast<std::size_t>(rank)].place == mine.place)
+      ++sharers_;
+}
+
+/// All ranks of a node alike, for both sides of a pair count. Also those that have a GPU to themselves: a guard costs
+/// them a few microseconds, and the kernel of a rank that waits for one without would keep a shared GPU.
+bool Neighbourhood::decide_guards(const std::vector<Card>& cards, const Bootstrap& bootstrap) const {
+  std::vector<std::uint64_t> places;
+  for (std::size_t rank = 0; rank < cards.size(); ++rank) {
+    if (cards[rank].waits != Waits::automatic) return cards[rank].waits == Waits::memory;
+    if (bootstrap.same_node(static_cast<int>(rank)) && cards[rank].wants_guards && cards[rank].place != 0)
+      places.push_back(cards[rank].place);
+  }
+  std::sort(places.begin(), places.end());
+  return std::adjacent_find(places.begin(), places.end()) != places.end();
+}
+
+void Neighbourhood::retire() {
+  PairWords words{};
+  words.credit = words.pending = open_guard;
+  words.own.opened = retired_epoch;
+  std::fill_n(words.own.sent, most_parts, retired_epoch);
+  std::fill_n(words.own.closed, most_parts, retired_epoch);
+  fill_words(words, size());
+}
+
+void Neighbourhood::fill_words(const PairWords& words, int size) {
+  const std::vector<PairWords> all(static_cast<std::size_t>(size), words);
+  device_.write(control_.get() + ControlLayout::words(0), all.data(), all.size() * sizeof words);
 }
 
 Neighbourhood::~Neighbourhood() { close(); }
@@ -161,9 +205,8 @@ void Neighbourhood::close() noexcept {
   for (char* import : imports_) device_.close_import(import);
   imports_.clear();
   if (staging_.base) device_.release(staging_.base);
-  if (control_.base) device_.release(control_.base);
   staging_ = Allocation{};
-  control_ = Allocation{};
+  control_ = nullptr;
 }
 
 }  // namespace mpix

@@ -4,6 +4,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <string>
 #include <vector>
 
 #include "core/bootstrap.h"
@@ -27,6 +29,7 @@ constexpr std::uint32_t max_staged_puts = 5000;
 /// What a rank knows of another rank of the window, and shares with it.
 struct Peer {
   bool reachable = false;  ///< on this node, and both sides have mapped each other
+  std::string trouble;     ///< why its memory could not be mapped here
   std::size_t window_bytes = 0;
   std::size_t displacement_unit = 1;
 
@@ -38,16 +41,16 @@ struct Peer {
 
   // As target: what lies in mine, and the word of the peer that I write.
   Ring inbox{};
-  std::uint64_t* peer_posted = nullptr;
 
   PairWords* words = nullptr;  ///< mine, for this peer
+  PairWords* there = nullptr;  ///< mine, in its memory
 };
 
 /// The shared memory of one window: this rank's control memory (bell, words, mailboxes) and, where peers
 /// cannot map the window, its staging memory; and the mappings of the peers'. Collective to construct.
 ///
 /// Control memory of a rank, for a window of n ranks, each part at a multiple of 64 bytes:
-///   Bell | PairWords[n] | mailbox of rank 0 | … | mailbox of rank n-1
+///   Bell | GuardMarks | PairWords[n] | mailbox of rank 0 | … | mailbox of rank n-1
 /// A mailbox is depth × slot_lines lines. Memory of ranks on other nodes is never touched (on the host
 /// never even backed).
 class Neighbourhood {
@@ -63,19 +66,32 @@ class Neighbourhood {
   char* window() const { return window_; }
   const char* staging() const { return staging_.base; }
   std::size_t eager_bytes() const { return eager_bytes_; }
+  GuardMarks* guard_marks() const { return reinterpret_cast<GuardMarks*>(control_.get() + sizeof(Bell)); }
+  /// Kernels of this window have guards in front of them, on all ranks of this node (kernels/guard.h).
+  bool needs_guards() const { return needs_guards_; }
+  /// Ranks that run their kernels where this one does, with itself.
+  std::uint32_t sharers() const { return sharers_; }
+  /// For what may outlive the window: this rank's shared memory.
+  std::shared_ptr<const void> control_memory() const { return control_; }
+  /// At the end of a window whose epochs a graph may hold: what is launched of them later finds nothing to do.
+  void retire();
 
  private:
   struct Card;
   Card make_card(const LocalMemory& memory, int size, const Settings& settings);
+  bool decide_guards(const std::vector<Card>& cards, const Bootstrap& bootstrap) const;
+  void fill_words(const PairWords& words, int size);
   void connect(int rank, const Card& card, const Card& mine, int my_rank, int size);
   void close() noexcept;
 
   Device& device_;
   char* window_;
   std::size_t eager_bytes_;
-  Allocation control_{};
+  std::shared_ptr<char> control_;
   Allocation staging_{};
   Bell* bell_ = nullptr;
+  bool needs_guards_ = false;
+  std::uint32_t sharers_ = 1;
   std::vector<Peer> peers_;
   std::vector<char*> imports_;
 };

@@ -91,7 +91,7 @@ std::shared_ptr<const ExposurePlan> ExposurePlan::build(const std::vector<int>& 
   std::vector<ReceivePeer> receives;
   for (int rank : origins) {
     const Peer& peer = peers.peer(rank);
-    posts.push_back({peer.words, peer.peer_posted, peer.bell, rank});
+    posts.push_back({peer.words, peer.there, peer.bell, rank});
     receives.push_back({peer.words, peer.inbox, peers.window(), peers.staging(), rank});
   }
   auto plan = std::make_shared<ExposurePlan>();
@@ -122,6 +122,7 @@ std::shared_ptr<const AccessPlan> AccessPlan::build(std::vector<int> targets, st
     for (const Put* put : own) slot.count(*put);
     SendPeer whole{};
     whole.words = target.words;
+    whole.there = target.there;
     whole.ring = target.outbox;
     whole.bell = target.bell;
     whole.rank = rank;
@@ -159,6 +160,7 @@ std::shared_ptr<const AccessPlan> AccessPlan::build(std::vector<int> targets, st
       }
     }
     merged.push_back(whole);
+    plan->credits.push_back(credit_needed(whole));
     has_copies.push_back(plan->copies.size() > copies_before);
     plan->most_bytes = std::max(plan->most_bytes, whole.bytes);
     plan->bytes_to_move[static_cast<std::size_t>(rank)] = target.staged ? whole.bytes : slot.mailbox_bytes();

@@ -57,6 +57,7 @@ struct Copy {
 /// its way into the target's window. Immutable.
 struct AccessPlan {
   std::vector<int> targets;
+  std::vector<std::uint64_t> credits;  ///< that the epoch needs of each target's, for its guard (kernels/guard.h)
   std::vector<Put> puts;
 
   DeviceArray<PutOp> ops;

@@ -107,6 +107,13 @@ const Row rows[] = {
      }},
     {{"MPIX_MERGE", "on|off", "on", "one kernel for all operations of an epoch, or (for comparison) one for each"},
      [](Settings& s, Info i, Text t) { s.merge = parse_flag(i, t); }},
+    {{"MPIX_WAIT", "auto|kernel|memory", "auto",
+      "how streams of a GPU wait: in kernels that poll, or in memory operations, which let other processes have the GPU "
+      "meanwhile. The same on all ranks. auto: memory where ranks of a window share a GPU without MPS"},
+     [](Settings& s, Info i, Text t) {
+       s.waits = parse_choice<Waits>(
+           i, t, {{"auto", Waits::automatic}, {"kernel", Waits::kernel}, {"memory", Waits::memory}});
+     }},
     {{"MPIX_LAUNCH", "auto|plain|dependent|graph", "auto",
       "how kernels are launched on a GPU outside of captures: plainly, set up while the kernel in front still runs, or "
       "as prepared graphs; auto: what suits each call"},
@@ -120,6 +127,8 @@ const Row rows[] = {
     {{"MPIX_COPY_ENGINE_SIZE", "bytes (k, m, g)", "16m",
       "from which size on the GPU's copy engine carries a put, instead of a kernel"},
      [](Settings& s, Info i, Text t) { s.copy_engine_bytes = parse_size(i, t, 1e18); }},
+    {{"MPIX_RANGES", "on|off", "off", "mark each stream call for the vendor's profiler (NVTX)"},
+     [](Settings& s, Info i, Text t) { s.ranges = parse_flag(i, t); }},
     {{"MPIX_TIMEOUT", "seconds, 0: never", "60", "a stream that waits longer reports which ranks it misses"},
      [](Settings& s, Info i, Text t) { s.timeout_seconds = parse_number(i, t, 0, 1e9); }},
     {{"MPIX_ON_TIMEOUT", "report|error", "report",

@@ -15,6 +15,13 @@ enum class LogLevel { error, warn, info, debug };
 /// How a kernel is handed to a GPU; see gpu/vendor/launcher.h.
 enum class LaunchForm { automatic, plain, dependent, graph };
 
+/// How streams of a GPU wait for other ranks.
+enum class Waits {
+  automatic,
+  kernel,  ///< in kernels that poll
+  memory,  ///< in memory operations, in front of the kernels (kernels/guard.h)
+};
+
 /// Every setting of the library, as environment variables MPIX_…; declared once, in settings.cpp.
 struct Settings {
   std::string device;
@@ -23,8 +30,10 @@ struct Settings {
   std::optional<std::size_t> eager_bytes;  ///< none: what the device prefers
   std::uint32_t mailbox_slots;
   bool merge;
+  Waits waits;
   LaunchForm launch_form;
   std::size_t copy_engine_bytes;
+  bool ranges;
   double timeout_seconds;
   bool fail_on_timeout;
   std::optional<bool> mpi_gpu_aware;  ///< none: ask MPI

@@ -8,6 +8,15 @@
 
 namespace mpix {
 
+void MissingRanks::add(int rank, Missing missing, std::uint64_t epoch) {
+  const char* what = "";
+  switch (missing) {
+    case Missing::post: what = " has not posted access epoch "; break;
+    case Missing::completion: what = " has not completed exposure epoch "; break;
+  }
+  text_ += (text_.empty() ? "rank " : ", rank ") + std::to_string(rank) + what + std::to_string(epoch);
+}
+
 bool StallReporter::stalled(Call call, const std::string& waiting, double seconds) {
   char duration[32];
   std::snprintf(duration, sizeof duration, "%.1f s", seconds);

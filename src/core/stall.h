@@ -6,8 +6,19 @@
 #include <string>
 
 #include "gpu/device.h"
+#include "kernels/wait_note.h"
 
 namespace mpix {
+
+/// "rank 1 has not completed exposure epoch 17, rank 2 …"
+class MissingRanks {
+ public:
+  void add(int rank, Missing missing, std::uint64_t epoch);
+  const std::string& text() const { return text_; }
+
+ private:
+  std::string text_;
+};
 
 /// The hang report of one window, and what follows it.
 class StallReporter final : public StallHandler {

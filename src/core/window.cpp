@@ -15,6 +15,22 @@ namespace {
 
 using Hold = std::lock_guard<std::mutex>;
 
+/// One call, for the vendor's profiler.
+class Range {
+ public:
+  Range(Device& device, const Settings& settings, Call call) : device_(settings.ranges ? &device : nullptr) {
+    if (device_) device_->begin_range(name_of(call));
+  }
+  ~Range() {
+    if (device_) device_->end_range();
+  }
+  Range(const Range&) = delete;
+  Range& operator=(const Range&) = delete;
+
+ private:
+  Device* const device_;
+};
+
 }  // namespace
 
 Window::Window(std::string name, const LocalMemory& memory, Bootstrap& bootstrap, Device& device,
@@ -23,17 +39,33 @@ Window::Window(std::string name, const LocalMemory& memory, Bootstrap& bootstrap
       device_(device),
       settings_(settings),
       peers_(memory, bootstrap, device, settings),
-      host_words_(device.host_words()),
+      host_words_(device.host_words(static_cast<std::size_t>(bootstrap.size()))),
       stall_(name_, host_words_.get(), settings.timeout_seconds, settings.fail_on_timeout),
       recorder_(peers_, device, settings.merge),
-      lazy_post_(memory.lazy_post && settings.merge),
+      lazy_post_(memory.lazy_post && settings.merge && !peers_.needs_guards()),
       enqueued_(static_cast<std::size_t>(peers_.size())),
       most_receive_bytes_(std::min<std::uint64_t>(memory.bytes, peers_.eager_bytes())) {
   if (peers_.staging())
     log(LogLevel::info, "window '" + name_ + "': peers cannot map its memory, so large puts are staged");
+  if (peers_.needs_guards()) {
+    guards_ = std::make_unique<Guards>(peers_, device, host_words_.get());
+    log(LogLevel::info, "window '" + name_ + "': streams wait in memory operations (MPIX_WAIT)");
+  }
+  if (settings.timeout_seconds > 0 && (guards_ || device.stalls_silently()))
+    watch_ = std::make_unique<WaitWatch>(*host_words_, enqueued_.size(), stall_, guards_.get());
 }
 
-Window::~Window() = default;
+Window::~Window() {
+  if (!was_captured_) return;
+  watch_ = nullptr;
+  try {
+    peers_.retire();
+  } catch (const Error& error) {
+    log(LogLevel::warn, error.what());
+  }
+  // What is launched later leaves its waits.
+  __atomic_store_n(&host_words_->released, 1, __ATOMIC_RELEASE);
+}
 
 // ---- rules -------------------------------------------------------------------------------------------
 
@@ -74,17 +106,20 @@ std::shared_ptr<const ExposurePlan> Window::exposure_plan(const std::vector<int>
 }
 
 void Window::post_stream(const std::vector<int>& origins, Stream stream) {
+  const Range range(device_, settings_, Call::post);
   Hold hold(mutex_);
   check_usable();
   state_.check_post_stream();
-  device_.check_stream(stream);
+  check_stream(stream);
   auto plan = exposure_plan(origins);
   if (lazy_post_)
-    held_post_ = HeldPost{plan, stream, device_.capture_of(stream)};
+    held_post_ = HeldPost{plan, stream, capture_};
   else
     launch_post(plan, stream);
+  if (capture_) keep_for_graph(stream, plan);
   exposure_ = std::move(plan);
-  for (int rank : origins) ++enqueued_[static_cast<std::size_t>(rank)].posted;
+  if (!capture_)
+    for (int rank : origins) ++enqueued_[static_cast<std::size_t>(rank)].opened;
   state_.post_stream();
   ++stats_.exposure_epochs;
 }
@@ -97,8 +132,11 @@ void Window::launch_post(const std::shared_ptr<const ExposurePlan>& plan, Stream
   });
 }
 
-void Window::check_held_post(Stream stream) const {
-  if (held_post_.plan && device_.capture_of(stream) != held_post_.capture)
+/// Before anything is enqueued.
+void Window::check_stream(Stream stream) {
+  device_.check_stream(stream);
+  capture_ = device_.capture_of(stream);
+  if (held_post_.plan && capture_ != held_post_.capture)
     throw Error(Fault::synchronization,
                 "the post before this call was made inside a capture, and this call is not in the same one, or the other "
                 "way round: with mpix_lazy_post a post goes with the next call on its window");
@@ -125,25 +163,31 @@ bool Window::is_alive(Stream stream) const {
 }
 
 void Window::wait_stream(Stream stream) {
+  const Range range(device_, settings_, Call::wait);
   Hold hold(mutex_);
   check_usable();
   state_.check_wait_stream();
-  check_held_post(stream);
-  device_.check_stream(stream);
-  launch_wait(exposure_, stream);
+  check_stream(stream);
+  launch_wait(exposure_, Call::wait, stream);
+  if (capture_)
+    keep_for_graph(stream, exposure_);
+  else
+    for (int rank : exposure_->origins) ++enqueued_[static_cast<std::size_t>(rank)].closed;
   close_exposure();
 }
 
 void Window::close_exposure() {
-  for (int rank : exposure_->origins) ++enqueued_[static_cast<std::size_t>(rank)].awaited;
   exposure_ = nullptr;
-  held_post_ = HeldPost{};  // left over only by an empty or a broken epoch
+  if (held_post_.plan && !held_post_.capture)  // left over only by an empty or a broken epoch
+    for (int rank : held_post_.plan->origins) --enqueued_[static_cast<std::size_t>(rank)].opened;
+  held_post_ = HeldPost{};
   state_.wait_stream();
 }
 
-void Window::launch_wait(const std::shared_ptr<const ExposurePlan>& plan, Stream stream) {
+void Window::launch_wait(const std::shared_ptr<const ExposurePlan>& plan, Call call, Stream stream) {
+  if (guards_) guards_->before_receive(*plan, call, stream);
   for_parts(plan->receives.count(), [&](std::uint32_t first, std::uint32_t count) {
-    Launch launch = new_launch(Call::wait);
+    Launch launch = new_launch(call);
     carry_held_post(launch, stream);
     add_receives(launch, plan, first, count);
     enqueue(launch, stream);
@@ -174,21 +218,23 @@ void Window::put(const Put& put) {
 void Window::close_access(const std::shared_ptr<const AccessPlan>& plan, bool reused) {
   ++(reused ? stats_.plans_reused : stats_.plans_built);
   stats_.add(plan->effect);
-  for (int rank : plan->targets) ++enqueued_[static_cast<std::size_t>(rank)].sent;
+  if (!capture_)
+    for (int rank : plan->targets) ++enqueued_[static_cast<std::size_t>(rank)].sent;
   last_access_ = plan;
   ++stats_.access_epochs;
   close_access();
 }
 
 void Window::complete_stream(Stream stream) {
+  const Range range(device_, settings_, Call::complete);
   Hold hold(mutex_);
   check_usable();
   state_.check_complete_stream();
-  check_held_post(stream);
-  device_.check_stream(stream);
+  check_stream(stream);
   bool reused = false;
   const auto plan = recorder_.finish(&reused);
-  launch_complete(plan, stream);
+  launch_complete(plan, Call::complete, stream);
+  if (capture_) keep_for_graph(stream, plan);
   close_access(plan, reused);
 }
 
@@ -202,11 +248,12 @@ void Window::launch_copies(const std::shared_ptr<const AccessPlan>& plan, Stream
   for (const Copy& copy : plan->copies) device_.copy(stream, copy.to, copy.from, copy.bytes);
 }
 
-void Window::launch_complete(const std::shared_ptr<const AccessPlan>& plan, Stream stream) {
+void Window::launch_complete(const std::shared_ptr<const AccessPlan>& plan, Call call, Stream stream) {
+  if (guards_) guards_->before_send(*plan, call, stream);
   launch_copies(plan, stream);
   const DeviceArray<SendPeer>& sends = settings_.merge ? plan->merged : plan->unmerged;
   for_parts(sends.count(), [&](std::uint32_t first, std::uint32_t count) {
-    Launch launch = new_launch(Call::complete);
+    Launch launch = new_launch(call);
     carry_held_post(launch, stream);
     add_sends(launch, plan, sends, first, count);
     enqueue(launch, stream);
@@ -214,15 +261,15 @@ void Window::launch_complete(const std::shared_ptr<const AccessPlan>& plan, Stre
 }
 
 void Window::complete_wait_stream(Stream stream) {
+  const Range range(device_, settings_, Call::complete_wait);
   Hold hold(mutex_);
   check_usable();
   state_.check_complete_stream();
   state_.check_wait_stream();
-  check_held_post(stream);
-  device_.check_stream(stream);
+  check_stream(stream);
   bool reused = false;
   const auto access = recorder_.finish(&reused);
-  if (settings_.merge) {
+  if (settings_.merge && !guards_) {
     launch_copies(access, stream);
     Launch launch = new_launch(Call::complete_wait);
     carry_held_post(launch, stream);
@@ -230,8 +277,14 @@ void Window::complete_wait_stream(Stream stream) {
     add_receives(launch, exposure_, 0, exposure_->receives.count());
     enqueue(launch, stream);
   } else {
-    launch_complete(access, stream);
-    launch_wait(exposure_, stream);
+    launch_complete(access, Call::complete_wait, stream);
+    launch_wait(exposure_, Call::complete_wait, stream);
+  }
+  if (capture_) {
+    keep_for_graph(stream, access);
+    keep_for_graph(stream, exposure_);
+  } else {
+    for (int rank : exposure_->origins) ++enqueued_[static_cast<std::size_t>(rank)].closed;
   }
   close_access(access, reused);
   close_exposure();
@@ -250,6 +303,9 @@ Launch Window::new_launch(Call call) {
   Launch launch;
   launch.call = call;
   launch.stall = &stall_;
+  launch.program.captured = capture_ != 0;
+  launch.program.guards = guards_ ? peers_.guard_marks() : nullptr;
+  launch.sharers = peers_.sharers();
   launch.program.bell = peers_.bell();
   launch.program.host = host_words_.get();
   return launch;
@@ -294,18 +350,28 @@ void Window::enqueue(Launch& launch, Stream stream) {
   if (launch.program.post_count > 0) held_post_ = HeldPost{};
 }
 
+/// The graph has a part of this window: what its kernels touch must stay until it is gone.
+void Window::keep_for_graph(Stream stream, std::shared_ptr<const void> plan) {
+  struct Parts {
+    std::shared_ptr<const void> plan, control, words;
+  };
+  was_captured_ = true;
+  device_.keep_for_graph(stream, std::make_shared<Parts>(Parts{std::move(plan), peers_.control_memory(), host_words_}));
+}
+
 bool Window::has_run() {
   Hold hold(mutex_);
   if (!device_.have_ended(*host_words_, launched_)) return false;
-  if (is_broken()) return true;
   for (int rank = 0; rank < peers_.size(); ++rank) {
-    const EpochsOfPair& enqueued = enqueued_[static_cast<std::size_t>(rank)];
-    if (enqueued.posted + enqueued.sent + enqueued.awaited == 0) continue;
+    const EpochCounts& enqueued = enqueued_[static_cast<std::size_t>(rank)];
+    if (enqueued.opened + enqueued.sent + enqueued.closed == 0) continue;
     PairCounters done;
     device_.read(&done, &peers_.peer(rank).words->own, sizeof done);
-    if (done.opened < enqueued.posted) return false;
+    const EpochCounts& replayed = done.replayed;
+    if (done.opened - replayed.opened < enqueued.opened) return false;
     for (std::uint32_t part = 0; part < device_.parts_in_use(); ++part)
-      if (done.sent[part] < enqueued.sent || done.closed[part] < enqueued.awaited) return false;
+      if (done.sent[part] - replayed.sent < enqueued.sent || done.closed[part] - replayed.closed < enqueued.closed)
+        return false;
   }
   return true;
 }

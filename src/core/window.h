@@ -12,12 +12,14 @@
 
 #include "core/bootstrap.h"
 #include "core/epoch_state.h"
+#include "core/guards.h"
 #include "core/neighbourhood.h"
 #include "core/plan.h"
 #include "core/prepared_launches.h"
 #include "core/settings.h"
 #include "core/stall.h"
 #include "core/stats.h"
+#include "core/wait_watch.h"
 #include "gpu/device.h"
 
 namespace mpix {
@@ -82,11 +84,12 @@ class Window {
                     std::uint32_t count);
   void launch_post(const std::shared_ptr<const ExposurePlan>& plan, Stream stream);
   void carry_held_post(Launch& launch, Stream stream);
-  void check_held_post(Stream stream) const;
+  void check_stream(Stream stream);
+  void keep_for_graph(Stream stream, std::shared_ptr<const void> plan);
   void enqueue(Launch& launch, Stream stream);
   void launch_copies(const std::shared_ptr<const AccessPlan>& plan, Stream stream);
-  void launch_complete(const std::shared_ptr<const AccessPlan>& plan, Stream stream);
-  void launch_wait(const std::shared_ptr<const ExposurePlan>& plan, Stream stream);
+  void launch_complete(const std::shared_ptr<const AccessPlan>& plan, Call call, Stream stream);
+  void launch_wait(const std::shared_ptr<const ExposurePlan>& plan, Call call, Stream stream);
 
   mutable std::mutex mutex_;  ///< guards all below but what is const
   std::string name_;
@@ -111,10 +114,12 @@ class Window {
   } held_post_;
   const bool lazy_post_;
   std::uint64_t launched_ = 0;
-  struct EpochsOfPair {
-    std::uint64_t posted = 0, sent = 0, awaited = 0;
-  };
-  std::vector<EpochsOfPair> enqueued_;  ///< by rank: where the counters will be when all has run
+  /// By rank: where the counters will be when all has run but for graphs, which run as often as the program likes.
+  std::vector<EpochCounts> enqueued_;
+  std::uint64_t capture_ = 0;  ///< that the stream of this call is in
+  bool was_captured_ = false;
+  std::unique_ptr<Guards> guards_;    ///< null: kernels wait
+  std::unique_ptr<WaitWatch> watch_;  ///< null: streams report by themselves, or nobody wants to know
   const std::uint64_t most_receive_bytes_;           ///< that one origin is likely to send by mailbox
   std::shared_ptr<const AccessPlan> last_access_;  ///< for what will come: plans are alike in both directions
   PreparedLaunches prepared_;

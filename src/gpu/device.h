@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/guard.h"
 #include "kernels/program.h"
 
 namespace mpix {
@@ -52,13 +53,21 @@ class PreparedLaunch {
 struct Launch {
   Program program;  ///< its tables in device memory
   Tables on_host;   ///< the same tables in host memory
+  std::uint32_t sharers = 1;  ///< ranks that run their kernels at the same place
   const std::uint64_t* expected_bytes = nullptr;  ///< that receives are likely to move, by rank; null: not known
   Call call = Call::post;
   bool before_copies = false;  ///< the first part of a complete whose largest puts the copy engine carries
-  StallHandler* stall = nullptr;  ///< outlives the launch
+  StallHandler* stall = nullptr;  ///< outlives the launch; not for a device that stalls_silently()
   using Keep = std::array<std::shared_ptr<const void>, 2>;
   std::unique_ptr<PreparedLaunch>* prepared = nullptr;  ///< of launches with the same program; null: not kept
   Keep keep;  ///< what program points to, alive for as long as the launch may run
+};
+
+/// Operations of a stream on words of memory, one after another.
+struct MemoryOps {
+  std::vector<MemoryOp> ops;
+  Bell* bell = nullptr;  ///< mine
+  const HostWords* host = nullptr;
 };
 
 /// A place where streams run and window memory lies: the engine's only view of it. One back end a directory
@@ -67,6 +76,12 @@ class Device {
  public:
   virtual ~Device() = default;
   virtual const char* name() const noexcept = 0;
+
+  /// What the user should know about how the device is set up; as a rule nothing.
+  virtual std::string advice() const { return ""; }
+  /// A range of the calling thread's time, for the vendor's profiler.
+  virtual void begin_range(const char*) noexcept {}
+  virtual void end_range() noexcept {}
 
   /// Memory that the CPU cannot read: an MPI that is not GPU-aware must not get it into its hands.
   virtual bool hidden_from_host(const void* p) const noexcept = 0;
@@ -96,8 +111,12 @@ class Device {
   virtual std::shared_ptr<const void> upload(const void* data, std::size_t bytes) = 0;
   /// Copy kernels' memory to the host.
   virtual void read(void* to, const void* from, std::size_t bytes) = 0;
-  /// Words that kernels and the host share. Zeroed; lives as long as the pointer.
-  virtual std::shared_ptr<HostWords> host_words() = 0;
+  virtual void write(void* to, const void* from, std::size_t bytes) = 0;
+  /// One word that streams and peers may change meanwhile.
+  virtual std::uint64_t read_word(const std::uint64_t* word) = 0;
+  virtual void write_word(std::uint64_t* word, std::uint64_t value) = 0;
+  /// Words that kernels and the host share, with a note for each rank. Zeroed; live as long as the pointer.
+  virtual std::shared_ptr<HostWords> host_words(std::size_t ranks) = 0;
 
   /// Throws unless `stream` is a stream of this device.
   virtual void check_stream(Stream stream) const = 0;
@@ -106,10 +125,22 @@ class Device {
   virtual std::uint64_t capture_of(Stream stream) const = 0;
   /// Whether launches that come again are worth keeping (Launch::prepared).
   virtual bool prepares_launches() const noexcept = 0;
+  /// Keep something alive for as long as the graph can be launched that the stream is being captured into.
+  virtual void keep_for_graph(Stream stream, std::shared_ptr<const void> what) = 0;
   /// Enqueue; returns at once.
   virtual void launch(Stream stream, const Launch& launch) = 0;
   /// Enqueue a copy by the copy engine.
   virtual void copy(Stream stream, void* to, const void* from, std::size_t bytes) = 0;
+  virtual void run_memory_ops(Stream stream, MemoryOps ops) = 0;
+
+  /// A number that stands for what kernels run on: ranks of a node with the same one share it. 0: not known, or of no
+  /// interest.
+  virtual std::uint64_t place() = 0;
+  /// Kernels of several processes run there in turns, not at once. Kernels that wait for each other then keep each
+  /// other from running, and guards help against that.
+  virtual bool wants_guards_where_shared() = 0;
+  /// Streams cannot report by themselves that they wait: the watchdog has to look.
+  virtual bool stalls_silently() const noexcept = 0;
   /// Whether all of a window's launches have left its memory alone for good, once the counters of its epochs
   /// say that they are over.
   virtual bool have_ended(const HostWords& words, std::uint64_t launches) const = 0;

@@ -83,6 +83,17 @@ MPIX_FN void store_after_loads(std::uint64_t* p, std::uint64_t v) {
 #endif
 }
 
+/// An atomic addition that releases, as a release store does.
+MPIX_FN void add_release(std::uint64_t* p, std::uint64_t v) {
+#if defined(__CUDA_ARCH__)
+  asm volatile("red.release.sys.global.add.u64 [%0],%1;" ::"l"(p), "l"(v) : "memory");
+#elif defined(__HIP_DEVICE_COMPILE__)
+  (void)__hip_atomic_fetch_add(p, v, __ATOMIC_RELEASE, __HIP_MEMORY_SCOPE_SYSTEM);
+#else
+  (void)__atomic_fetch_add(p, v, __ATOMIC_RELEASE);
+#endif
+}
+
 /// Orders stores before it with everything after it, for a store_after_loads that follows.
 MPIX_FN void fence_stores() {
 #if defined(__CUDA_ARCH__)

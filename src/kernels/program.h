@@ -42,23 +42,45 @@ struct alignas(64) Bell {
 /// Most blocks that share one peer.
 constexpr std::uint32_t most_parts = 64;
 
-/// How far one rank has come with one peer. Its kernels alone touch them.
+/// Epochs of one rank with one peer.
+struct EpochCounts {
+  std::uint64_t sent, opened, closed;
+};
+
+/// How far one rank has come with one peer. Its kernels alone touch them. Where a wait was released by its
+/// time-out they count on, so that they always say how much of what was enqueued has run.
 struct PairCounters {
   std::uint64_t opened;                         ///< exposure epochs posted to the peer
+  EpochCounts replayed;                         ///< what of all epochs ran in graphs, which the host cannot know
   alignas(64) std::uint64_t sent[most_parts];   ///< access epochs to the peer that a part has sent
   alignas(64) std::uint64_t closed[most_parts]; ///< exposure epochs to the peer that a part has waited for
 };
 
+/// The counters of a window that has gone while a graph may still hold epochs of it: epochs whose post and whose
+/// data nobody ever sends.
+constexpr std::uint64_t retired_epoch = ~std::uint64_t{0} - 1;
+
 /// The words of one rank for one peer.
 struct alignas(64) PairWords {
-  std::uint64_t posted;  ///< written by the peer, as the target of my access epochs; polled here
+  std::uint64_t posted;   ///< written by the peer, as the target of my access epochs; polled here
+  std::uint64_t credit;   ///< for guards (kernels/guard.h): the peer adds, and so do my kernels
+  std::uint64_t pending;  ///< likewise
   alignas(64) PairCounters own;
 };
+
+/// What kernels that have waited for long wait for, for one peer: see kernels/wait_note.h.
+struct WaitNotes {
+  std::uint64_t send;
+  std::uint64_t receive;
+};
+
+struct GuardMarks;
 
 /// Words of a window that its kernels and its own host share.
 struct HostWords {
   std::uint64_t executed;  ///< programs that have run to their end
   std::uint32_t released;  ///< not 0: stop waiting, the window is broken (MPIX_ON_TIMEOUT=error)
+  WaitNotes* notes;        ///< by rank
 };
 
 /// A ring of `depth` slots, a power of two. Slot of epoch e: e mod depth.
@@ -121,14 +143,15 @@ struct Header {
 };
 
 struct PostPeer {
-  PairWords* words;       ///< mine
-  std::uint64_t* posted;  ///< the peer's
-  Bell* bell;             ///< the peer's
+  PairWords* words;  ///< mine
+  PairWords* there;  ///< mine, in the peer's memory
+  Bell* bell;        ///< the peer's
   int rank;
 };
 
 struct SendPeer {
   PairWords* words;  ///< mine
+  PairWords* there;  ///< mine, in the target's memory
   Ring ring;         ///< mine, in the target's memory
   Bell* bell;        ///< the target's
   std::uint64_t bytes;        ///< of these operations
@@ -165,8 +188,13 @@ struct Program {
   std::uint32_t op_count = 0;
   std::uint64_t send_bytes = 0;     ///< the most that goes to one peer, and
   std::uint64_t receive_bytes = 0;  ///< that may come from one: how many blocks it is worth
+  bool captured = false;            ///< part of a graph: epochs count as replayed
+  GuardMarks* guards = nullptr;     ///< mine; null: no guards in front of this
   Bell* bell = nullptr;             ///< mine
   HostWords* host = nullptr;
+
+  /// More than the counters of epochs has to be kept: see count() of kernels/guard.h.
+  MPIX_FN bool is_counted() const { return captured || guards; }
 };
 
 }  // namespace mpix

@@ -2,6 +2,7 @@
 // Copyright (c) the libmpix authors
 #pragma once
 
+#include "kernels/guard.h"
 #include "kernels/program.h"
 
 /// The steps of an epoch, each for one peer. A device's kernel maps peers to its blocks, or to a polling
@@ -20,10 +21,15 @@ MPIX_FN Line* slot_of(const Ring& ring, std::uint64_t epoch) {
 
 // ---- target: post ----------------------------------------------------------------------------------
 
-MPIX_FN void announce(const PostPeer& peer) {
+MPIX_FN void announce(const PostPeer& peer, bool captured = false, bool guarded = false) {
   const std::uint64_t epoch = peer.words->own.opened + 1;
+  if (captured) {
+    if (epoch > retired_epoch) return;
+    ++peer.words->own.replayed.opened;
+  }
   peer.words->own.opened = epoch;
-  store_after_loads(peer.posted, epoch);
+  store_after_loads(&peer.there->posted, epoch);
+  if (guarded) count_post(peer);
 }
 
 // ---- origin: complete ------------------------------------------------------------------------------

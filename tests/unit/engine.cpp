@@ -116,8 +116,10 @@ bool throws(Function function) {
   return false;
 }
 
-void random_epochs(int ranks, unsigned seed, bool mappable, bool merge, std::uint32_t slots, unsigned epochs) {
+void random_epochs(int ranks, unsigned seed, bool mappable, bool merge, std::uint32_t slots, unsigned epochs,
+                   Waits waits = Waits::kernel) {
   Settings settings = quiet_settings();
+  settings.waits = waits;
   settings.merge = merge;
   settings.mailbox_slots = slots;
   const std::size_t part = 70000;
@@ -176,6 +178,14 @@ TEST_CASE("random epochs over three ranks deliver every byte and touch no other"
   const std::uint32_t slots = GENERATE(1u, 4u);
   CAPTURE(mappable, merge, slots);
   random_epochs(3, 42u + slots, mappable, merge, slots, soak_epochs());
+}
+
+TEST_CASE("guards in front of all kernels change nothing but the waits", "[engine]") {
+  const bool mappable = GENERATE(true, false);
+  const bool merge = GENERATE(true, false);
+  const std::uint32_t slots = GENERATE(1u, 4u);
+  CAPTURE(mappable, merge, slots);
+  random_epochs(3, 7u + slots, mappable, merge, slots, soak_epochs() / 4, Waits::memory);
 }
 
 TEST_CASE("an origin may be ahead of the posts of its target by one less than the mailbox has slots", "[engine]") {

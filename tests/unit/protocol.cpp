@@ -48,7 +48,7 @@ struct Pair {
     receiver.window = window.data();
     receiver.staging = staging.data();
     poster.words = &target;
-    poster.posted = &origin.posted;
+    poster.there = &origin;
   }
 
   struct Ops {

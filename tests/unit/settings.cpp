@@ -49,6 +49,7 @@ TEST_CASE("every default is accepted by its own parser", "[settings]") {
   CHECK(settings.timeout_seconds == 60);
   CHECK_FALSE(settings.fail_on_timeout);
   CHECK(settings.merge);
+  CHECK(settings.waits == Waits::automatic);
   CHECK(settings.spin_seconds < 0);
 }
 
@@ -58,12 +59,14 @@ TEST_CASE("values are read in their units", "[settings]") {
   ScopedVariable timeout("MPIX_TIMEOUT", "0.5");
   ScopedVariable merge("MPIX_MERGE", "off");
   ScopedVariable on_timeout("MPIX_ON_TIMEOUT", "error");
+  ScopedVariable wait("MPIX_WAIT", "memory");
   const Settings settings = Settings::from_environment();
   CHECK(settings.eager_bytes == 65536);
   CHECK(std::abs(settings.spin_seconds - 25e-6) < 1e-12);
   CHECK(settings.timeout_seconds == 0.5);
   CHECK_FALSE(settings.merge);
   CHECK(settings.fail_on_timeout);
+  CHECK(settings.waits == Waits::memory);
 }
 
 TEST_CASE("a bad value is refused with its name, its text and what would be right", "[settings]") {
@@ -74,7 +77,8 @@ TEST_CASE("a bad value is refused with its name, its text and what would be righ
                           std::make_pair("MPIX_TIMEOUT", "soon"), std::make_pair("MPIX_TIMEOUT", "nan"),
                           std::make_pair("MPIX_TIMEOUT", "1s"), std::make_pair("MPIX_STATS", "2"),
                           std::make_pair("MPIX_NODE_SIZE", "1.5"), std::make_pair("MPIX_SPIN", "-3"),
-                          std::make_pair("MPIX_ON_TIMEOUT", "abort"), std::make_pair("MPIX_MERGE", "maybe")}) {
+                          std::make_pair("MPIX_ON_TIMEOUT", "abort"), std::make_pair("MPIX_MERGE", "maybe"),
+                          std::make_pair("MPIX_WAIT", "spin")}) {
     CAPTURE(bad.first, bad.second);
     const std::string text = rejection(bad.first, bad.second);
     CHECK(text.find(std::string(bad.first) + "=" + bad.second) == 0);

@@ -5,12 +5,25 @@
 #include <cuda.h>
 #include <cuda_runtime.h>
 
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#if __has_include(<nvtx3/nvToolsExt.h>)
+#include <nvtx3/nvToolsExt.h>
+#define GPU_HAS_RANGES 1
+#endif
+
+#include "kernels/guard.h"
+
 /// CUDA's names for what gpu/vendor uses, and the few calls that the vendors do not share.
 /// The counterpart is gpu/hip/names.h.
 
 #define GPU_NAME "cuda"
 /// Sources of gpu/vendor are compiled once for each vendor, into one library: their names must differ there.
 #define GPU_NAMESPACE cuda
+#define GPU_CALLBACK CUDART_CB
+#define GPU_QUEUES_VARIABLE "CUDA_DEVICE_MAX_CONNECTIONS"
 
 /// A kernel argument whose address can be taken without a copy.
 #define GPU_GRID_CONSTANT __grid_constant__
@@ -19,6 +32,7 @@ using gpuError_t = cudaError_t;
 using gpuStream_t = cudaStream_t;
 using gpuIpcMemHandle_t = cudaIpcMemHandle_t;
 using gpuPointerAttributes = cudaPointerAttributes;
+using gpuMemcpyKind = cudaMemcpyKind;
 using gpuStreamCaptureMode = cudaStreamCaptureMode;
 using gpuGraph_t = cudaGraph_t;
 using gpuGraphNode_t = cudaGraphNode_t;
@@ -39,6 +53,7 @@ using gpuKernelNodeParams = cudaKernelNodeParams;
 #define gpuMemcpyDefault cudaMemcpyDefault
 #define gpuMemcpyHostToDevice cudaMemcpyHostToDevice
 #define gpuMemcpyDeviceToHost cudaMemcpyDeviceToHost
+#define gpuErrorInvalidResourceHandle cudaErrorInvalidResourceHandle
 #define gpuHostFree cudaFreeHost
 #define gpuIpcGetMemHandle cudaIpcGetMemHandle
 #define gpuIpcOpenMemHandle cudaIpcOpenMemHandle
@@ -47,7 +62,8 @@ using gpuKernelNodeParams = cudaKernelNodeParams;
 #define gpuPointerGetAttributes cudaPointerGetAttributes
 #define gpuMemoryTypeDevice cudaMemoryTypeDevice
 #define gpuMemoryTypeHost cudaMemoryTypeHost
-#define gpuStreamCreateWithFlags cudaStreamCreateWithFlags
+#define gpuStreamCreateWithPriority cudaStreamCreateWithPriority
+#define gpuDeviceGetStreamPriorityRange cudaDeviceGetStreamPriorityRange
 #define gpuStreamDestroy cudaStreamDestroy
 #define gpuStreamNonBlocking cudaStreamNonBlocking
 #define gpuStreamSynchronize cudaStreamSynchronize
@@ -66,6 +82,14 @@ inline gpuError_t gpu_instantiate(gpuGraphExec_t* executable, gpuGraph_t graph) 
   return cudaGraphInstantiate(executable, graph, 0);
 }
 
+#if GPU_HAS_RANGES
+inline void gpu_begin_range(const char* name) { (void)nvtxRangePushA(name); }
+inline void gpu_end_range() { (void)nvtxRangePop(); }
+#else
+inline void gpu_begin_range(const char*) {}
+inline void gpu_end_range() {}
+#endif
+
 inline bool gpu_is_capturing(gpuStream_t stream) {
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
   return cudaStreamIsCapturing(stream, &status) == cudaSuccess && status == cudaStreamCaptureStatusActive;
@@ -81,6 +105,9 @@ inline bool is_device_memory(const gpuPointerAttributes& attributes) {
 }
 inline bool is_pinned_memory(const gpuPointerAttributes& attributes) {
   return attributes.type == cudaMemoryTypeHost;
+}
+inline bool is_managed_memory(const gpuPointerAttributes& attributes) {
+  return attributes.type == cudaMemoryTypeManaged;
 }
 
 /// A call of the driver, looked up, so that nothing needs the driver to start; null where it has none.
@@ -103,6 +130,100 @@ inline bool gpu_address_range(const void* p, void** base, std::size_t* bytes) {
   CUdeviceptr start = 0;
   if (!call || call(&start, bytes, reinterpret_cast<CUdeviceptr>(p)) != CUDA_SUCCESS) return false;
   *base = reinterpret_cast<void*>(start);
+  return true;
+}
+
+/// A number of the allocation that no other ever has, where addresses come again; 0: not known.
+inline std::uint64_t gpu_allocation_id(const void* base) {
+  static const auto call = gpu_driver_call<CUresult (*)(void*, CUpointer_attribute, CUdeviceptr)>("cuPointerGetAttribute");
+  unsigned long long id = 0;
+  if (!call || call(&id, CU_POINTER_ATTRIBUTE_BUFFER_ID, reinterpret_cast<CUdeviceptr>(base)) != CUDA_SUCCESS) return 0;
+  return id;
+}
+
+// ---- memory operations of streams ------------------------------------------------------------------
+
+/// Those of a captured stream become part of the graph.
+constexpr bool gpu_captures_memory_ops = true;
+
+using GpuBatchCall = CUresult (*)(CUstream, unsigned, CUstreamBatchMemOpParams*, unsigned);
+inline GpuBatchCall gpu_batch_call() {
+  static const auto call = gpu_driver_call<GpuBatchCall>("cuStreamBatchMemOp");
+  return call;
+}
+
+inline bool gpu_has_memory_ops(int device) {
+  static const auto get_device = gpu_driver_call<CUresult (*)(CUdevice*, int)>("cuDeviceGet");
+  static const auto get = gpu_driver_call<CUresult (*)(int*, CUdevice_attribute, CUdevice)>("cuDeviceGetAttribute");
+  CUdevice handle;
+  int can = 0;
+  return gpu_batch_call() && get_device && get && get_device(&handle, device) == CUDA_SUCCESS &&
+         get(&can, CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS, handle) == CUDA_SUCCESS && can != 0;
+}
+
+/// Empty, or what the driver's error was.
+inline std::string gpu_enqueue_memory_ops(gpuStream_t stream, const MemoryOp* ops, std::size_t count) {
+  std::vector<CUstreamBatchMemOpParams> batch(count);
+  for (std::size_t i = 0; i < count; ++i) {
+    CUstreamBatchMemOpParams& op = batch[i];
+    op = CUstreamBatchMemOpParams{};
+    if (ops[i].waits) {
+      op.waitValue.operation = CU_STREAM_MEM_OP_WAIT_VALUE_64;
+      op.waitValue.address = reinterpret_cast<CUdeviceptr>(ops[i].word);
+      op.waitValue.value64 = ops[i].value;
+      op.waitValue.flags = CU_STREAM_WAIT_VALUE_GEQ;
+    } else {
+      op.writeValue.operation = CU_STREAM_MEM_OP_WRITE_VALUE_64;
+      op.writeValue.address = reinterpret_cast<CUdeviceptr>(ops[i].word);
+      op.writeValue.value64 = ops[i].value;
+      op.writeValue.flags = CU_STREAM_WRITE_VALUE_DEFAULT;
+    }
+  }
+  const CUresult result = gpu_batch_call()(stream, static_cast<unsigned>(count), batch.data(), 0);
+  return result == CUDA_SUCCESS ? "" : "cuStreamBatchMemOp: error " + std::to_string(static_cast<int>(result));
+}
+
+/// Under MPS kernels of several processes run side by side.
+inline bool gpu_is_time_sliced(int device) {
+  int mps = 0;
+#if CUDART_VERSION >= 12030
+  if (cudaDeviceGetAttribute(&mps, cudaDevAttrMpsEnabled, device) != cudaSuccess) (void)cudaGetLastError();
+#endif
+  return mps == 0;
+}
+
+/// A number that stands for the GPU, on this node; 0: not known.
+inline std::uint64_t gpu_place(int device) {
+  static const auto get_device = gpu_driver_call<CUresult (*)(CUdevice*, int)>("cuDeviceGet");
+  static const auto get_uuid = gpu_driver_call<CUresult (*)(CUuuid*, CUdevice)>("cuDeviceGetUuid");
+  CUdevice handle;
+  CUuuid uuid{};
+  if (!get_uuid || get_device(&handle, device) != CUDA_SUCCESS || get_uuid(&uuid, handle) != CUDA_SUCCESS) return 0;
+  std::uint64_t number = 14695981039346656037u;  // FNV-1a
+  for (char byte : uuid.bytes) number = (number ^ static_cast<unsigned char>(byte)) * 1099511628211u;
+  return number | 1;
+}
+
+// ---- captures --------------------------------------------------------------------------------------
+
+/// destroy(pointer) when the last graph made of the capture that `stream` is in has been destroyed.
+inline bool gpu_tie_to_graph(gpuStream_t stream, void* pointer, cudaHostFn_t destroy) {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  cudaGraph_t graph = nullptr;
+#if CUDART_VERSION >= 13000
+  const cudaError_t error = cudaStreamGetCaptureInfo(stream, &status, nullptr, &graph);
+#else
+  const cudaError_t error = cudaStreamGetCaptureInfo_v2(stream, &status, nullptr, &graph);
+#endif
+  cudaUserObject_t object;
+  if (error != cudaSuccess || status != cudaStreamCaptureStatusActive ||
+      cudaUserObjectCreate(&object, pointer, destroy, 1, cudaUserObjectNoDestructorSync) != cudaSuccess) {
+    (void)cudaGetLastError();
+    return false;
+  }
+  if (cudaGraphRetainUserObject(graph, object, 1, cudaGraphUserObjectMove) == cudaSuccess) return true;
+  (void)cudaGetLastError();
+  // Releasing it would call destroy(): it stays, as what it keeps has to.
   return true;
 }
 

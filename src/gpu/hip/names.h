@@ -4,11 +4,18 @@
 
 #include <hip/hip_runtime.h>
 
+#include <cstdint>
+#include <string>
+
+#include "kernels/guard.h"
+
 /// HIP's names for what gpu/vendor uses, and the few calls that the vendors do not share.
 /// The counterpart is gpu/cuda/names.h.
 
 #define GPU_NAME "hip"
 #define GPU_NAMESPACE hip
+#define GPU_CALLBACK
+#define GPU_QUEUES_VARIABLE "GPU_MAX_HW_QUEUES"
 
 #define GPU_GRID_CONSTANT
 
@@ -16,6 +23,7 @@ using gpuError_t = hipError_t;
 using gpuStream_t = hipStream_t;
 using gpuIpcMemHandle_t = hipIpcMemHandle_t;
 using gpuPointerAttributes = hipPointerAttribute_t;
+using gpuMemcpyKind = hipMemcpyKind;
 using gpuStreamCaptureMode = hipStreamCaptureMode;
 using gpuGraph_t = hipGraph_t;
 using gpuGraphNode_t = hipGraphNode_t;
@@ -36,13 +44,15 @@ using gpuKernelNodeParams = hipKernelNodeParams;
 #define gpuMemcpyDefault hipMemcpyDefault
 #define gpuMemcpyHostToDevice hipMemcpyHostToDevice
 #define gpuMemcpyDeviceToHost hipMemcpyDeviceToHost
+#define gpuErrorInvalidResourceHandle hipErrorInvalidResourceHandle
 #define gpuHostFree hipHostFree
 #define gpuIpcGetMemHandle hipIpcGetMemHandle
 #define gpuIpcOpenMemHandle hipIpcOpenMemHandle
 #define gpuIpcCloseMemHandle hipIpcCloseMemHandle
 #define gpuIpcMemLazyEnablePeerAccess hipIpcMemLazyEnablePeerAccess
 #define gpuPointerGetAttributes hipPointerGetAttributes
-#define gpuStreamCreateWithFlags hipStreamCreateWithFlags
+#define gpuStreamCreateWithPriority hipStreamCreateWithPriority
+#define gpuDeviceGetStreamPriorityRange hipDeviceGetStreamPriorityRange
 #define gpuStreamDestroy hipStreamDestroy
 #define gpuStreamNonBlocking hipStreamNonBlocking
 #define gpuStreamSynchronize hipStreamSynchronize
@@ -60,6 +70,10 @@ inline namespace GPU_NAMESPACE {
 inline gpuError_t gpu_instantiate(gpuGraphExec_t* executable, gpuGraph_t graph) {
   return hipGraphInstantiate(executable, graph, nullptr, nullptr, 0);
 }
+
+/// ROCTX would be one more library to link.
+inline void gpu_begin_range(const char*) {}
+inline void gpu_end_range() {}
 
 inline bool gpu_is_capturing(gpuStream_t stream) {
   hipStreamCaptureStatus status = hipStreamCaptureStatusNone;
@@ -82,6 +96,7 @@ inline bool is_pinned_memory(const gpuPointerAttributes& attributes) {
   return attributes.memoryType == hipMemoryTypeHost;
 }
 #endif
+inline bool is_managed_memory(const gpuPointerAttributes& attributes) { return attributes.isManaged != 0; }
 
 inline bool gpu_address_range(const void* p, void** base, std::size_t* bytes) {
   hipDeviceptr_t start = nullptr;
@@ -92,6 +107,52 @@ inline bool gpu_address_range(const void* p, void** base, std::size_t* bytes) {
   *base = start;
   return true;
 }
+
+/// HIP tells no such number.
+inline std::uint64_t gpu_allocation_id(const void*) { return 0; }
+
+// ---- memory operations of streams ------------------------------------------------------------------
+
+/// HIP could not capture them until 2026: the kernels of a graph wait by themselves.
+constexpr bool gpu_captures_memory_ops = false;
+
+inline bool gpu_has_memory_ops(int device) {
+  int can = 0;
+  return hipDeviceGetAttribute(&can, hipDeviceAttributeCanUseStreamWaitValue, device) == hipSuccess && can != 0;
+}
+
+/// Empty, or what the error was.
+inline std::string gpu_enqueue_memory_ops(gpuStream_t stream, const MemoryOp* ops, std::size_t count) {
+  for (std::size_t i = 0; i < count; ++i) {
+    const hipError_t error =
+        ops[i].waits ? hipStreamWaitValue64(stream, ops[i].word, ops[i].value, hipStreamWaitValueGte, ~std::uint64_t{0})
+                     : hipStreamWriteValue64(stream, ops[i].word, ops[i].value, 0);
+    if (error == hipSuccess) continue;
+    (void)hipGetLastError();
+    return std::string("memory operation of a stream: ") + hipGetErrorName(error);
+  }
+  return "";
+}
+
+/// AMD GPUs run queues of several processes at once.
+inline bool gpu_is_time_sliced(int) { return true; }
+
+/// A number that stands for the GPU, on this node; 0: not known.
+inline std::uint64_t gpu_place(int device) {
+  char bus[64] = "";
+  if (hipDeviceGetPCIBusId(bus, sizeof bus, device) != hipSuccess) {
+    (void)hipGetLastError();
+    return 0;
+  }
+  std::uint64_t number = 14695981039346656037u;  // FNV-1a
+  for (const char* c = bus; *c; ++c) number = (number ^ static_cast<unsigned char>(*c)) * 1099511628211u;
+  return number | 1;
+}
+
+// ---- captures --------------------------------------------------------------------------------------
+
+/// HIP 5.2 has no such tie.
+inline bool gpu_tie_to_graph(gpuStream_t, void*, void (*)(void*)) { return false; }
 
 /// The capture that a stream is in. Which node the next one will depend on matters to dependent launches only.
 struct GpuCapture {

@@ -6,6 +6,8 @@
 #include <unistd.h>
 
 #include <cstring>
+#include <utility>
+#include <vector>
 
 #include "core/settings.h"
 #include "gpu/host/shared_memory.h"
@@ -59,13 +61,33 @@ class HostDevice final : public Device {
   }
 
   void read(void* to, const void* from, std::size_t bytes) override { std::memcpy(to, from, bytes); }
-  std::shared_ptr<HostWords> host_words() override { return std::make_shared<HostWords>(); }
+  void write(void* to, const void* from, std::size_t bytes) override { std::memcpy(to, from, bytes); }
+  std::uint64_t read_word(const std::uint64_t* word) override { return load_acquire(word); }
+  void write_word(std::uint64_t* word, std::uint64_t value) override { store_release(word, value); }
+
+  std::shared_ptr<HostWords> host_words(std::size_t ranks) override {
+    struct WithNotes {
+      HostWords words{};
+      std::vector<WaitNotes> notes;
+    };
+    auto all = std::make_shared<WithNotes>();
+    all->notes.resize(ranks);
+    all->words.notes = all->notes.data();
+    return std::shared_ptr<HostWords>(all, &all->words);
+  }
 
   void check_stream(Stream stream) const override { check_host_stream(stream); }
   std::uint64_t capture_of(Stream) const override { return 0; }
   bool prepares_launches() const noexcept override { return false; }
+  void keep_for_graph(Stream, std::shared_ptr<const void>) override {}
   void launch(Stream stream, const Launch& launch) override { host_stream_launch(stream, launch); }
   void copy(Stream, void*, const void*, std::size_t) override {}  // preferred_copy_bytes()
+  void run_memory_ops(Stream stream, MemoryOps ops) override { host_stream_launch(stream, std::move(ops)); }
+
+  // Threads that wait give their core away.
+  std::uint64_t place() override { return 0; }
+  bool wants_guards_where_shared() override { return false; }
+  bool stalls_silently() const noexcept override { return false; }
   bool have_ended(const HostWords& words, std::uint64_t launches) const override {
     return __atomic_load_n(&words.executed, __ATOMIC_ACQUIRE) >= launches;
   }

@@ -5,25 +5,30 @@
 #include <string>
 #include <vector>
 
+#include "core/stall.h"
 #include "gpu/host/bell.h"
 #include "kernels/protocol.h"
+#include "kernels/wait_note.h"
 
 namespace mpix {
 namespace {
 
 constexpr Team alone{0, 1};
 
-void finish_send(const SendPeer& peer, const PutOp* ops) {
+void finish_send(const SendPeer& peer, const Program& program) {
+  const PutOp* const ops = program.tables.ops;
   send(peer, [ops](std::uint32_t i) -> const PutOp& { return ops[i]; }, alone);
   if (!peer.signals) return;
   write_header(peer, peer.words->own.sent[0] + 1, 0, 1);
   advance(peer.words->own.sent);
+  count(program, peer, 0, 1, false);
   ring(peer.bell);
 }
 
-void finish_receive(const ReceivePeer& peer) {
+void finish_receive(const ReceivePeer& peer, const Program& program) {
   receive(peer, alone);
   advance(peer.words->own.closed);
+  count(program, peer, 0, 1, false);
 }
 
 /// The peers of one program that are not served yet, looked at in turn: none waits for another.
@@ -39,19 +44,27 @@ class Pending {
   /// Serve who is ready. False when nobody was.
   bool look() {
     const std::size_t before = sends_.size() + receives_.size();
-    serve(sends_, [](const SendPeer& peer) { return may_send(peer); }, [this](const SendPeer& peer) { finish_send(peer, program_.tables.ops); });
-    serve(receives_, has_arrived, finish_receive);
+    serve(sends_, [](const SendPeer& peer) { return may_send(peer); }, [this](const SendPeer& peer) { finish_send(peer, program_); });
+    serve(receives_, has_arrived, [this](const ReceivePeer& peer) { finish_receive(peer, program_); });
     return sends_.size() + receives_.size() < before;
   }
 
   std::string describe() const {
-    std::string text;
+    MissingRanks missing;
+    const auto add = [&](const auto* peer) {
+      const WaitNote note = waits_for(*peer, false);
+      missing.add(peer->rank, note.missing, note.epoch);
+    };
+    for (const SendPeer* peer : sends_) add(peer);
+    for (const ReceivePeer* peer : receives_) add(peer);
+    return missing.text();
+  }
+
+  /// The wait was released: the counters go on without what was awaited.
+  void abandon_all() {
     for (const SendPeer* peer : sends_)
-      append(text, peer->rank,
-             "has not posted access epoch " + std::to_string(post_needed(*peer, peer->words->own.sent[0] + 1)));
-    for (const ReceivePeer* peer : receives_)
-      append(text, peer->rank, "has not completed exposure epoch " + std::to_string(peer->words->own.closed[0] + 1));
-    return text;
+      if (peer->signals) advance(peer->words->own.sent);
+    for (const ReceivePeer* peer : receives_) advance(peer->words->own.closed);
   }
 
  private:
@@ -65,10 +78,6 @@ class Pending {
         peers[kept++] = peer;
     }
     peers.resize(kept);
-  }
-
-  static void append(std::string& text, int rank, const std::string& what) {
-    text += (text.empty() ? "rank " : ", rank ") + std::to_string(rank) + " " + what;
   }
 
   /// One list for each thread, which runs one program at a time: no allocation in every epoch.
@@ -99,15 +108,17 @@ bool serve_all(const Launch& launch, const Polling& polling) {
       reported = 0;
       continue;
     }
-    if (released(launch.program)) return false;
+    if (released(launch.program)) break;
     patience.pause();
     if (limit <= 0 || !patience.slept()) continue;
     const double waited = Seconds(patience.waited()).count();
     if (waited - reported < limit) continue;
     reported = waited;
-    if (launch.stall->stalled(launch.call, pending.describe(), waited)) return false;
+    if (launch.stall->stalled(launch.call, pending.describe(), waited)) break;
   }
-  return true;
+  const bool served = pending.empty();
+  pending.abandon_all();
+  return served;
 }
 
 }  // namespace
@@ -115,15 +126,38 @@ bool serve_all(const Launch& launch, const Polling& polling) {
 bool run_on_host(const Launch& launch, const Polling& polling) {
   const Program& program = launch.program;
   bool served = !released(program);
-  if (served) {
-    for (std::uint32_t i = 0; i < program.post_count; ++i) {
-      announce(program.tables.posts[i]);
-      ring(program.tables.posts[i].bell);
+  for (std::uint32_t i = 0; i < program.post_count; ++i) {
+    const PostPeer& peer = program.tables.posts[i];
+    if (!served) {
+      advance(&peer.words->own.opened);
+      continue;
     }
-    served = serve_all(launch, polling);
+    announce(peer, program.captured, program.guards);
+    ring(peer.bell);
   }
+  if (program.guards && program.send_count > 0) store_release(&program.guards->targets, 0);
+  if (program.guards && program.receive_count > 0) store_release(&program.guards->origins, 0);
+  if (served)
+    served = serve_all(launch, polling);
+  else
+    Pending(program).abandon_all();
   __atomic_fetch_add(&program.host->executed, 1, __ATOMIC_RELEASE);
   return served;
+}
+
+bool run_on_host(const MemoryOps& memory, const Polling& polling) {
+  for (const MemoryOp& op : memory.ops) {
+    if (!op.waits) {
+      store_release(op.word, op.value);
+      continue;
+    }
+    Patience patience(memory.bell, polling);
+    while (load_acquire(op.word) < op.value) {
+      if (__atomic_load_n(&memory.host->released, __ATOMIC_RELAXED) != 0) return false;
+      patience.pause();
+    }
+  }
+  return true;
 }
 
 }  // namespace mpix

@@ -2,9 +2,6 @@
 // Copyright (c) the libmpix authors
 #include "gpu/host/stream.h"
 
-#include <pthread.h>
-#include <signal.h>
-
 #include <memory>
 #include <shared_mutex>
 #include <string>
@@ -12,28 +9,11 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/signals_blocked.h"
 #include "gpu/host/bell.h"
 #include "gpu/host/run.h"
 
 namespace mpix {
-
-namespace {
-
-/// Signals are the application's: none is delivered to a thread that is created within the scope.
-class SignalsBlocked {
- public:
-  SignalsBlocked() {
-    sigset_t all;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before_);
-  }
-  ~SignalsBlocked() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-
- private:
-  sigset_t before_;
-};
-
-}  // namespace
 
 HostStream::HostStream(Polling polling) : polling_(polling) {
   SignalsBlocked blocked;
@@ -59,6 +39,12 @@ void HostStream::launch(void (*function)(void*), void* argument) {
 void HostStream::launch(const Launch& launch) {
   Task task;
   task.launch = launch;
+  enqueue(std::move(task));
+}
+
+void HostStream::launch(MemoryOps ops) {
+  Task task;
+  task.memory = std::make_unique<MemoryOps>(std::move(ops));
   enqueue(std::move(task));
 }
 
@@ -130,7 +116,7 @@ bool HostStream::take(std::vector<Task>& batch) {
 void HostStream::run(Task& task) {
   if (task.function)
     task.function(task.argument);
-  else if (!run_on_host(task.launch, polling_))
+  else if (!(task.memory ? run_on_host(*task.memory, polling_) : run_on_host(task.launch, polling_)))
     released_.store(true);
 }
 
@@ -219,6 +205,10 @@ void host_stream_launch(Stream stream, void (*function)(void*), void* argument) 
 
 void host_stream_launch(Stream stream, const Launch& launch) {
   with_stream(stream, [&](HostStream& live) { live.launch(launch); });
+}
+
+void host_stream_launch(Stream stream, MemoryOps ops) {
+  with_stream(stream, [&](HostStream& live) { live.launch(std::move(ops)); });
 }
 
 bool host_stream_synchronize(Stream stream) {

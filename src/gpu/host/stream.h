@@ -6,6 +6,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <set>
 #include <thread>
@@ -27,6 +28,7 @@ class HostStream {
 
   void launch(void (*function)(void*), void* argument);
   void launch(const Launch& launch);
+  void launch(MemoryOps ops);
 
   /// Wait, asleep, for everything enqueued so far. False when a wait in it was released by its time-out.
   bool synchronize();
@@ -36,7 +38,8 @@ class HostStream {
   struct Task {
     void (*function)(void*) = nullptr;
     void* argument = nullptr;
-    Launch launch;  ///< when function is null
+    std::unique_ptr<MemoryOps> memory;
+    Launch launch;  ///< when both are null
   };
 
   static constexpr std::uint64_t no_target = UINT64_MAX;
@@ -72,6 +75,7 @@ void check_host_stream(Stream stream);
 bool is_host_stream(Stream stream);  ///< never throws; not for the null stream
 void host_stream_launch(Stream stream, void (*function)(void*), void* argument);
 void host_stream_launch(Stream stream, const Launch& launch);
+void host_stream_launch(Stream stream, MemoryOps ops);
 /// False: a wait was released by its time-out (MPIX_ON_TIMEOUT=error).
 bool host_stream_synchronize(Stream stream);
 

@@ -58,6 +58,7 @@ struct Shape {
 struct NearPosts {
   static constexpr std::uint32_t most = 8;
   std::uint32_t count;
+  bool captured, guarded;
   PostPeer posts[most];
 };
 

@@ -4,13 +4,17 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstdlib>
 #include <memory>
 #include <mutex>
+#include <string>
+#include <utility>
 
 #include "core/settings.h"
 #include "gpu/device.h"
 #include "gpu/host/stream.h"
 #include "gpu/vendor/check.h"
+#include "gpu/vendor/graph_keeper.h"
 #include "gpu/vendor/launcher.h"
 #include "gpu/vendor/memory.h"
 
@@ -25,6 +29,15 @@ class GpuDevice final : public Device {
   explicit GpuDevice(const Settings& settings) : copy_bytes_(settings.copy_engine_bytes), launcher_(settings) {}
 
   const char* name() const noexcept override { return GPU_NAME; }
+
+  std::string advice() const override {
+    const char* queues = std::getenv(GPU_QUEUES_VARIABLE);
+    if (!queues || std::string(queues) != "1") return "";
+    return GPU_QUEUES_VARIABLE "=1: all streams of a process share one queue, so a stream that waits for another rank "
+                               "also stops the other streams, which can be a deadlock";
+  }
+  void begin_range(const char* name) noexcept override { gpu_begin_range(name); }
+  void end_range() noexcept override { gpu_end_range(); }
 
   bool hidden_from_host(const void* p) const noexcept override {
     gpuPointerAttributes attributes{};
@@ -42,9 +55,15 @@ class GpuDevice final : public Device {
       gpuPointerAttributes attributes{};
       const gpuError_t known = gpuPointerGetAttributes(&attributes, base);
       if (known != gpuSuccess) (void)gpuGetLastError();
-      if (known != gpuSuccess || !(is_device_memory(attributes) || is_pinned_memory(attributes)))
-        throw Error(Fault::unsupported, "the window's memory is not memory of the GPU, nor pinned");
-      device = attributes.device;
+      const bool managed = known == gpuSuccess && is_managed_memory(attributes);
+      if (known != gpuSuccess || !(managed || is_device_memory(attributes) || is_pinned_memory(attributes)))
+        throw Error(Fault::unsupported, "the window's memory is not memory of the GPU, nor pinned, nor managed");
+      if (is_device_memory(attributes) && !managed)
+        device = attributes.device;
+      else if (memory_)
+        return;  // any GPU reaches it
+      else
+        MPIX_CHECK_GPU(gpuGetDevice(&device));
     }
     std::lock_guard<std::mutex> hold(mutex_);
     if (!memory_) memory_ = std::make_unique<GpuMemory>(device);
@@ -80,15 +99,21 @@ class GpuDevice final : public Device {
 
   void read(void* to, const void* from, std::size_t bytes) override { memory().copy_to_host(to, from, bytes); }
 
-  std::shared_ptr<HostWords> host_words() override {
-    OutsideCapture outside;
-    DeviceScope scope(memory().device());
-    void* words = nullptr;
-    MPIX_CHECK_GPU(gpu_host_alloc(&words, sizeof(HostWords)));
-    return std::shared_ptr<HostWords>(new (words) HostWords{}, [](HostWords* p) {
-      OutsideCapture again;
-      (void)gpuHostFree(p);
-    });
+  void write(void* to, const void* from, std::size_t bytes) override { memory().copy_to_device(to, from, bytes); }
+  std::uint64_t read_word(const std::uint64_t* word) override {
+    std::uint64_t value = 0;
+    memory().copy_to_host(&value, word, sizeof value);
+    return value;
+  }
+  void write_word(std::uint64_t* word, std::uint64_t value) override {
+    memory().copy_to_device(word, &value, sizeof value);
+  }
+
+  std::shared_ptr<HostWords> host_words(std::size_t ranks) override {
+    const std::shared_ptr<void> place = memory().host_memory(sizeof(HostWords) + ranks * sizeof(WaitNotes));
+    auto* words = new (place.get()) HostWords{};
+    words->notes = reinterpret_cast<WaitNotes*>(words + 1);
+    return std::shared_ptr<HostWords>(place, words);
   }
 
   void check_stream(Stream stream) const override {
@@ -102,6 +127,9 @@ class GpuDevice final : public Device {
     return gpu_is_capturing(on) ? gpu_capture_of(on).id : 0;
   }
   bool prepares_launches() const noexcept override { return true; }
+  void keep_for_graph(Stream stream, std::shared_ptr<const void> what) override {
+    keeper_.keep(static_cast<gpuStream_t>(stream), std::move(what));
+  }
 
   void launch(Stream stream, const Launch& launch) override {
     DeviceScope scope(memory().device());
@@ -112,6 +140,21 @@ class GpuDevice final : public Device {
     DeviceScope scope(memory().device());
     MPIX_CHECK_GPU(gpuMemcpyAsync(to, from, bytes, gpuMemcpyDefault, static_cast<gpuStream_t>(stream)));
   }
+
+  /// Guards, so what is left out only costs time: the kernels wait by themselves.
+  void run_memory_ops(Stream stream, MemoryOps ops) override {
+    const int device = memory().device();
+    DeviceScope scope(device);
+    if (!has_memory_ops(device) || (!gpu_captures_memory_ops && capture_of(stream) != 0)) return;
+    const std::string error = gpu_enqueue_memory_ops(static_cast<gpuStream_t>(stream), ops.ops.data(), ops.ops.size());
+    if (!error.empty()) throw Error(Fault::other, error);
+  }
+
+  std::uint64_t place() override { return gpu_place(memory().device()); }
+  bool wants_guards_where_shared() override {
+    return gpu_is_time_sliced(memory().device()) && gpu_has_memory_ops(memory().device());
+  }
+  bool stalls_silently() const noexcept override { return true; }
 
   /// The counters are the last that a kernel writes, and its plan's memory goes back to a pool only.
   bool have_ended(const HostWords&, std::uint64_t) const override { return true; }
@@ -127,10 +170,16 @@ class GpuDevice final : public Device {
     return *memory_;
   }
 
+  static bool has_memory_ops(int device) {
+    static const bool has = gpu_has_memory_ops(device);  // one device a process
+    return has;
+  }
+
   const std::size_t copy_bytes_;
   Launcher launcher_;
   std::mutex mutex_;
   std::unique_ptr<GpuMemory> memory_;
+  GraphKeeper keeper_;  ///< ends before the memory does, which it gives back to
 };
 
 }  // namespace GPU_NAMESPACE

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "gpu/vendor/arguments.h"
+#include "gpu/vendor/long_wait.h"
 #include "kernels/protocol.h"
 
 /// The GPU's way to run a program: a grid of parts × peers. Block (part, i) does its part of the i-th send, then
@@ -23,17 +24,12 @@ namespace mpix {
 inline namespace GPU_NAMESPACE {
 
 constexpr unsigned most_threads = 512;
-constexpr std::uint32_t polls_between_looks_at_release = 4096;
 
-__device__ inline bool is_released(const HostWords* host) {
-  return *const_cast<volatile const std::uint32_t*>(&host->released) != 0;
-}
-
-/// Poll until ready(); false when the wait was released.
-template <class Ready>
-__device__ inline bool poll(const HostWords* host, Ready ready) {
+/// Poll until ready(); false when the wait was released. Now and then the host is told what `peer` is waited for.
+template <class Peer, class Ready>
+__device__ inline bool poll(const Program& program, const Peer& peer, Ready ready) {
   for (std::uint32_t polls = 1; !ready(); ++polls)
-    if (polls % polls_between_looks_at_release == 0 && is_released(host)) return false;
+    if (polls % polls_between_notes == 0 && !wait_on(program, peer, polls / polls_between_notes)) return false;
   return true;
 }
 
@@ -98,9 +94,9 @@ __device__ inline void send_puts(const AnyProgram& any, const SendPeer& peer, Li
   }
 }
 
-/// False when the wait was released. `usual`: so is this send, says the host (Shape::is_usual).
+/// `usual`: so is this send, says the host (Shape::is_usual).
 template <bool usual, class AnyProgram>
-__device__ inline bool send_part(const AnyProgram& any, std::uint32_t index, std::uint32_t part, std::uint32_t parts,
+__device__ inline void send_part(const AnyProgram& any, std::uint32_t index, std::uint32_t part, std::uint32_t parts,
                                  const Shape& shape) {
   const SendPeer& peer = any.send(index);
   PairWords* words = peer.words;
@@ -119,7 +115,7 @@ __device__ inline bool send_part(const AnyProgram& any, std::uint32_t index, std
     if (has_word) word = load_once(reinterpret_cast<const unsigned long long*>(op.source) + team.index);
   }
   const std::uint64_t needed = post_needed(peer, epoch);
-  const bool go = posted >= needed || poll(any.program.host, [&] { return load_relaxed(&words->posted) >= needed; });
+  const bool go = posted >= needed || poll(any.program, peer, [&] { return load_relaxed(&words->posted) >= needed; });
   Line* slot = slot_of(peer.ring, epoch);
   const std::uint32_t flag = flag_of(epoch);
   if (go) {
@@ -130,11 +126,11 @@ __device__ inline bool send_part(const AnyProgram& any, std::uint32_t index, std
       send_puts(any, peer, slot, flag, team);
     }
   }
-  if (__syncthreads_or(!go)) return false;
-  if (!peer.signals) return true;
-  if (!usual && peer.awaits_post && threadIdx.x == 0) write_header(peer, epoch, part, parts);
+  const bool released = __syncthreads_or(!go);
+  if (!peer.signals || (released && epoch > retired_epoch)) return;
+  if (!usual && !released && peer.awaits_post && threadIdx.x == 0) write_header(peer, epoch, part, parts);
+  if (any.program.is_counted() && threadIdx.x == 0) count_apart(any.program, peer, part, parts, released);
   advance_part(words->own.sent, epoch, part, parts);
-  return true;
 }
 
 // ---- receiving ---------------------------------------------------------------------------------------
@@ -214,7 +210,7 @@ __device__ inline void receive_part(const AnyProgram& any, std::uint32_t index, 
 
   const Line* own_line = slot + Header::single_payload + team.index;
   std::uint64_t first_word = 0;
-  const bool arrived = poll(any.program.host, [&] { return line_arrived(slot, flag, &first_word); });
+  const bool arrived = poll(any.program, peer, [&] { return line_arrived(slot, flag, &first_word); });
   gpu_wait_for_front();
   gpu_let_next_start();
   const Header header{first_word};
@@ -227,11 +223,13 @@ __device__ inline void receive_part(const AnyProgram& any, std::uint32_t index, 
     if (usual && team.index == 0) scrub(peer.ring, epoch, Header::single_payload + bytes / 8, 0);
   }
   // All threads see the same epoch, but a wait may be released for some and not for others.
-  if (__syncthreads_or(!arrived)) return;
-  if (!usual) {
+  const bool released = __syncthreads_or(!arrived);
+  if (released && epoch > retired_epoch) return;
+  if (!usual && !released) {
     receive_any(peer, epoch, header, team);
     __syncthreads();
   }
+  if (any.program.is_counted() && threadIdx.x == 0) count_apart(any.program, peer, part, parts, released);
   advance_part(peer.words->own.closed, epoch, part, parts);
 }
 
@@ -254,17 +252,22 @@ __global__ void __launch_bounds__(most_threads, 2) run_program(const GPU_GRID_CO
   }
   if (part == 0 && index == 0 && may_send_here && program.post_count > 0) {
     gpu_wait_for_front();
-    for (std::uint32_t i = threadIdx.x; i < program.post_count; i += blockDim.x) announce(any.post(i));
+    for (std::uint32_t i = threadIdx.x; i < program.post_count; i += blockDim.x)
+      announce(any.post(i), program.captured, program.guards);
   }
-  const bool sent = part >= send_parts || send_part<usual>(any, index, part, send_parts, shape);
-  if (sent && receives) receive_part(any, index, part, receive_parts, epoch, shape);
+  if (program.guards && part == 0 && index == 0 && threadIdx.x == 0) {
+    if (program.send_count > 0) program.guards->targets = 0;
+    if (program.receive_count > 0) program.guards->origins = 0;
+  }
+  if (part < send_parts) send_part<usual>(any, index, part, send_parts, shape);
+  if (receives) receive_part(any, index, part, receive_parts, epoch, shape);
   gpu_wait_for_front();  // a kernel does not end before those in front of it
 }
 
 __global__ void __launch_bounds__(NearPosts::most) run_posts(const GPU_GRID_CONSTANT NearPosts near) {
   gpu_wait_for_front();
   gpu_let_next_start();
-  if (threadIdx.x < near.count) announce(near.posts[threadIdx.x]);
+  if (threadIdx.x < near.count) announce(near.posts[threadIdx.x], near.captured, near.guarded);
 }
 
 }  // namespace GPU_NAMESPACE

@@ -89,6 +89,8 @@ class Launcher {
     if (program.send_count == 0 && program.receive_count == 0 && program.post_count <= NearPosts::most) {
       NearPosts near;
       near.count = program.post_count;
+      near.captured = program.captured;
+      near.guarded = program.guards != nullptr;
       std::copy_n(launch.on_host.posts, near.count, near.posts);
       static const Kernel kernel(run_posts);
       launch_kernel(kernel, dim3(1), NearPosts::most, &near, sizeof near, nullptr, stream, launch);
@@ -113,7 +115,7 @@ class Launcher {
     const std::uint32_t peers = std::max({1u, program.send_count, program.receive_count});
     shape.eager_bytes_of_a_part = eager_bytes_of_a_part;
     shape.direct_bytes_of_a_part = direct_bytes_of_a_part;
-    shape.most_parts = std::clamp(most_blocks / peers, 1u, most_parts_worth_it);
+    shape.most_parts = std::clamp(most_blocks / peers / launch.sharers, 1u, most_parts_worth_it);
     shape.receive_parts = 1;
     std::uint64_t most_expected = 0;
     for (std::uint32_t i = 0; i < program.receive_count; ++i) {
@@ -140,10 +142,12 @@ class Launcher {
 
   void launch_kernel(const Kernel& kernel, dim3 grid, unsigned threads, void* argument, std::size_t bytes, Early* early,
                      gpuStream_t stream, const Launch& launch) {
-    if (gpu_is_capturing(stream)) {
+    const bool may_overlap = !launch.program.guards;  // behind a guard, a kernel starts when that has passed
+    if (launch.program.captured) {
       const GpuCapture capture = gpu_capture_of(stream);
       if (early && gpu_has_dependent_launch) *early = early_behind(captured_.find(capture));
-      MPIX_CHECK_GPU(gpu_launch(kernel.function, grid, threads, argument, bytes, stream, gpu_has_dependent_launch));
+      MPIX_CHECK_GPU(gpu_launch(kernel.function, grid, threads, argument, bytes, stream,
+                                gpu_has_dependent_launch && may_overlap));
       captured_.add(gpu_capture_of(stream), kind_of(launch.program));
       return;
     }
@@ -152,7 +156,8 @@ class Launcher {
       MPIX_CHECK_GPU(static_cast<PreparedKernel&>(**launch.prepared).launch(stream));
       return;
     }
-    MPIX_CHECK_GPU(gpu_launch(kernel.function, grid, threads, argument, bytes, stream, form_ != LaunchForm::plain));
+    MPIX_CHECK_GPU(gpu_launch(kernel.function, grid, threads, argument, bytes, stream,
+                              form_ != LaunchForm::plain && may_overlap));
   }
 
   static void set_receive_parts(FarProgram&, std::uint32_t, std::uint32_t) {}  // as many for each

@@ -26,7 +26,10 @@ class GpuMemory {
  public:
   explicit GpuMemory(int device) : device_(device) {
     DeviceScope scope(device_);
-    MPIX_CHECK_GPU(gpuStreamCreateWithFlags(&stream_, gpuStreamNonBlocking));
+    // Its own hardware queue, if it can be: not behind a stream that waits.
+    int least = 0, most = 0;
+    MPIX_CHECK_GPU(gpuDeviceGetStreamPriorityRange(&least, &most));
+    MPIX_CHECK_GPU(gpuStreamCreateWithPriority(&stream_, gpuStreamNonBlocking, most));
   }
 
   int device() const { return device_; }
@@ -76,12 +79,28 @@ class GpuMemory {
     });
   }
 
-  void copy_to_host(void* to, const void* from, std::size_t bytes) {
+  void copy_to_host(void* to, const void* from, std::size_t bytes) { copy(to, from, bytes, gpuMemcpyDeviceToHost); }
+  void copy_to_device(void* to, const void* from, std::size_t bytes) { copy(to, from, bytes, gpuMemcpyHostToDevice); }
+
+  /// Zeroed memory of the host that kernels reach.
+  std::shared_ptr<void> host_memory(std::size_t bytes) {
+    const std::size_t rounded = power_of_two(bytes);
     std::lock_guard<std::mutex> hold(mutex_);
     OutsideCapture outside;
     DeviceScope scope(device_);
-    MPIX_CHECK_GPU(gpuMemcpyAsync(to, from, bytes, gpuMemcpyDeviceToHost, stream_));
-    MPIX_CHECK_GPU(gpuStreamSynchronize(stream_));
+    void* place = nullptr;
+    const auto idle = idle_on_host_.find(rounded);
+    if (idle != idle_on_host_.end()) {
+      place = idle->second;
+      idle_on_host_.erase(idle);
+    } else {
+      MPIX_CHECK_GPU(gpu_host_alloc(&place, rounded));
+    }
+    std::memset(place, 0, rounded);
+    return std::shared_ptr<void>(place, [this, rounded](void* p) {
+      std::lock_guard<std::mutex> again(mutex_);
+      idle_on_host_.emplace(rounded, p);
+    });
   }
 
   /// The allocation around p, when it is device memory of this device that other processes can open.
@@ -105,6 +124,7 @@ class GpuMemory {
     Ticket ticket{};
     ticket.process = getpid();
     ticket.base = reinterpret_cast<std::uintptr_t>(base);
+    ticket.id = gpu_allocation_id(base);
     MPIX_CHECK_GPU(gpuIpcGetMemHandle(&ticket.handle, const_cast<void*>(base)));
     ExportedMemory memory{};
     std::memcpy(memory.bytes, &ticket, sizeof ticket);
@@ -117,7 +137,7 @@ class GpuMemory {
     if (ticket.process == getpid()) return reinterpret_cast<char*>(static_cast<std::uintptr_t>(ticket.base));
     std::lock_guard<std::mutex> hold(mutex_);
     for (Import& import : imports_) {
-      if (std::memcmp(&import.handle, &ticket.handle, sizeof ticket.handle) != 0) continue;
+      if (import.id != ticket.id || std::memcmp(&import.handle, &ticket.handle, sizeof ticket.handle) != 0) continue;
       ++import.users;
       return import.base;
     }
@@ -125,7 +145,7 @@ class GpuMemory {
     DeviceScope scope(device_);
     void* base = nullptr;
     MPIX_CHECK_GPU(gpuIpcOpenMemHandle(&base, ticket.handle, gpuIpcMemLazyEnablePeerAccess));
-    imports_.push_back(Import{ticket.handle, static_cast<char*>(base), 1});
+    imports_.push_back(Import{ticket.handle, ticket.id, static_cast<char*>(base), 1});
     return static_cast<char*>(base);
   }
 
@@ -148,15 +168,26 @@ class GpuMemory {
   struct Ticket {
     gpuIpcMemHandle_t handle;
     std::uint64_t base;
+    std::uint64_t id;
     pid_t process;
   };
   static_assert(sizeof(Ticket) <= sizeof(ExportedMemory), "the ticket travels in ExportedMemory");
 
+  /// Known by handle and number: a handle alone may come again for another allocation at the same address.
   struct Import {
     gpuIpcMemHandle_t handle;
+    std::uint64_t id;
     char* base;
     int users;
   };
+
+  void copy(void* to, const void* from, std::size_t bytes, gpuMemcpyKind kind) {
+    std::lock_guard<std::mutex> hold(mutex_);
+    OutsideCapture outside;
+    DeviceScope scope(device_);
+    MPIX_CHECK_GPU(gpuMemcpyAsync(to, from, bytes, kind, stream_));
+    MPIX_CHECK_GPU(gpuStreamSynchronize(stream_));
+  }
 
   static std::size_t power_of_two(std::size_t bytes) {
     std::size_t power = smallest;
@@ -189,6 +220,7 @@ class GpuMemory {
   std::mutex mutex_;
   std::multimap<std::size_t, void*> idle_;
   std::map<void*, std::size_t> busy_;
+  std::multimap<std::size_t, void*> idle_on_host_;
   std::multimap<std::size_t, char*> free_places_;
   char* slab_ = nullptr;
   std::size_t slab_left_ = 0;

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the libmpix authors
+
+// Waits that somebody else has to look after: the watchdog, the notes of kernels, guards.
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "catch.h"
+#include "core/error.h"
+#include "core/wait_watch.h"
+#include "core/window.h"
+#include "gpu/host/host_device.h"
+#include "gpu/host/stream.h"
+#include "thread_ranks.h"
+
+using namespace mpix;
+using namespace std::chrono_literals;
+
+namespace {
+
+class Counted final : public Watched {
+ public:
+  void look(Clock::time_point) noexcept override { ++looks; }
+  Clock::duration interval() const noexcept override { return 1ms; }
+  std::atomic<int> looks{0};
+};
+
+/// The words of a window without a window.
+struct Words {
+  std::vector<WaitNotes> notes;
+  HostWords host{};
+  explicit Words(std::size_t ranks) : notes(ranks) { host.notes = notes.data(); }
+  bool released() const { return __atomic_load_n(&host.released, __ATOMIC_ACQUIRE) != 0; }
+};
+
+Settings guarded_settings() {
+  Settings settings = Settings::from_environment();
+  settings.waits = Waits::memory;
+  settings.timeout_seconds = 30;
+  settings.fail_on_timeout = true;
+  return settings;
+}
+
+}  // namespace
+
+TEST_CASE("the watchdog looks while something is watched, and not after", "[waits]") {
+  for (int round = 0; round < 3; ++round) {
+    Counted first, second;
+    watch(first);
+    watch(second);
+    while (first.looks < 3 || second.looks < 3) std::this_thread::yield();
+    forget(first);
+    const int looks = first.looks, others = second.looks;
+    while (second.looks < others + 3) std::this_thread::yield();
+    CHECK(first.looks == looks);
+    forget(second);
+  }
+}
+
+TEST_CASE("a note says what it was packed from, whatever the beat", "[waits]") {
+  for (std::uint64_t epoch : {std::uint64_t{1}, std::uint64_t{17}, std::uint64_t{1} << 44})
+    for (Missing missing : {Missing::post, Missing::completion})
+      for (bool fused : {false, true}) {
+        const std::uint64_t note = packed({epoch, missing, fused}, 5);
+        const std::uint64_t later = packed({epoch, missing, fused}, 70000);
+        CHECK(note != 0);
+        CHECK(note != later);
+        CHECK(without_beat(note) == without_beat(later));
+        CHECK(unpacked(later).epoch == epoch);
+        CHECK(unpacked(later).missing == missing);
+        CHECK(unpacked(later).fused == fused);
+      }
+}
+
+TEST_CASE("notes that go on for too long are reported; those that stop, or go on to the next epoch, are not", "[waits]") {
+  // So patient that only the looks of this test count.
+  constexpr double patience = 1000;
+  Words words(2);
+  StallReporter reporter("noted", &words.host, patience, true);
+  WaitWatch watch(words.host, 2, reporter, nullptr);
+  auto now = Watched::Clock::now();
+  std::uint32_t beat = 0;
+  const auto look = [&](WaitNote note, bool beats) {
+    if (beats) __atomic_store_n(&words.notes[1].receive, packed(note, ++beat), __ATOMIC_RELEASE);
+    now += 100s;
+    watch.look(now);
+  };
+  for (std::uint64_t epoch = 1; epoch < 30; ++epoch) look({epoch, Missing::completion, false}, true);
+  CHECK_FALSE(words.released());
+  for (int i = 0; i < 30; ++i) look({30, Missing::completion, false}, false);
+  CHECK_FALSE(words.released());
+  for (int i = 0; i < 10; ++i) look({30, Missing::completion, false}, true);
+  CHECK_FALSE(words.released());  // since the first of these: 900 s
+  look({30, Missing::completion, false}, true);
+  CHECK(words.released());
+}
+
+TEST_CASE("a guard that nobody satisfies is reported, released and then an error", "[waits]") {
+  Settings settings = guarded_settings();
+  settings.timeout_seconds = 0.2;
+  auto device = make_host_device(settings, 2);
+  ThreadRanks(2).run([&](Bootstrap& bootstrap) {
+    const Allocation memory = device->allocate(4096);
+    {
+      Window window("guarded", {memory.base, memory.bytes, 1}, bootstrap, *device, settings);
+      HostStream* stream = create_host_stream();
+      const int other = 1 - bootstrap.rank();
+      const std::vector<char> large(1000, 'x');
+      const auto exchange = [&] {
+        window.post_stream({other}, stream);
+        window.start_stream({other});
+        window.put({large.data(), large.size(), other, 0});
+        window.complete_stream(stream);
+        window.wait_stream(stream);
+      };
+      for (int epoch = 0; epoch < 20; ++epoch) exchange();
+      EXPECT(stream->synchronize());
+      if (bootstrap.rank() == 0) {
+        for (int epoch = 0; epoch < 5; ++epoch) exchange();
+        EXPECT(!stream->synchronize());
+        EXPECT(!window.drain());
+        bool refused = false;
+        try {
+          window.post_stream({other}, stream);
+        } catch (const Error& error) {
+          refused = error.fault() == Fault::synchronization;
+        }
+        EXPECT(refused);
+      }
+      destroy_host_stream(stream);
+      bootstrap.allgather(0);
+    }
+    device->release(memory.base);
+  });
+}
+
+TEST_CASE("a guard says what it waits for", "[waits]") {
+  const Settings settings = guarded_settings();
+  auto device = make_host_device(settings, 2);
+  ThreadRanks(2).run([&](Bootstrap& bootstrap) {
+    const Allocation memory = device->allocate(4096);
+    {
+      const LocalMemory local{memory.base, memory.bytes, 1};
+      Neighbourhood peers(local, bootstrap, *device, settings);
+      EXPECT(peers.needs_guards());
+      HostWords words{};
+      Guards guards(peers, *device, &words);
+      const int other = 1 - bootstrap.rank();
+      const auto exposure = ExposurePlan::build({other}, peers, *device);
+      HostStream* stream = create_host_stream();
+      EXPECT(guards.look(Guards::Side::origins).mark == 0);
+      guards.before_receive(*exposure, Call::wait, stream);
+      while (guards.look(Guards::Side::origins).mark == 0) std::this_thread::yield();
+      const Guards::Waiting waiting = guards.look(Guards::Side::origins);
+      EXPECT(waiting.call == Call::wait);
+      EXPECT(waiting.missing == "rank " + std::to_string(other) + " has not completed exposure epoch 1");
+      guards.open();
+      EXPECT(stream->synchronize());
+      EXPECT(guards.look(Guards::Side::origins).missing.empty());
+      destroy_host_stream(stream);
+      bootstrap.allgather(0);
+    }
+    device->release(memory.base);
+  });
+}
