@@ -3,6 +3,7 @@
 #include "core/neighbourhood.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <string>
 
 #include "core/error.h"
@@ -50,7 +51,8 @@ struct Neighbourhood::Card {
   std::uint64_t eager_bytes;
   std::uint32_t depth;
   std::uint32_t slot_lines;
-  bool usable;  ///< this rank got its memory
+  bool usable;        ///< this rank got its memory
+  char trouble[200];  ///< why it did not
   bool staged;
 };
 
@@ -80,7 +82,7 @@ Neighbourhood::Card Neighbourhood::make_card(const LocalMemory& memory, int size
     bell_ = reinterpret_cast<Bell*>(control_.base);
     card.usable = true;
   } catch (const Error& error) {
-    log(LogLevel::warn, error.what());
+    std::snprintf(card.trouble, sizeof card.trouble, "%s", error.what());
   }
   return card;
 }
@@ -147,11 +149,12 @@ Neighbourhood::Neighbourhood(const LocalMemory& memory, Bootstrap& bootstrap, De
   const bool agreed = std::all_of(cards.begin(), cards.end(), [&](const Card& card) {
     return !card.usable || (card.depth == mine.depth && card.eager_bytes == mine.eager_bytes);
   });
-  const bool all_usable = std::all_of(cards.begin(), cards.end(), [](const Card& card) { return card.usable; });
-  if (!all_usable || !agreed) {
+  const auto unusable = std::find_if(cards.begin(), cards.end(), [](const Card& card) { return !card.usable; });
+  if (unusable != cards.end() || !agreed) {
     close();
-    throw Error(Fault::memory, agreed ? "a rank has no memory for the window's mailboxes"
-                                      : "MPIX_EAGER_SIZE or MPIX_MAILBOX_SLOTS differ between the ranks");
+    throw Error(Fault::memory, unusable != cards.end()
+                                   ? "rank " + std::to_string(unusable - cards.begin()) + ": " + unusable->trouble
+                                   : "MPIX_EAGER_SIZE or MPIX_MAILBOX_SLOTS differ between the ranks");
   }
 }
 
