@@ -231,7 +231,7 @@ TEST_CASE("a capture that is never launched") {
 }
 
 // Replays do not count for what MPI_Win_free waits for: the epoch that is enqueued last has to run.
-TEST_CASE("a window that is freed with work under way, after many replays") {
+TEST_CASE("a window that is freed after many replays with work under way") {
   NEEDS_CUDA();
   Stream stream;
   Iteration iteration;
