@@ -59,6 +59,8 @@ void build_or_explain(WinState& state, MPI_Win win, MPI_Comm comm, const NewWind
     failure = "an MPI call failed while the ranks introduced themselves";
   }
   if (failure.empty()) return;
+  const Runtime* runtime = find_runtime();
+  if (runtime && runtime->device) state.unavailable_fault = Fault::unsupported;
   state.unavailable = "stream epochs are not available on this window: " + failure;
   int rank = 0;
   PMPI_Comm_rank(comm, &rank);

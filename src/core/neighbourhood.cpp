@@ -3,6 +3,7 @@
 #include "core/neighbourhood.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <string>
 
 #include "core/error.h"
@@ -53,7 +54,8 @@ struct Neighbourhood::Card {
   std::uint64_t place;  ///< see Device
   bool wants_guards;
   Waits waits;
-  bool usable;  ///< this rank got its memory
+  bool usable;        ///< this rank got its memory
+  char trouble[200];  ///< why it did not
   bool staged;
 };
 
@@ -92,7 +94,7 @@ Neighbourhood::Card Neighbourhood::make_card(const LocalMemory& memory, int size
     }
     card.usable = true;
   } catch (const Error& error) {
-    log(LogLevel::warn, error.what());
+    std::snprintf(card.trouble, sizeof card.trouble, "%s", error.what());
   }
   return card;
 }
@@ -159,11 +161,12 @@ Neighbourhood::Neighbourhood(const LocalMemory& memory, Bootstrap& bootstrap, De
     return !card.usable ||
            (card.depth == mine.depth && card.eager_bytes == mine.eager_bytes && card.waits == mine.waits);
   });
-  const bool all_usable = std::all_of(cards.begin(), cards.end(), [](const Card& card) { return card.usable; });
-  if (!all_usable || !agreed) {
+  const auto unusable = std::find_if(cards.begin(), cards.end(), [](const Card& card) { return !card.usable; });
+  if (unusable != cards.end() || !agreed) {
     close();
-    throw Error(Fault::memory, agreed ? "a rank has no memory for the window's mailboxes"
-                                      : "MPIX_EAGER_SIZE, MPIX_MAILBOX_SLOTS or MPIX_WAIT differ between the ranks");
+    throw Error(Fault::memory, unusable != cards.end()
+                                   ? "rank " + std::to_string(unusable - cards.begin()) + ": " + unusable->trouble
+                                   : "MPIX_EAGER_SIZE, MPIX_MAILBOX_SLOTS or MPIX_WAIT differ between the ranks");
   }
   needs_guards_ = decide_guards(cards, bootstrap);
   for (int rank = 0; rank < size(); ++rank)

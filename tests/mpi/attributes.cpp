@@ -77,8 +77,10 @@ TEST_CASE("attributes of created windows") {
   const MPI_Aint size = 100 + 10 * rank();
   const int unit = 1 + rank();
   std::vector<char> heap(300);
+  Buffer pool(300), mapped(300, Kind::mapped), pinned(300, Kind::pinned);
   DeviceMemory device(300);
-  for (char* base : {heap.data() + 50, device.base() + 50, device.base()}) {
+  for (char* base : {heap.data() + 50, pool.data() + 50, mapped.data() + 50, pinned.data() + 50, device.base() + 50,
+                     device.base()}) {
     MPI_Win win;
     MPI_OK(MPI_Win_create(base, size, unit, MPI_INFO_NULL, MPI_COMM_WORLD, &win));
     check_attributes(win, base, size, unit, MPI_WIN_FLAVOR_CREATE);
@@ -98,7 +100,11 @@ TEST_CASE("attributes of allocated windows") {
         MPI_Win_allocate(size, unit, device ? info : MPI_INFO_NULL, MPI_COMM_WORLD, &base, &win));
     INFO((device ? "of the device" : "of MPI"));
     check_attributes(win, base, size, unit, MPI_WIN_FLAVOR_ALLOCATE);
-    std::memset(base, 1, static_cast<std::size_t>(size));
+    if (device) {
+      Buffer::set_now(base, static_cast<std::size_t>(size), 1);
+    } else {
+      std::memset(base, 1, static_cast<std::size_t>(size));
+    }
     MPI_OK(MPI_Win_free(&win));
   }
 }
@@ -133,10 +139,19 @@ TEST_CASE("shared windows") {
   CHECK(left_size == size);
   CHECK(left_unit == int(sizeof(int)));
   barrier();
+  if (!device().is_host()) {
+    MPI_OK(MPI_Win_set_errhandler(win, MPI_ERRORS_RETURN));
+    const int code = MPIX_Win_post_stream(MPI_GROUP_EMPTY, win, device().own_stream());
+    INFO(error_text(code));
+    CHECK(error_class(code) == MPI_ERR_UNSUPPORTED_OPERATION);
+    CHECK(error_text(code).find("not memory of the GPU") != std::string::npos);
+    MPI_OK(MPI_Win_free(&win));
+    return;
+  }
   // Stream epochs work on it, too.
   Ring ring(win, reinterpret_cast<char*>(base), 200);
   Stream stream;
-  for (int k = 0; k < 3; ++k) ring.epoch(stream.handle());
+  for (int k = 0; k < 3; ++k) ring.epoch(stream);
   stream.synchronize();
   MPI_OK(MPI_Win_free(&win));
 }
@@ -201,27 +216,31 @@ TEST_CASE("a program's own attributes and error handlers") {
 
 TEST_CASE("memory with and without a kind") {
   const DeviceInfo info;
-  const auto use = [](MPI_Aint size, MPI_Info kind) {
+  const auto use = [](MPI_Aint size, MPI_Info kind, bool of_device) {
     char* memory = nullptr;
     MPI_OK(MPI_Alloc_mem(size, kind, &memory));
     if (size > 0) REQUIRE(memory != nullptr);
-    std::fill_n(memory, size, 'm');
+    if (of_device) {
+      Buffer::set_now(memory, static_cast<std::size_t>(size), 'm');
+    } else {
+      std::fill_n(memory, size, 'm');
+    }
     MPI_OK(MPI_Free_mem(memory));
   };
   for (MPI_Aint size : {1, 100, 1 << 20}) {
-    use(size, MPI_INFO_NULL);
-    use(size, info);
+    use(size, MPI_INFO_NULL, false);
+    use(size, info, true);
   }
   const int files = open_files();
-  for (int i = 0; i < 100; ++i) use(5000, info);
+  for (int i = 0; i < 100; ++i) use(5000, info, true);
   CHECK(open_files() == files);
 
   MPI_Info list;
   MPI_OK(MPI_Info_create(&list));
   MPI_OK(MPI_Info_set(list, "mpi_memory_alloc_kinds", "system,mpix:device"));
-  use(100, list);
+  use(100, list, true);
   MPI_OK(MPI_Info_set(list, "mpi_memory_alloc_kinds", "no-such-kind"));
-  use(100, list);
+  use(100, list, false);
   MPI_OK(MPI_Info_free(&list));
 }
 
@@ -243,7 +262,7 @@ MPIX_Win_stats stats_of(MPI_Win win) {
 void two_puts(MPI_Win win, int epochs) {
   const Group to(right_of(rank()));
   const Group from(left_of(rank()));
-  std::vector<char> source(100000);
+  Buffer source(100000);
   Stream stream;
   for (int k = 0; k < epochs; ++k) {
     MPI_OK(MPIX_Win_post_stream(from, win, stream));
@@ -260,7 +279,7 @@ void two_puts(MPI_Win win, int epochs) {
 
 TEST_CASE("statistics count what happened") {
   REQUIRE(settings_made);
-  for (Memory memory : {Memory::device, Memory::heap}) {
+  for (Memory memory : {Memory::device, Memory::unmapped}) {
     Window window(memory, 100000);
     CHECK(stats_of(window).puts == 0);
     CHECK(stats_of(window).plans_built == 0);
@@ -271,12 +290,13 @@ TEST_CASE("statistics count what happened") {
     CHECK(stats.puts == 10);
     CHECK(stats.bytes_mailbox == 5 * 1000);
     CHECK(stats.bytes_direct == (memory == Memory::device ? 5u * 90000 : 0));
-    CHECK(stats.bytes_staged == (memory == Memory::heap ? 5u * 90000 : 0));
+    CHECK(stats.bytes_staged == (memory == Memory::unmapped ? 5u * 90000 : 0));
     CHECK(stats.plans_built == 1);
     CHECK(stats.plans_reused == 4);
-    // Ordinary epochs are not counted.
+    // Ordinary epochs are not counted. Memory of a GPU many an MPI cannot reach.
     MPI_OK(MPI_Win_fence(0, window));
-    MPI_OK(MPI_Put(window.base(), 0, MPI_BYTE, right_of(rank()), 0, 0, MPI_BYTE, window));
+    if (device().is_host())
+      MPI_OK(MPI_Put(window.base(), 0, MPI_BYTE, right_of(rank()), 0, 0, MPI_BYTE, window));
     MPI_OK(MPI_Win_fence(0, window));
     CHECK(stats_of(window).puts == 10);
   }

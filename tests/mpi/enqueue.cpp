@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the libmpix authors
 //
-// Enqueueing does not wait for a peer: 2,000 epochs are enqueued before it has begun. Meanwhile the
+// Enqueueing does not wait for a peer: 2,000 epochs (150 on a GPU) are enqueued before it has begun. Meanwhile the
 // library reports that it waits, as MPIX_TIMEOUT is shorter than the peer sleeps, and then goes on.
 #include <cstdlib>
 
@@ -19,25 +19,26 @@ const bool settings_made = [] {
   return true;
 }();
 
-constexpr int epochs = 2000;
+/// A stream of a GPU takes some 1,000 launches ahead.
+int epochs() { return device().is_host() ? 2000 : 150; }
 constexpr double nap = 1.0 * slowdown;
 
 bool sleeps() { return rank() == size() - 1; }
 
-/// Enqueue 2,000 epochs on every rank, the last rank late. Returns the seconds that it took this
+/// Enqueue all epochs on every rank, the last rank late. Returns the seconds that it took this
 /// rank.
 template <class Enqueue>
 double enqueue_all(Enqueue enqueue) {
   barrier();
   if (sleeps()) usleep(static_cast<useconds_t>(nap * 1e6));
   const double start = MPI_Wtime();
-  for (int k = 1; k <= epochs; ++k) enqueue(k);
+  for (int k = 1; k <= epochs(); ++k) enqueue(k);
   return MPI_Wtime() - start;
 }
 
 }  // namespace
 
-TEST_CASE("2000 epochs are enqueued at once") {
+TEST_CASE("epochs are enqueued at once") {
   NEEDS_RANKS(2);
   REQUIRE(settings_made);
   const std::size_t bytes = GENERATE(std::size_t{256}, std::size_t{20000});
@@ -45,13 +46,13 @@ TEST_CASE("2000 epochs are enqueued at once") {
   Ring ring(window, window.base(), bytes);
   Stream stream;
   Capture errors(STDERR_FILENO);
-  const double seconds = enqueue_all([&](int) { ring.epoch(stream.handle()); });
+  const double seconds = enqueue_all([&](int) { ring.epoch(stream); });
   INFO("enqueued in " << seconds << " s");
   CHECK(seconds < 0.5 * nap);
   stream.synchronize();
   const std::string report = errors.end();
   // The neighbours of the sleeper missed it; they told so, and waited on.
-  if (left_of(rank()) == size() - 1) {
+  if (device().is_host() && left_of(rank()) == size() - 1) {
     const std::string missing = "rank " + std::to_string(size() - 1);
     INFO("report: " << report);
     CHECK(report.find(missing) != std::string::npos);
@@ -59,15 +60,15 @@ TEST_CASE("2000 epochs are enqueued at once") {
   }
   MPIX_Win_stats stats;
   MPI_OK(MPIX_Win_get_stats(window, &stats, sizeof stats));
-  CHECK(stats.access_epochs == epochs);
-  CHECK(stats.exposure_epochs == epochs);
+  CHECK(stats.access_epochs == static_cast<unsigned>(epochs()));
+  CHECK(stats.exposure_epochs == static_cast<unsigned>(epochs()));
   CHECK(stats.plans_built == 1);
 }
 
-TEST_CASE("2000 epochs with a new group each are enqueued at once") {
+TEST_CASE("epochs with a new group each are enqueued at once") {
   NEEDS_RANKS(2);
   Window window(Memory::device, 8 * sizeof(int), sizeof(int));
-  std::vector<int> source(1);
+  Buffer source(sizeof(int));
   Stream stream;
   Capture errors(STDERR_FILENO);
   const double seconds = enqueue_all([&](int k) {
@@ -78,11 +79,10 @@ TEST_CASE("2000 epochs with a new group each are enqueued at once") {
     const Group origins(from);
     MPI_OK(MPIX_Win_post_stream(origins, window, stream));
     MPI_OK(MPI_Win_start(targets, MPIX_MODE_STREAM, window));
-    stream.launch([&, k] { source[0] = 10000 * rank() + k; });
+    stream.fill(source.data(), sizeof(int), ring_data(rank(), k));
     MPI_OK(MPI_Put(source.data(), 1, MPI_INT, to, k % 8, 1, MPI_INT, window));
     MPI_OK(MPIX_Win_complete_wait_stream(window, stream));
-    stream.launch(
-        [&, k, from] { EXPECT(window.as<int>()[k % 8] == 10000 * from + k, "epoch " << k); });
+    stream.check(window.as<int>() + k % 8, sizeof(int), ring_data(from, k), HERE("epoch " << k));
   });
   INFO("enqueued in " << seconds << " s");
   CHECK(seconds < 0.5 * nap);

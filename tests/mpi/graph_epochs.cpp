@@ -10,5 +10,5 @@
 
 TEST_CASE("random graphs") {
   const auto seed = static_cast<std::uint64_t>(test::parameter("SOAK_SEED", 1));
-  test::run_random_graphs(seed, static_cast<int>(test::parameter("SOAK_EPOCHS", 300)));
+  test::run_random_graphs(seed, test::scaled(static_cast<int>(test::parameter("SOAK_EPOCHS", 300))));
 }

@@ -37,7 +37,7 @@ class BackgroundLoad {
 TEST_CASE("random graphs under load") {
   const BackgroundLoad load(rank() == 0 ? 2 : 0);
   run_random_graphs(static_cast<std::uint64_t>(parameter("SOAK_SEED", 11)),
-                    static_cast<int>(parameter("SOAK_EPOCHS", 100)));
+                    scaled(static_cast<int>(parameter("SOAK_EPOCHS", 100))));
 }
 
 TEST_CASE("ring under load") {
@@ -46,7 +46,7 @@ TEST_CASE("ring under load") {
     Window window(Memory::device, bytes);
     Ring ring(window, window.base(), bytes);
     Stream stream;
-    for (int k = 0; k < 100; ++k) ring.epoch(stream.handle());
+    for (int k = scaled(100); k > 0; --k) ring.epoch(stream);
     stream.synchronize();
   }
 }

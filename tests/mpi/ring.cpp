@@ -14,11 +14,11 @@ void exchange(Memory memory, std::size_t bytes, int epochs, bool fused) {
   Window window(memory, bytes);
   Ring ring(window, window.base(), bytes);
   Stream stream;
-  for (int k = 0; k < epochs; ++k) {
+  for (int k = scaled(epochs); k > 0; --k) {
     if (fused) {
-      ring.fused_epoch(stream.handle());
+      ring.fused_epoch(stream);
     } else {
-      ring.epoch(stream.handle());
+      ring.epoch(stream);
     }
   }
   stream.synchronize();
@@ -54,8 +54,8 @@ TEST_CASE("ring, posts that ride in the next call") {
       Window window(memory, bytes, 1, MPI_COMM_WORLD, 0, true);
       Ring ring(window, window.base(), bytes);
       Stream stream;
-      for (int k = 0; k < 50; ++k) ring.epoch(stream.handle());
-      for (int k = 0; k < 50; ++k) ring.fused_epoch(stream.handle());
+      for (int k = scaled(50); k > 0; --k) ring.epoch(stream);
+      for (int k = scaled(50); k > 0; --k) ring.fused_epoch(stream);
       stream.synchronize();
     }
 }
@@ -72,17 +72,15 @@ TEST_CASE("data appears between post and wait only") {
   for (Memory memory : all_memories) {
     Window window(memory, bytes);
     const Pattern before(key({7, static_cast<std::uint64_t>(rank())}));
-    before.write(window.base(), bytes);
+    device().fill(device().own_stream(), window.base(), bytes, before);
+    device().wait_for(device().own_stream());
     Ring ring(window, window.base(), bytes);
     Stream stream;
     // Odd ranks are late, so their left neighbours have long sent what they can.
     if (rank() % 2 == 1) stream.delay(20000);
-    char* base = window.base();
-    stream.launch([=] {
-      EXPECT(before.agrees(base, bytes) == bytes,
-             "the window of " << name(memory) << " changed before its exposure epoch");
-    });
-    ring.epoch(stream.handle());
+    stream.check(window.base(), bytes, before,
+                 HERE("the window of " << name(memory) << " changed before its exposure epoch"));
+    ring.epoch(stream);
     stream.synchronize();
   }
 }
@@ -91,22 +89,20 @@ TEST_CASE("data appears between post and wait only") {
 TEST_CASE("origin buffers belong to the stream from start to complete") {
   const std::size_t bytes = GENERATE(std::size_t{24}, std::size_t{100000});
   Window window(Memory::device, bytes);
-  std::vector<char> source(bytes);
+  Buffer source(bytes);
   Group to(right_of(rank()));
   Group from(left_of(rank()));
   Stream stream;
-  for (int k = 1; k <= 50; ++k) {
+  for (int k = scaled(50); k > 0; --k) {
     MPI_OK(MPIX_Win_post_stream(from, window, stream));
     MPI_OK(MPI_Win_start(to, MPIX_MODE_STREAM | MPI_MODE_NOCHECK, window));
     MPI_OK(MPI_Put(source.data(), static_cast<int>(bytes), MPI_BYTE, right_of(rank()), 0,
                    static_cast<int>(bytes), MPI_BYTE, window));
-    stream.launch([&, k] { ring_data(rank(), k).write(source.data(), bytes); });
+    stream.fill(source.data(), bytes, ring_data(rank(), k));
     MPI_OK(MPIX_Win_complete_stream(window, stream));
-    stream.launch([&] { std::fill(source.begin(), source.end(), '?'); });
+    stream.set(source.data(), bytes, '?');
     MPI_OK(MPIX_Win_wait_stream(window, stream));
-    stream.launch([&, k] {
-      EXPECT(ring_data(left_of(rank()), k).agrees(window.base(), bytes) == bytes, "epoch " << k);
-    });
+    stream.check(window.base(), bytes, ring_data(left_of(rank()), k), HERE("epoch " << k));
   }
   stream.synchronize();
 }
@@ -114,6 +110,6 @@ TEST_CASE("origin buffers belong to the stream from start to complete") {
 TEST_CASE("a null stream is the default stream") {
   Window window(Memory::device, 4096);
   Ring ring(window, window.base(), 4096);
-  for (int k = 0; k < 100; ++k) ring.epoch(nullptr);
-  MPI_OK(MPIX_Host_stream_synchronize(nullptr));
+  for (int k = scaled(100); k > 0; --k) ring.epoch(nullptr);
+  Stream::synchronize(nullptr);
 }

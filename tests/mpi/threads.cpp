@@ -20,9 +20,9 @@ struct Exchange {
   void run(int epochs) {
     for (int k = 0; k < epochs; ++k) {
       if (k % 3 == 0) {
-        ring.fused_epoch(stream.handle());
+        ring.fused_epoch(stream);
       } else {
-        ring.epoch(stream.handle());
+        ring.epoch(stream);
       }
       if (k % 50 == 49) stream.synchronize();
     }
@@ -40,7 +40,7 @@ struct Exchange {
 TEST_CASE("each thread has its window and its stream") {
   std::vector<std::unique_ptr<Exchange>> exchanges;
   for (int i = 0; i < thread_count; ++i) exchanges.push_back(std::make_unique<Exchange>(i));
-  in_threads(thread_count, [&](int i) { exchanges[static_cast<std::size_t>(i)]->run(100); });
+  in_threads(thread_count, [&](int i) { exchanges[static_cast<std::size_t>(i)]->run(scaled(100)); });
 }
 
 TEST_CASE("each thread has its window, and all share a stream") {
@@ -55,15 +55,15 @@ TEST_CASE("each thread has its window, and all share a stream") {
   Stream stream;
   const Group to(right_of(rank()));
   const Group from(left_of(rank()));
-  std::vector<int> values(thread_count);
-  for (int round = 1; round <= 20; ++round) {
+  Buffer values(thread_count * sizeof(int));
+  for (int round = scaled(20); round > 0; --round) {
     in_threads(thread_count, [&](int i) {
       Window& window = *windows[static_cast<std::size_t>(i)];
-      int& value = values[static_cast<std::size_t>(i)];
-      stream.launch([&value, round, i] { value = 1000 * rank() + 10 * round + i; });
+      int* value = values.as<int>() + i;
+      stream.fill(value, sizeof(int), ring_data(rank(), round, static_cast<std::uint64_t>(i)));
       MPI_OK(MPIX_Win_post_stream(from, window, stream));
       MPI_OK(MPI_Win_start(to, MPIX_MODE_STREAM, window));
-      MPI_OK(MPI_Put(&value, 1, MPI_INT, right_of(rank()), 0, 1, MPI_INT, window));
+      MPI_OK(MPI_Put(value, 1, MPI_INT, right_of(rank()), 0, 1, MPI_INT, window));
     });
     in_threads(thread_count, [&](int i) {
       MPI_OK(MPIX_Win_complete_stream(*windows[static_cast<std::size_t>(i)], stream));
@@ -71,9 +71,8 @@ TEST_CASE("each thread has its window, and all share a stream") {
     in_threads(thread_count, [&](int i) {
       Window& window = *windows[static_cast<std::size_t>(i)];
       MPI_OK(MPIX_Win_wait_stream(window, stream));
-      stream.launch([&window, round, i] {
-        EXPECT(window.as<int>()[0] == 1000 * left_of(rank()) + 10 * round + i, "round " << round);
-      });
+      stream.check(window.base(), sizeof(int), ring_data(left_of(rank()), round, static_cast<std::uint64_t>(i)),
+                   HERE("round " << round << " of thread " << i));
     });
   }
   stream.synchronize();
@@ -81,43 +80,35 @@ TEST_CASE("each thread has its window, and all share a stream") {
 
 TEST_CASE("several threads put in one access epoch") {
   constexpr int puts = 25;  // of each thread
+  const int epochs = scaled(10);
   for (Memory memory : all_memories) {
     for (const int length : {1, 500}) {
       const std::size_t words = static_cast<std::size_t>(length) * thread_count * puts;
       Window window(memory, words * sizeof(int), sizeof(int));
-      std::vector<int> source(words);
+      Buffer source(words * sizeof(int));
       const Group to(right_of(rank()));
       const Group from(left_of(rank()));
       Stream stream;
-      for (int k = 1; k <= 10; ++k) {
+      for (int k = 1; k <= epochs; ++k) {
         MPI_OK(MPIX_Win_post_stream(from, window, stream));
-        stream.launch([&, k] {
-          for (std::size_t w = 0; w < words; ++w)
-            source[w] = static_cast<int>(w) + 100000 * k + 10000000 * rank();
-        });
+        stream.fill(source.data(), source.size(), ring_data(rank(), k));
         MPI_OK(MPI_Win_start(to, MPIX_MODE_STREAM, window));
         in_threads(thread_count, [&](int i) {
           for (int p = 0; p < puts; ++p) {
             const int at = (p * thread_count + i) * length;
-            MPI_OK(MPI_Put(&source[static_cast<std::size_t>(at)], length, MPI_INT, right_of(rank()),
+            MPI_OK(MPI_Put(source.as<int>() + at, length, MPI_INT, right_of(rank()),
                            at, length, MPI_INT, window));
           }
         });
         MPI_OK(MPIX_Win_complete_stream(window, stream));
         MPI_OK(MPIX_Win_wait_stream(window, stream));
-        stream.launch([&, k] {
-          const int* got = window.as<int>();
-          std::size_t w = 0;
-          while (w < words &&
-                 got[w] == static_cast<int>(w) + 100000 * k + 10000000 * left_of(rank()))
-            ++w;
-          EXPECT(w == words, "word " << w << " in epoch " << k << ", " << name(memory));
-        });
+        stream.check(window.base(), source.size(), ring_data(left_of(rank()), k),
+                     HERE("epoch " << k << ", " << name(memory)));
       }
       stream.synchronize();
       MPIX_Win_stats stats;
       MPI_OK(MPIX_Win_get_stats(window, &stats, sizeof stats));
-      CHECK(stats.puts == 10u * thread_count * puts);
+      CHECK(stats.puts == static_cast<unsigned>(epochs) * thread_count * puts);
     }
   }
 }
@@ -134,11 +125,12 @@ TEST_CASE("threads create and free windows and streams at the same time") {
 
 // A callback may call MPI, also on a window, under MPI_THREAD_MULTIPLE.
 TEST_CASE("host-stream callbacks call MPI and enqueue epochs") {
+  NEEDS(device().is_host(), "callbacks are of host streams");
   Window window(Memory::device, 64);
   Ring ring(window, window.base(), 64);
   Stream first, second;
-  first.launch([&] {
-    for (int k = 0; k < 20; ++k) ring.epoch(second.handle());
+  launch_on_host(first, [&] {
+    for (int k = 0; k < 20; ++k) ring.epoch(second);
     double mine = rank();
     double sum = 0;
     MPI_OK(MPI_Allreduce(&mine, &sum, 1, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD));

@@ -29,14 +29,17 @@ void ring_epoch(MPI_Win win, Put put) {
 template <class T>
 void put_three(MPI_Datatype type) {
   Window window(Memory::device, 8 * sizeof(T), sizeof(T));
-  T source[3];
-  ring_data(rank(), 1).write(source, sizeof source);
-  ring_epoch(window, [&](int to) { MPI_OK(MPI_Put(source, 3, type, to, 2, 3, type, window)); });
-  CHECK(ring_data(left_of(rank()), 1).agrees(window.base() + 2 * sizeof(T), 3 * sizeof(T)) ==
+  T values[3];
+  ring_data(rank(), 1).write(values, sizeof values);
+  Buffer source(sizeof values);
+  source.write(values, sizeof values);
+  ring_epoch(window,
+             [&](int to) { MPI_OK(MPI_Put(source.data(), 3, type, to, 2, 3, type, window)); });
+  const std::vector<char> got = contents<char>(window.base(), window.bytes());
+  CHECK(ring_data(left_of(rank()), 1).agrees(got.data() + 2 * sizeof(T), 3 * sizeof(T)) ==
         3 * sizeof(T));
-  const char* base = window.base();
   const auto zeros = [&](std::size_t from, std::size_t to) {
-    return std::all_of(base + from, base + to, [](char c) { return c == 0; });
+    return std::all_of(got.data() + from, got.data() + to, [](char c) { return c == 0; });
   };
   CHECK(zeros(0, 2 * sizeof(T)));
   CHECK(zeros(5 * sizeof(T), 8 * sizeof(T)));
@@ -86,11 +89,11 @@ TEST_CASE("contiguous derived datatypes") {
   const Type dense([](MPI_Datatype* t) { return MPI_Type_vector(5, 2, 2, MPI_INT, t); });
   for (const MPI_Datatype type : {MPI_Datatype(again), MPI_Datatype(same), MPI_Datatype(dense)}) {
     Window window(Memory::device, 100 * sizeof(int), sizeof(int));
-    std::vector<int> source(20, 7 + rank());
+    const Values<int> source(std::vector<int>(20, 7 + rank()));
     ring_epoch(window,
                [&](int to) { MPI_OK(MPI_Put(source.data(), 2, type, to, 10, 2, type, window)); });
-    const int* got = window.as<int>();
-    CHECK(std::count(got, got + 100, 7 + left_of(rank())) == 20);
+    const std::vector<int> got = contents<int>(window.base(), 100);
+    CHECK(std::count(got.begin(), got.end(), 7 + left_of(rank())) == 20);
     CHECK(got[9] == 0);
     CHECK(got[10] == 7 + left_of(rank()));
   }
@@ -99,38 +102,41 @@ TEST_CASE("contiguous derived datatypes") {
 // Other types at the two sides: what counts is the bytes.
 TEST_CASE("origin and target datatypes may differ") {
   const Type four([](MPI_Datatype* t) { return MPI_Type_contiguous(4, MPI_INT, t); });
-  Window window(Memory::heap, 64);
-  const int source[4] = {1 + rank(), 2, 3, 4};
-  ring_epoch(window, [&](int to) { MPI_OK(MPI_Put(source, 4, MPI_INT, to, 0, 1, four, window)); });
-  CHECK(window.as<int>()[0] == 1 + left_of(rank()));
-  CHECK(window.as<int>()[3] == 4);
+  Window window(Memory::unmapped, 64);
+  const Values<int> source{1 + rank(), 2, 3, 4};
+  ring_epoch(window,
+             [&](int to) { MPI_OK(MPI_Put(source.data(), 4, MPI_INT, to, 0, 1, four, window)); });
+  const std::vector<int> got = contents<int>(window.base(), 4);
+  CHECK(got[0] == 1 + left_of(rank()));
+  CHECK(got[3] == 4);
 }
 
 TEST_CASE("a datatype may be freed before the epoch ends") {
   Window window(Memory::device, 64);
-  const double source[2] = {1.5, 2.5 + rank()};
+  const Values<double> source{1.5, 2.5 + rank()};
   ring_epoch(window, [&](int to) {
     const Type two([](MPI_Datatype* t) { return MPI_Type_contiguous(2, MPI_DOUBLE, t); });
-    MPI_OK(MPI_Put(source, 1, two, to, 0, 1, two, window));
+    MPI_OK(MPI_Put(source.data(), 1, two, to, 0, 1, two, window));
   });
-  CHECK(window.as<double>()[1] == 2.5 + left_of(rank()));
+  CHECK(contents<double>(window.base(), 2)[1] == 2.5 + left_of(rank()));
 }
 
 TEST_CASE("MPI_PROC_NULL and nothing") {
   Window window(Memory::device, 64, sizeof(int));
-  const int value = 9 + rank();
+  const Values<int> values{9 + rank()};
+  const int* value = values.as<int>();
   const Type empty([](MPI_Datatype* t) { return MPI_Type_contiguous(0, MPI_INT, t); });
   ring_epoch(window, [&](int to) {
-    MPI_OK(MPI_Put(&value, 1, MPI_INT, MPI_PROC_NULL, 0, 1, MPI_INT, window));
-    MPI_OK(MPI_Put(&value, 1, MPI_INT, MPI_PROC_NULL, 99999, 1, MPI_INT, window));
+    MPI_OK(MPI_Put(value, 1, MPI_INT, MPI_PROC_NULL, 0, 1, MPI_INT, window));
+    MPI_OK(MPI_Put(value, 1, MPI_INT, MPI_PROC_NULL, 99999, 1, MPI_INT, window));
     MPI_OK(MPI_Put(nullptr, 0, MPI_INT, to, 0, 0, MPI_INT, window));
-    MPI_OK(MPI_Put(&value, 0, MPI_INT, to, 16, 0, MPI_INT, window));
-    MPI_OK(MPI_Put(&value, 7, empty, to, 0, 3, empty, window));
-    MPI_OK(MPI_Put(&value, 1, MPI_INT, to, 3, 1, MPI_INT, window));
+    MPI_OK(MPI_Put(value, 0, MPI_INT, to, 16, 0, MPI_INT, window));
+    MPI_OK(MPI_Put(value, 7, empty, to, 0, 3, empty, window));
+    MPI_OK(MPI_Put(value, 1, MPI_INT, to, 3, 1, MPI_INT, window));
   });
-  const int* got = window.as<int>();
+  const std::vector<int> got = contents<int>(window.base(), 16);
   CHECK(got[3] == 9 + left_of(rank()));
-  CHECK(std::count(got, got + 16, 0) == 15);
+  CHECK(std::count(got.begin(), got.end(), 0) == 15);
   MPIX_Win_stats stats;
   MPI_OK(MPIX_Win_get_stats(window, &stats, sizeof stats));
   CHECK(stats.puts == 4);  // all but those to MPI_PROC_NULL
@@ -148,49 +154,50 @@ TEST_CASE("epochs without a put, and of nobody") {
     MPI_OK(MPIX_Win_complete_wait_stream(window, stream));
   }
   stream.synchronize();
-  CHECK(std::count(window.base(), window.base() + 64, '\0') == 64);
+  CHECK(contents<char>(window.base(), 64) == std::vector<char>(64, '\0'));
 }
 
 TEST_CASE("displacement units differ from rank to rank") {
   const auto unit_of = [](int r) { return 1 + 3 * (r % 4); };  // 1, 4, 7, 10
-  Window window(Memory::device_part, 500, unit_of(rank()));
-  const int value = 1234 + rank();
+  Window window(Memory::part, 500, unit_of(rank()));
+  const Values<int> value{1234 + rank()};
   ring_epoch(window,
-             [&](int to) { MPI_OK(MPI_Put(&value, 1, MPI_INT, to, 13, 1, MPI_INT, window)); });
-  int got = 0;
-  std::memcpy(&got, window.base() + 13 * unit_of(rank()), sizeof got);
-  CHECK(got == 1234 + left_of(rank()));
+             [&](int to) { MPI_OK(MPI_Put(value.data(), 1, MPI_INT, to, 13, 1, MPI_INT, window)); });
+  CHECK(contents<int>(window.base() + 13 * unit_of(rank()), 1)[0] == 1234 + left_of(rank()));
 }
 
 TEST_CASE("the whole of a window, and its last byte") {
   const auto bytes_of = [](int r) { return std::size_t(33 + 1000 * r); };
   Window window(Memory::device, bytes_of(rank()));
   const auto target_bytes = int(bytes_of(right_of(rank())));
-  std::vector<char> source(static_cast<std::size_t>(target_bytes), 'a');
+  Buffer source(static_cast<std::size_t>(target_bytes));
+  Buffer::set_now(source.data(), source.size(), 'a');
   ring_epoch(window, [&](int to) {
     MPI_OK(MPI_Put(source.data(), target_bytes, MPI_BYTE, to, 0, target_bytes, MPI_BYTE, window));
   });
-  CHECK(std::count(window.base(), window.base() + window.bytes(), 'a') == long(window.bytes()));
-  source[0] = 'b';
+  CHECK(contents<char>(window.base(), window.bytes()) == std::vector<char>(window.bytes(), 'a'));
+  Buffer::set_now(source.data(), 1, 'b');
   ring_epoch(window, [&](int to) {
     MPI_OK(MPI_Put(source.data(), 1, MPI_BYTE, to, target_bytes - 1, 1, MPI_BYTE, window));
   });
-  CHECK(window.base()[window.bytes() - 1] == 'b');
+  CHECK(contents<char>(window.base() + window.bytes() - 1, 1)[0] == 'b');
 }
 
 TEST_CASE("very many puts in one epoch") {
   constexpr int puts = 5000;
   Window window(Memory::device, puts * sizeof(short), sizeof(short));
-  std::vector<short> source(puts);
-  for (int i = 0; i < puts; ++i) source[std::size_t(i)] = short(i + rank());
+  std::vector<short> numbers(puts);
+  for (int i = 0; i < puts; ++i) numbers[std::size_t(i)] = short(i + rank());
+  const Values<short> source(numbers);
   for (int again = 0; again < 2; ++again)
     ring_epoch(window, [&](int to) {
       for (int i = puts - 1; i >= 0; --i)
-        MPI_OK(MPI_Put(&source[std::size_t(i)], 1, MPI_SHORT, to, i, 1, MPI_SHORT, window));
+        MPI_OK(MPI_Put(source.as<short>() + i, 1, MPI_SHORT, to, i, 1, MPI_SHORT, window));
     });
+  const std::vector<short> got = contents<short>(window.base(), puts);
   int right = 0;
   for (int i = 0; i < puts; ++i)
-    if (window.as<short>()[i] == short(i + left_of(rank()))) ++right;
+    if (got[std::size_t(i)] == short(i + left_of(rank()))) ++right;
   CHECK(right == puts);
 }
 
@@ -199,10 +206,10 @@ TEST_CASE("large-count forms") {
   MPI_Win win;
   char* base = nullptr;
   MPI_OK(MPI_Win_allocate_c(100000, 4, DeviceInfo(), MPI_COMM_WORLD, &base, &win));
-  std::fill_n(base, 100000, '\0');
+  Buffer::set_now(base, 100000, '\0');
   barrier();
   MPI_OK(MPI_Win_set_errhandler(win, MPI_ERRORS_RETURN));
-  std::vector<int> source(25000, 3 + rank());
+  const Values<int> source(std::vector<int>(25000, 3 + rank()));
   ring_epoch(win, [&](int to) {
     MPI_OK(MPI_Put_c(source.data(), MPI_Count{20000}, MPI_INT, to, 5000, MPI_Count{20000}, MPI_INT,
                      win));
@@ -212,19 +219,20 @@ TEST_CASE("large-count forms") {
     CHECK(error_class(code) == MPI_ERR_RMA_RANGE);
     CHECK(error_text(code).find("MPI_Put_c") != std::string::npos);
   });
-  const int* got = reinterpret_cast<int*>(base);
-  CHECK(std::count(got, got + 5000, 0) == 5000);
-  CHECK(std::count(got + 5000, got + 25000, 3 + left_of(rank())) == 20000);
+  std::vector<int> got = contents<int>(base, 25000);
+  CHECK(std::count(got.begin(), got.begin() + 5000, 0) == 5000);
+  CHECK(std::count(got.begin() + 5000, got.end(), 3 + left_of(rank())) == 20000);
   MPI_OK(MPI_Win_free(&win));
 
-  std::vector<int> memory(16);
+  const Buffer memory(16 * sizeof(int));
   MPI_OK(MPI_Win_create_c(memory.data(), 64, 4, MPI_INFO_NULL, MPI_COMM_WORLD, &win));
   barrier();
   ring_epoch(win,
              [&](int to) { MPI_OK(MPI_Put_c(source.data(), 2, MPI_INT, to, 1, 2, MPI_INT, win)); });
-  CHECK(memory[1] == 3 + left_of(rank()));
-  CHECK(memory[2] == 3 + left_of(rank()));
-  CHECK(memory[3] == 0);
+  got = contents<int>(memory.data(), 4);
+  CHECK(got[1] == 3 + left_of(rank()));
+  CHECK(got[2] == 3 + left_of(rank()));
+  CHECK(got[3] == 0);
   MPI_OK(MPI_Win_free(&win));
 }
 #endif

@@ -7,11 +7,13 @@
 // other than 0 write to memory, and show it only when something failed.
 #define CATCH_CONFIG_RUNNER
 #include "support/catch.h"
+#include "support/device.h"
 #include "support/world.h"
 
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -160,6 +162,10 @@ class RanksInStep : public ListenerBase {
 
   void testCaseEnded(const Catch::TestCaseStats& stats) override {
     ListenerBase::testCaseEnded(stats);
+    try {
+      test::device().end_case();
+    } catch (const std::exception&) {  // reported where it was thrown
+    }
     if (case_skipped) ++cases_skipped;
     if (checks == 0 && stats.totals.assertions.total() == 0 && !case_skipped)
       test::fail(__FILE__, __LINE__, "the test case has checked nothing");
@@ -214,15 +220,17 @@ void fail(const char* file, int line, const std::string& what) {
   std::fflush(stdout);
 }
 
-void checked() { checks.fetch_add(1, std::memory_order_relaxed); }
+void checked(long count) { checks.fetch_add(count, std::memory_order_relaxed); }
 
 bool failed() { return failures > 0; }
 
-bool has_ranks(int needed) {
-  if (world_size >= needed) return true;
-  std::printf("skipped: needs %d ranks\n", needed);
+void skip(const std::string& reason) {
+  std::printf("skipped: %s\n", reason.c_str());
   case_skipped = true;
-  return false;
+}
+
+int scaled(int count) {
+  return std::max(std::min(count, 3), static_cast<int>(count * parameter("TEST_SCALE", 100) / 100));
 }
 
 std::string error_text(int code) {
@@ -265,6 +273,7 @@ CATCH_REGISTER_LISTENER(RanksInStep)
 int main(int argc, char* argv[]) {
   // The library's own report of a stuck wait comes before the watchdog.
   setenv("MPIX_TIMEOUT", "20", 0);
+  test::prepare_device();
   int provided = 0;
   MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided);
   MPI_Comm_rank(MPI_COMM_WORLD, &world_rank);
@@ -276,6 +285,13 @@ int main(int argc, char* argv[]) {
   }
   output.keep();
   watchdog.start();
+  try {
+    test::start_device(world_rank);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "rank %d: %s\n", world_rank, error.what());
+    MPI_Abort(MPI_COMM_WORLD, 1);
+  }
+  if (world_rank == 0) std::printf("device: %s\n", test::device().name());
 
   // The same order on all ranks, whatever this version of Catch2 does by default.
   std::vector<char*> arguments(argv, argv + argc);
@@ -294,6 +310,7 @@ int main(int argc, char* argv[]) {
   }
   const bool failed = sum_over_ranks(verdict != 0 ? 1 : 0) > 0;
   const bool skipped = cases_run > 0 && cases_run == cases_skipped;
+  test::stop_device();
   MPI_Comm_free(&agreement);
   MPI_Finalize();
   watchdog.stop();

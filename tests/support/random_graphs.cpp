@@ -2,9 +2,7 @@
 // Copyright (c) the libmpix authors
 #include "support/random_graphs.h"
 
-#include <cstring>
 #include <memory>
-#include <optional>
 
 #include "support/epochs.h"
 
@@ -33,7 +31,7 @@ Shape shape_of(int window, int rank) {
   Shape shape{all_memories[window % 4], 150000 + 1001 * r, units[(rank + window) % 4],
               static_cast<std::size_t>(rank + window) % 7, window == 5};
   if (window == 4) {
-    shape.memory = rank % 2 == 0 ? Memory::heap : Memory::device_part;
+    shape.memory = rank % 2 == 0 ? Memory::unmapped : Memory::part;
     if (rank % 3 == 2) shape.bytes = 0;
   }
   return shape;
@@ -130,52 +128,53 @@ class CheckedWindow {
         image_(shape_.bytes),
         source_(source_bytes) {
     const Pattern start(key({seed, static_cast<std::uint64_t>(number)}));
-    start.write(window_.base(), shape_.bytes);
-    start.write(image_.data(), shape_.bytes);
+    void* own = device().own_stream();
+    device().fill(own, window_.base(), shape_.bytes, start);
+    device().fill(own, image_.data(), shape_.bytes, start);
+    device().wait_for(own);
     barrier();
   }
 
   operator MPI_Win() const { return window_; }
+  /// From now on the data is counted by this number in memory of the device; null: it is not.
+  void count_by(const std::uint64_t* replay) { replay_ = replay; }
   const char* source() const { return source_.data(); }
 
-  // For streams: the exposure side …
-  void check(int epoch, const char* when) {
-    const char* base = window_.base();
-    if (image_.empty()) return;
-    std::size_t i = 0;
-    if (std::memcmp(base, image_.data(), image_.size()) != 0)
-      while (base[i] == image_[i]) ++i;
-    else
-      i = image_.size();
-    EXPECT(i == image_.size(), "seed " << seed_ << ", window " << number_ << " ("
-                                       << name(shape_.memory) << "), " << when << " epoch " << epoch
-                                       << ": byte " << i << " of " << image_.size() << " is wrong");
+  // The exposure side …
+  void check(Stream& stream, int epoch, const char* when) {
+    device().check_same(stream, window_.base(), image_.data(), image_.size(),
+                        HERE("seed " << seed_ << ", window " << number_ << " (" << name(shape_.memory) << "), "
+                                     << when << " epoch " << epoch));
   }
 
-  void expect(const Graph& graph, int epoch) {
+  void expect(Stream& stream, const Graph& graph, int epoch) {
     for (const RandomPut& put : graph.puts)
       if (put.target == rank())
-        data_of(put.origin, epoch)
-            .write(image_.data() + put.displacement * static_cast<std::size_t>(shape_.unit),
-                   put.bytes, put.source);
+        device().fill(stream, image_.data() + put.displacement * static_cast<std::size_t>(shape_.unit), put.bytes,
+                      data_of(put.origin, epoch), put.source);
   }
 
   // … and the access side.
-  void fill_source(int epoch) { data_of(rank(), epoch).write(source_.data(), source_.size()); }
-  void spoil_source() { std::fill(source_.begin(), source_.end(), '\xee'); }
+  void fill_source(Stream& stream, int epoch) {
+    stream.fill(source_.data(), source_.size(), data_of(rank(), epoch));
+  }
+  void spoil_source(Stream& stream) { stream.set(source_.data(), source_.size(), '\xee'); }
 
  private:
+  /// In a graph every replay has its own.
   Pattern data_of(int origin, int epoch) const {
-    return Pattern(key({seed_, static_cast<std::uint64_t>(number_),
-                        static_cast<std::uint64_t>(origin), static_cast<std::uint64_t>(epoch)}));
+    const Pattern pattern(key({seed_, static_cast<std::uint64_t>(number_),
+                               static_cast<std::uint64_t>(origin), static_cast<std::uint64_t>(epoch)}));
+    return replay_ ? pattern.counted_by(replay_) : pattern;
   }
 
   const int number_;
   const std::uint64_t seed_;
   const Shape shape_;
   Window window_;
-  std::vector<char> image_;
-  std::vector<char> source_;
+  Buffer image_;
+  Buffer source_;
+  const std::uint64_t* replay_ = nullptr;
 };
 
 /// Enqueues this rank's part of the epochs.
@@ -185,26 +184,26 @@ class Player {
 
   /// The epochs that follow use one stream for both sides, or one for each.
   void choose_streams() { separate_ = random_.chance(0.3); }
+  void use_one_stream() { separate_ = false; }
+  Stream& stream() { return exposure_; }
 
-  void epoch(CheckedWindow& window, std::shared_ptr<const Graph> graph, int epoch) {
+  void epoch(CheckedWindow& window, const Graph& graph, int epoch) {
     const auto me = static_cast<std::size_t>(rank());
-    const auto& origins = graph->origins[me];
-    const auto& targets = graph->targets[me];
+    const auto& origins = graph.origins[me];
+    const auto& targets = graph.targets[me];
     // An epoch with nobody may be left out, or not.
     const bool exposes = !origins.empty() || random_.chance(0.5);
     const bool accesses = !targets.empty() || random_.chance(0.5);
     const bool fused = exposes && accesses && !separate_ && random_.chance(0.4);
     if (exposes) post(window, origins, epoch);
     nap();
-    if (accesses) access(window, *graph, targets, epoch, fused);
+    if (accesses) access(window, graph, targets, epoch, fused);
     nap();
     if (!exposes) return;
     if (!fused) MPI_OK(MPIX_Win_wait_stream(window, exposure_));
     delay(exposure_);
-    exposure_.launch([&window, graph, epoch] {
-      window.expect(*graph, epoch);
-      window.check(epoch, "after");
-    });
+    window.expect(exposure_, graph, epoch);
+    window.check(exposure_, epoch, "after");
   }
 
   void synchronize() {
@@ -217,7 +216,7 @@ class Player {
 
   void post(CheckedWindow& window, const std::vector<int>& origins, int epoch) {
     delay(exposure_);
-    exposure_.launch([&window, epoch] { window.check(epoch, "before"); });
+    window.check(exposure_, epoch, "before");
     const Group group(origins);
     MPI_OK(MPIX_Win_post_stream(group, window, exposure_));
   }
@@ -226,7 +225,7 @@ class Player {
               bool fused) {
     Stream& stream = access_stream();
     delay(stream);
-    stream.launch([&window, epoch] { window.fill_source(epoch); });
+    window.fill_source(stream, epoch);
     {
       const Group group(targets);
       MPI_OK(MPI_Win_start(group, MPIX_MODE_STREAM, window));
@@ -242,7 +241,7 @@ class Player {
     } else {
       MPI_OK(MPIX_Win_complete_stream(window, stream));
     }
-    stream.launch([&window] { window.spoil_source(); });
+    window.spoil_source(stream);
   }
 
   void delay(Stream& stream) {
@@ -260,27 +259,46 @@ class Player {
 
 }  // namespace
 
-void run_random_graphs(std::uint64_t seed, int epochs) {
+void run_random_graphs(std::uint64_t seed, int epochs, const Replay& replay) {
   std::vector<std::unique_ptr<CheckedWindow>> windows;
   for (int i = 0; i < window_count; ++i)
     windows.push_back(std::make_unique<CheckedWindow>(i, seed));
-  std::shared_ptr<const Graph> graph;
+  const Buffer counter(sizeof(std::uint64_t));  // replays, of all graphs
+  Graph graph;
   Player player(seed);
   Random random(key({seed, 1}));
   for (int epoch = 1; epoch <= epochs;) {
     // Some epochs on one window, then a synchronization; ranks are not in step here either.
-    const int window = static_cast<int>(random.below(window_count));
+    const int number = static_cast<int>(random.below(window_count));
+    CheckedWindow& window = *windows[static_cast<std::size_t>(number)];
     const int end = std::min<int>(epochs, epoch + static_cast<int>(random.below(40)));
-    player.choose_streams();
-    for (bool first = true; epoch <= end; ++epoch, first = false) {
-      const Random own(key({seed, 2, static_cast<std::uint64_t>(epoch)}));
-      const bool again = !first && random.chance(0.6);  // with other data
-      if (!again) {
-        graph = std::make_shared<Graph>(make_graph(own, window));
-      } else if (random.chance(0.5)) {
-        graph = std::make_shared<Graph>(make_variation(*graph, own, window));
+    const auto enqueue = [&] {
+      for (bool first = true; epoch <= end; ++epoch, first = false) {
+        const Random own(key({seed, 2, static_cast<std::uint64_t>(epoch)}));
+        const bool again = !first && random.chance(0.6);  // with other data
+        if (!again) {
+          graph = make_graph(own, number);
+        } else if (random.chance(0.5)) {
+          graph = make_variation(graph, own, number);
+        }
+        player.epoch(window, graph, epoch);
       }
-      player.epoch(*windows[static_cast<std::size_t>(window)], graph, epoch);
+    };
+    player.choose_streams();
+    if (replay && random.chance(0.6)) {
+      player.use_one_stream();
+      window.count_by(counter.as<std::uint64_t>());
+      const int times = 1 + static_cast<int>(random.below(5));
+      replay(
+          player.stream(),
+          [&] {
+            device().count(player.stream(), counter.as<std::uint64_t>());
+            enqueue();
+          },
+          times);
+      window.count_by(nullptr);
+    } else {
+      enqueue();
     }
     player.synchronize();
     alive("epoch " + std::to_string(end) + " of seed " + std::to_string(seed));

@@ -33,12 +33,15 @@ void alive(const std::string& where);
 /// The rank fails. From any thread.
 void fail(const char* file, int line, const std::string& what);
 /// Something was checked. A test case that checks nothing fails.
-void checked();
+void checked(long count = 1);
 /// Something has failed in the running test case, on this rank.
 bool failed();
 
-/// False, and says so, in a world that is too small for the test case.
-bool has_ranks(int needed);
+/// The test case does not run here: says why.
+void skip(const std::string& reason);
+/// As many as a run of many should be: TEST_SCALE says how many per cent of it, where ranks that share a GPU are
+/// slow. At least 3.
+int scaled(int count);
 
 /// Throws, with MPI's text, where an MPI call failed: a failure with its place and reason in any
 /// thread.
@@ -73,5 +76,12 @@ constexpr int slowdown = 1;
     }                                              \
   } while (false)
 
-#define NEEDS_RANKS(needed) \
-  if (!test::has_ranks(needed)) return
+/// The test case ends here, skipped, unless …
+#define NEEDS(condition, reason) \
+  do {                           \
+    if (!(condition)) {          \
+      test::skip(reason);        \
+      return;                    \
+    }                            \
+  } while (false)
+#define NEEDS_RANKS(needed) NEEDS(test::size() >= (needed), "needs " #needed " ranks")

@@ -112,19 +112,19 @@ inline void try_out(Bench& bench, const WrongCall& wrong, bool user_handler) {
   switch (wrong.when) {
     case When::idle:
       make();
-      bench.ring.epoch(bench.stream.handle());
+      bench.ring.epoch(bench.stream);
       break;
-    case When::exposed: bench.ring.epoch(bench.stream.handle(), make); break;
-    case When::accessing: bench.ring.fused_epoch(bench.stream.handle(), make); break;
+    case When::exposed: bench.ring.epoch(bench.stream, make); break;
+    case When::accessing: bench.ring.fused_epoch(bench.stream, make); break;
   }
   bench.stream.synchronize();  // the epoch was right: Ring checks its data
 }
 
 inline void try_out_all(const std::vector<WrongCall>& wrong_calls) {
   const UserHandler handler;
-  for (Memory memory : {Memory::device, Memory::heap}) {
+  for (Memory memory : {Memory::device, Memory::unmapped}) {
     Bench bench(memory);
-    const bool user_handler = memory == Memory::heap;
+    const bool user_handler = memory == Memory::unmapped;
     if (user_handler) MPI_OK(MPI_Win_set_errhandler(bench.win, handler));
     for (const WrongCall& wrong : wrong_calls) try_out(bench, wrong, user_handler);
     // Nothing of the wrong calls was counted, let alone enqueued.

@@ -1,0 +1,306 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the libmpix authors
+//
+// Stream capture: an iteration with its kernels and its epochs, captured once and replayed, each replay with
+// data of its own.
+#include "gpu/cuda.h"
+#include "support/catch.h"
+#include "support/random_graphs.h"
+
+using namespace test;
+
+namespace {
+
+constexpr cudaStreamCaptureMode all_modes[] = {cudaStreamCaptureModeThreadLocal, cudaStreamCaptureModeRelaxed,
+                                               cudaStreamCaptureModeGlobal};
+constexpr std::size_t eager = 1000;
+constexpr std::size_t direct = 300000;  // beyond what goes by mailbox on a GPU
+
+void replay(Graph& graph, Stream& stream, int times) {
+  for (int k = 0; k < times; ++k) {
+    graph.launch(stream);
+    if (k % 1000 == 999) alive("replay " + std::to_string(k + 1));
+  }
+}
+
+void capture_and_replay(Memory memory, std::size_t bytes, bool fused, cudaStreamCaptureMode mode, int times) {
+  INFO(name(memory) << ", " << bytes << " bytes, fused: " << fused << ", mode " << mode);
+  Window window(memory, bytes);
+  Ring ring(window, window.base(), bytes);
+  Stream stream;
+  Iteration iteration;
+  Graph graph(stream, mode, [&] {
+    iteration.next(stream);
+    ring.counted_epoch(stream, iteration.number(), fused);
+  });
+  replay(graph, stream, times);
+  stream.synchronize();
+  CHECK(iteration.reached() == static_cast<std::uint64_t>(times));
+}
+
+}  // namespace
+
+TEST_CASE("a captured iteration replays 10,000 times") {
+  NEEDS_CUDA();
+  for (std::size_t bytes : {eager, direct})
+    for (bool fused : {false, true})
+      capture_and_replay(Memory::device, bytes, fused, cudaStreamCaptureModeThreadLocal, scaled(10000));
+}
+
+TEST_CASE("capture in all modes, of windows in all kinds of memory") {
+  NEEDS_CUDA();
+  for (cudaStreamCaptureMode mode : all_modes)
+    for (Memory memory : all_memories)
+      for (std::size_t bytes : {eager, direct})
+        for (bool fused : {false, true}) capture_and_replay(memory, bytes, fused, mode, scaled(100));
+}
+
+TEST_CASE("replays and epochs that are not captured, in turns") {
+  NEEDS_CUDA();
+  for (std::size_t bytes : {eager, direct}) {
+    Window window(Memory::device, bytes);
+    Ring ring(window, window.base(), bytes);
+    Stream stream;
+    Iteration iteration;
+    const auto body = [&](bool fused) {
+      return [&, fused] {
+        iteration.next(stream);
+        ring.counted_epoch(stream, iteration.number(), fused);
+      };
+    };
+    ring.epoch(stream);  // an epoch may be under way when the capture begins
+    Graph plain(stream, cudaStreamCaptureModeThreadLocal, body(false));
+    Graph fused(stream, cudaStreamCaptureModeThreadLocal, body(true));
+    for (int round = scaled(200); round > 0; --round) {
+      replay(plain, stream, 1 + round % 7);
+      ring.epoch(stream);
+      replay(fused, stream, 1 + round % 3);
+      ring.fused_epoch(stream);
+      if (round % 5 == 0) stream.synchronize();
+    }
+    stream.synchronize();
+    CHECK(iteration.reached() > 0);
+  }
+}
+
+TEST_CASE("one graph with epochs of several windows, open at the same time") {
+  NEEDS_CUDA();
+  Window small(Memory::device, eager), large(Memory::part, direct), staged(Memory::unmapped, direct);
+  Ring rings[] = {{small, small.base(), eager, 1}, {large, large.base(), direct, 2}, {staged, staged.base(), direct, 3}};
+  Stream stream;
+  Iteration iteration;
+  Graph graph(stream, cudaStreamCaptureModeThreadLocal, [&] {
+    iteration.next(stream);
+    for (Ring& ring : rings) {
+      ring.counted_epoch(stream, iteration.number(), false);
+      ring.counted_epoch(stream, iteration.number(), true);
+    }
+  });
+  for (int round = 0; round < 3; ++round) {
+    replay(graph, stream, scaled(300));
+    for (Ring& ring : rings) ring.epoch(stream);
+    stream.synchronize();
+  }
+}
+
+TEST_CASE("several iterations in one graph") {
+  NEEDS_CUDA();
+  constexpr int epochs = 10;  // more than a mailbox has slots
+  Window window(Memory::device, eager);
+  Ring ring(window, window.base(), eager);
+  Stream stream;
+  Iteration iteration;
+  Graph graph(stream, cudaStreamCaptureModeThreadLocal, [&] {
+    for (int k = 0; k < epochs; ++k) {
+      iteration.next(stream);
+      ring.counted_epoch(stream, iteration.number(), k % 2 == 0);
+    }
+  });
+  const int times = scaled(1000);
+  replay(graph, stream, times);
+  stream.synchronize();
+  CHECK(iteration.reached() == static_cast<std::uint64_t>(epochs * times));
+}
+
+TEST_CASE("a captured iteration in two branches: exposure here, access there") {
+  NEEDS_CUDA();
+  for (std::size_t bytes : {eager, direct}) {
+    Window window(Memory::device, bytes);
+    Buffer source(bytes);
+    const Group to(right_of(rank())), from(left_of(rank()));
+    Stream exposure, access;
+    Iteration iteration;
+    cudaEvent_t fork, join;
+    CUDA_OK(cudaEventCreateWithFlags(&fork, cudaEventDisableTiming));
+    CUDA_OK(cudaEventCreateWithFlags(&join, cudaEventDisableTiming));
+    Graph graph(exposure, cudaStreamCaptureModeThreadLocal, [&] {
+      iteration.next(exposure);
+      CUDA_OK(cudaEventRecord(fork, cuda(exposure)));
+      CUDA_OK(cudaStreamWaitEvent(cuda(access), fork, 0));
+      MPI_OK(MPIX_Win_post_stream(from, window, exposure));
+      access.fill(source.data(), bytes, ring_data(rank(), iteration.number()));
+      MPI_OK(MPI_Win_start(to, MPIX_MODE_STREAM, window));
+      MPI_OK(MPI_Put(source.data(), int(bytes), MPI_BYTE, right_of(rank()), 0, int(bytes), MPI_BYTE, window));
+      MPI_OK(MPIX_Win_complete_stream(window, access));
+      CUDA_OK(cudaEventRecord(join, cuda(access)));
+      MPI_OK(MPIX_Win_wait_stream(window, exposure));
+      exposure.check(window.base(), bytes, ring_data(left_of(rank()), iteration.number()), HERE(bytes << " bytes"));
+      CUDA_OK(cudaStreamWaitEvent(cuda(exposure), join, 0));
+    });
+    replay(graph, exposure, scaled(1000));
+    exposure.synchronize();
+    CUDA_OK(cudaEventDestroy(fork));
+    CUDA_OK(cudaEventDestroy(join));
+  }
+}
+
+TEST_CASE("a window whose posts are lazy") {
+  NEEDS_CUDA();
+  for (std::size_t bytes : {eager, direct}) {
+    Window window(Memory::device, bytes, 1, MPI_COMM_WORLD, 0, true);
+    Ring ring(window, window.base(), bytes);
+    Stream stream;
+    Iteration iteration;
+    Graph graph(stream, cudaStreamCaptureModeThreadLocal, [&] {
+      iteration.next(stream);
+      ring.counted_epoch(stream, iteration.number(), false);
+    });
+    for (int round = 0; round < 10; ++round) {
+      replay(graph, stream, scaled(20));
+      ring.epoch(stream);
+    }
+    stream.synchronize();
+  }
+}
+
+// What the promise of lazy posts cannot mean.
+TEST_CASE("a lazy post before a capture, and its next call inside") {
+  NEEDS_CUDA();
+  Window window(Memory::device, eager, 1, MPI_COMM_WORLD, 0, true);
+  Ring ring(window, window.base(), eager);
+  Buffer source(eager);
+  const Group to(right_of(rank())), from(left_of(rank()));
+  Stream stream;
+  MPI_OK(MPIX_Win_post_stream(from, window, stream));
+  MPI_OK(MPI_Win_start(to, MPIX_MODE_STREAM, window));
+  stream.fill(source.data(), eager, ring_data(rank(), 77));
+  MPI_OK(MPI_Put(source.data(), int(eager), MPI_BYTE, right_of(rank()), 0, int(eager), MPI_BYTE, window));
+  {
+    const Graph nothing(stream, cudaStreamCaptureModeThreadLocal, [&] {
+      for (const int code : {MPIX_Win_complete_stream(window, stream), MPIX_Win_wait_stream(window, stream),
+                             MPIX_Win_complete_wait_stream(window, stream)}) {
+        INFO(error_text(code));
+        CHECK(error_class(code) == MPI_ERR_RMA_SYNC);
+        CHECK(error_text(code).find("capture") != std::string::npos);
+      }
+    });
+  }
+  MPI_OK(MPIX_Win_complete_stream(window, stream));
+  MPI_OK(MPIX_Win_wait_stream(window, stream));
+  stream.check(window.base(), eager, ring_data(left_of(rank()), 77), HERE("after the errors"));
+  ring.epoch(stream);
+  stream.synchronize();
+}
+
+TEST_CASE("random graphs, captured and not") {
+  NEEDS_CUDA();
+  const Replay replays = [](void* stream, const std::function<void()>& body, int times) {
+    Graph graph(stream, cudaStreamCaptureModeThreadLocal, body);
+    for (int k = 0; k < times; ++k) graph.launch(stream);
+    Stream::synchronize(stream);
+  };
+  run_random_graphs(static_cast<std::uint64_t>(parameter("SOAK_SEED", 5)),
+                    scaled(static_cast<int>(parameter("SOAK_EPOCHS", 400))), replays);
+}
+
+// What is captured has not been enqueued: MPI_Win_free does not wait for it.
+TEST_CASE("a capture that is never launched") {
+  NEEDS_CUDA();
+  for (std::size_t bytes : {eager, direct}) {
+    Stream stream;
+    Iteration iteration;
+    Window window(Memory::device, bytes);
+    Ring ring(window, window.base(), bytes);
+    ring.epoch(stream);
+    const Graph graph(stream, cudaStreamCaptureModeThreadLocal, [&] {
+      iteration.next(stream);
+      ring.counted_epoch(stream, iteration.number(), false);
+    });
+    ring.epoch(stream);
+  }
+}
+
+// Replays do not count for what MPI_Win_free waits for: the epoch that is enqueued last has to run.
+TEST_CASE("a window that is freed after many replays with work under way") {
+  NEEDS_CUDA();
+  Stream stream;
+  Iteration iteration;
+  Window window(Memory::device, direct);
+  Ring ring(window, window.base(), direct);
+  const Group to(right_of(rank())), from(left_of(rank()));
+  Graph graph(stream, cudaStreamCaptureModeThreadLocal, [&] {
+    iteration.next(stream);
+    ring.counted_epoch(stream, iteration.number(), false);
+  });
+  replay(graph, stream, 50);
+  stream.synchronize();
+  stream.delay(20000);
+  ring.epoch(stream);
+  MPI_OK(MPI_Win_free(window.handle()));
+  CHECK(cudaStreamQuery(cuda(stream)) != cudaErrorLaunchFailure);
+  const Memory kinds[] = {Memory::device, Memory::unmapped};
+  for (Memory memory : kinds) {  // takes the memory that the window has left
+    Window other(memory, direct);
+    Ring next(other, other.base(), direct, 9);
+    for (int k = 0; k < 5; ++k) next.epoch(stream);
+    stream.synchronize();
+  }
+}
+
+// The body of a WHILE node: the whole loop is one launch, and the CPU has no part in it.
+TEST_CASE("a captured iteration as the body of a WHILE node") {
+  NEEDS_CUDA();
+  for (std::size_t bytes : {eager, direct}) {
+    for (bool fused : {false, true}) {
+      Window window(Memory::device, bytes);
+      Ring ring(window, window.base(), bytes);
+      Stream stream;
+      Iteration iteration;
+      const auto end = static_cast<std::uint64_t>(scaled(10000));
+
+      cudaGraph_t graph;
+      CUDA_OK(cudaGraphCreate(&graph, 0));
+      cudaGraphConditionalHandle handle;
+      CUDA_OK(cudaGraphConditionalHandleCreate(&handle, graph, 1, cudaGraphCondAssignDefault));
+      cudaGraphNodeParams parameters{};
+      parameters.type = cudaGraphNodeTypeConditional;
+      parameters.conditional.handle = handle;
+      parameters.conditional.type = cudaGraphCondTypeWhile;
+      parameters.conditional.size = 1;
+      cudaGraphNode_t node;
+#if CUDART_VERSION >= 13000
+      CUDA_OK(cudaGraphAddNode(&node, graph, nullptr, nullptr, 0, &parameters));
+#else
+      CUDA_OK(cudaGraphAddNode(&node, graph, nullptr, 0, &parameters));
+#endif
+      cudaGraph_t body = parameters.conditional.phGraph_out[0];
+      CUDA_OK(cudaStreamBeginCaptureToGraph(cuda(stream), body, nullptr, nullptr, 0, cudaStreamCaptureModeThreadLocal));
+      iteration.next(stream);
+      ring.counted_epoch(stream, iteration.number(), fused);
+      continue_while_below(cuda(stream), handle, iteration.number(), end);
+      cudaGraph_t captured;  // the body again
+      CUDA_OK(cudaStreamEndCapture(cuda(stream), &captured));
+      cudaGraphExec_t executable;
+      CUDA_OK(cudaGraphInstantiate(&executable, graph, 0));
+
+      CUDA_OK(cudaGraphLaunch(executable, cuda(stream)));
+      device().expect_replays(1, end);
+      stream.synchronize();
+      CHECK(iteration.reached() == end);
+      ring.epoch(stream);
+      stream.synchronize();
+      CUDA_OK(cudaGraphExecDestroy(executable));
+      CUDA_OK(cudaGraphDestroy(graph));
+    }
+  }
+}

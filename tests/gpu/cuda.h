@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the libmpix authors
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <functional>
+#include <string>
+
+#include "support/device.h"
+#include "support/epochs.h"
+
+/// CUDA for the tests that are about it: what Stream and Device of tests/support have no names for.
+namespace test {
+
+#define CUDA_OK(call)                                                                                 \
+  do {                                                                                                \
+    const cudaError_t error_ = (call);                                                                \
+    if (error_ != cudaSuccess) test::device_failure(std::string(#call ": ") + cudaGetErrorString(error_)); \
+  } while (false)
+
+#define NEEDS_CUDA() NEEDS(std::string(device().name()) == "cuda", "a test of the CUDA device")
+
+inline cudaStream_t cuda(void* stream) { return static_cast<cudaStream_t>(stream); }
+
+/// What `body` enqueues in `stream`, captured: launched as often as one likes.
+class Graph {
+ public:
+  Graph(void* stream, cudaStreamCaptureMode mode, const std::function<void()>& body) {
+    const std::uint64_t checks_before = device().captured_checks();
+    CUDA_OK(cudaStreamBeginCapture(cuda(stream), mode));
+    body();
+    checks_ = device().captured_checks() - checks_before;
+    cudaGraph_t graph = nullptr;
+    CUDA_OK(cudaStreamEndCapture(cuda(stream), &graph));
+    CUDA_OK(cudaGraphInstantiate(&executable_, graph, 0));
+    CUDA_OK(cudaGraphDestroy(graph));
+  }
+  ~Graph() { (void)cudaGraphExecDestroy(executable_); }
+  Graph(const Graph&) = delete;
+  Graph& operator=(const Graph&) = delete;
+
+  void launch(void* stream) {
+    CUDA_OK(cudaGraphLaunch(executable_, cuda(stream)));
+    device().expect_replays(checks_, 1);
+  }
+
+ private:
+  std::uint64_t checks_ = 0;
+  cudaGraphExec_t executable_ = nullptr;
+};
+
+/// The number of the iteration that runs, in memory of the device: the kernels of an iteration count it, and
+/// take their data from it.
+class Iteration {
+ public:
+  const std::uint64_t* number() const { return buffer_.as<std::uint64_t>(); }
+  void next(void* stream) { device().count(stream, buffer_.as<std::uint64_t>()); }
+  std::uint64_t reached() const { return contents<std::uint64_t>(buffer_.data(), 1)[0]; }
+
+ private:
+  Buffer buffer_{sizeof(std::uint64_t)};
+};
+
+/// What ends the loop of a graph's WHILE node: a kernel, the last of the node's body.
+void continue_while_below(cudaStream_t stream, cudaGraphConditionalHandle handle, const std::uint64_t* number,
+                          std::uint64_t end);
+
+}  // namespace test

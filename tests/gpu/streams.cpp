@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the libmpix authors
+//
+// All kinds of CUDA streams, and events.
+#include "gpu/cuda.h"
+#include "support/catch.h"
+
+using namespace test;
+
+namespace {
+
+constexpr std::size_t sizes[] = {1000, 300000};
+
+void exchange(void* stream, int epochs) {
+  for (std::size_t bytes : sizes) {
+    Window window(Memory::device, bytes);
+    Ring ring(window, window.base(), bytes);
+    for (int k = scaled(epochs); k > 0; --k) {
+      ring.epoch(stream);
+      ring.fused_epoch(stream);
+    }
+    Stream::synchronize(stream);
+  }
+}
+
+class Event {
+ public:
+  Event() { CUDA_OK(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming)); }
+  ~Event() { (void)cudaEventDestroy(event_); }
+  Event(const Event&) = delete;
+  Event& operator=(const Event&) = delete;
+  void record(void* stream) { CUDA_OK(cudaEventRecord(event_, cuda(stream))); }
+  void hold_up(void* stream) { CUDA_OK(cudaStreamWaitEvent(cuda(stream), event_, 0)); }
+  void synchronize() { CUDA_OK(cudaEventSynchronize(event_)); }
+
+ private:
+  cudaEvent_t event_;
+};
+
+}  // namespace
+
+TEST_CASE("the null stream, by its names") {
+  NEEDS_CUDA();
+  exchange(nullptr, 100);
+  exchange(cudaStreamLegacy, 100);
+}
+
+TEST_CASE("the per-thread default stream, of several threads") {
+  NEEDS_CUDA();
+  exchange(cudaStreamPerThread, 100);
+  constexpr int count = 3;
+  std::vector<std::unique_ptr<Window>> windows;
+  std::vector<std::unique_ptr<Ring>> rings;
+  for (int i = 0; i < count; ++i) {
+    windows.push_back(std::make_unique<Window>(Memory::device, 5000));
+    rings.push_back(std::make_unique<Ring>(*windows.back(), windows.back()->base(), 5000, i));
+  }
+  in_threads(count, [&](int i) {
+    for (int k = scaled(100); k > 0; --k) rings[std::size_t(i)]->epoch(cudaStreamPerThread);
+    Stream::synchronize(cudaStreamPerThread);
+  });
+}
+
+TEST_CASE("streams that the null stream waits for, and streams of all priorities") {
+  NEEDS_CUDA();
+  int least = 0, greatest = 0;
+  CUDA_OK(cudaDeviceGetStreamPriorityRange(&least, &greatest));
+  for (unsigned flags : {cudaStreamDefault, cudaStreamNonBlocking})
+    for (int priority = greatest; priority <= least; ++priority) {
+      cudaStream_t stream;
+      CUDA_OK(cudaStreamCreateWithPriority(&stream, flags, priority));
+      exchange(stream, 20);
+      CUDA_OK(cudaStreamDestroy(stream));
+    }
+}
+
+// The work of a window goes from stream to stream, ordered by events; each stream goes when it is done.
+TEST_CASE("each epoch in a stream of its own") {
+  NEEDS_CUDA();
+  for (std::size_t bytes : sizes) {
+    Window window(Memory::device, bytes);
+    Ring ring(window, window.base(), bytes);
+    Event done;
+    cudaStream_t last = nullptr;
+    for (int k = scaled(50); k > 0; --k) {
+      cudaStream_t stream;
+      CUDA_OK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+      if (last) {
+        done.hold_up(stream);
+        CUDA_OK(cudaStreamDestroy(last));  // its work goes on
+      }
+      ring.epoch(stream);
+      done.record(stream);
+      last = stream;
+    }
+    Stream::synchronize(last);
+    CUDA_OK(cudaStreamDestroy(last));
+  }
+}
+
+TEST_CASE("an event after wait_stream is seen by another stream, and by the host") {
+  NEEDS_CUDA();
+  for (std::size_t bytes : sizes) {
+    Window window(Memory::device, bytes);
+    Buffer source(bytes);
+    const Group to(right_of(rank())), from(left_of(rank()));
+    Stream producer, exchange, consumer;
+    Event produced, arrived, consumed;
+    const int epochs = scaled(200);
+    for (int k = 1; k <= epochs; ++k) {
+      if (k > 1) consumed.hold_up(exchange);  // the window's old data, and the source, have been used
+      MPI_OK(MPIX_Win_post_stream(from, window, exchange));
+      if (k > 1) arrived.hold_up(producer);
+      if (k % 10 == 0) producer.delay(200);
+      producer.fill(source.data(), bytes, ring_data(rank(), k));
+      produced.record(producer);
+      MPI_OK(MPI_Win_start(to, MPIX_MODE_STREAM, window));
+      MPI_OK(MPI_Put(source.data(), int(bytes), MPI_BYTE, right_of(rank()), 0, int(bytes), MPI_BYTE, window));
+      produced.hold_up(exchange);
+      MPI_OK(MPIX_Win_complete_stream(window, exchange));
+      MPI_OK(MPIX_Win_wait_stream(window, exchange));
+      arrived.record(exchange);
+      arrived.hold_up(consumer);
+      consumer.check(window.base(), bytes, ring_data(left_of(rank()), k), HERE("another stream, epoch " << k));
+      consumed.record(consumer);
+    }
+    arrived.synchronize();
+    const std::vector<char> got = contents<char>(window.base(), bytes);
+    EXPECT(ring_data(left_of(rank()), epochs).agrees(got.data(), bytes) == bytes, "the host, after the event");
+  }
+}
+
+// Where the program's current device is another, the calls find that of the window.
+TEST_CASE("another current device") {
+  NEEDS_CUDA();
+  int devices = 0, mine = 0;
+  CUDA_OK(cudaGetDeviceCount(&devices));
+  NEEDS(devices > 1, "needs a second GPU");
+  CUDA_OK(cudaGetDevice(&mine));
+  for (std::size_t bytes : sizes) {
+    Window window(Memory::part, bytes);
+    Ring ring(window, window.base(), bytes);
+    Stream stream;
+    for (int k = scaled(20); k > 0; --k) {
+      CUDA_OK(cudaSetDevice((mine + k) % devices));
+      ring.epoch(stream);
+      int now = -1;
+      CUDA_OK(cudaGetDevice(&now));
+      CHECK(now == (mine + k) % devices);
+    }
+    stream.synchronize();
+    CUDA_OK(cudaSetDevice(mine));
+  }
+}

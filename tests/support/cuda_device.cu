@@ -1,0 +1,9 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the libmpix authors
+#include "gpu_device.h"
+
+namespace test {
+
+std::unique_ptr<Device> make_cuda_device(int rank) { return make_gpu_device(rank); }
+
+}  // namespace test
