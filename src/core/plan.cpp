@@ -126,8 +126,7 @@ std::shared_ptr<const AccessPlan> AccessPlan::build(std::vector<int> targets, st
     whole.ring = target.outbox;
     whole.bell = target.bell;
     whole.rank = rank;
-    whole.descriptors = slot.descriptors();
-    whole.header = Header::of(slot.descriptors(), 0).word;
+    whole.header = Header::of(slot.descriptors(), 0);
     whole.signals = true;
     whole.first_op = static_cast<std::uint32_t>(ops.size());
     const std::size_t copies_before = plan->copies.size();
@@ -154,7 +153,7 @@ std::shared_ptr<const AccessPlan> AccessPlan::build(std::vector<int> targets, st
     if (whole.op_count == 1 && !whole.awaits_post && own.size() == 1) {
       PutOp& only = ops.back();
       if (merge && Header::can_hold(only.offset, only.bytes)) {
-        whole.header = Header::of_single(only.offset, only.bytes).word;
+        whole.header = Header::of_single(only.offset, only.bytes);
         only.descriptor = 0;
         only.payload = Header::single_payload;
       }

@@ -156,8 +156,7 @@ struct SendPeer {
   Bell* bell;        ///< the target's
   std::uint64_t bytes;        ///< of these operations
   std::uint32_t first_op, op_count;
-  std::uint32_t descriptors;  ///< of the whole epoch, for the header
-  std::uint64_t header;       ///< Header of an epoch in which nothing goes direct
+  Header header;              ///< of the whole epoch, but for the parts
   bool awaits_post;           ///< something goes direct
   bool signals;               ///< this entry ends the epoch to that target
   int rank;

@@ -82,9 +82,9 @@ MPIX_FN std::uint32_t header_line(const Ring& ring, std::uint32_t part) {
 MPIX_FN void write_header(const SendPeer& peer, std::uint64_t epoch, std::uint32_t part, std::uint32_t parts) {
   Line* line = slot_of(peer.ring, epoch) + header_line(peer.ring, part);
   if (peer.awaits_post)
-    write_line_release(line, Header::of(peer.descriptors, parts).word, flag_of(epoch));
+    write_line_release(line, Header::of(peer.header.descriptors(), parts).word, flag_of(epoch));
   else
-    write_line(line, peer.header, flag_of(epoch));
+    write_line(line, peer.header.word, flag_of(epoch));
 }
 
 // ---- target: wait ----------------------------------------------------------------------------------

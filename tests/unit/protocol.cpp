@@ -79,7 +79,8 @@ struct Pair {
       offset += text.size();
       ops.push_back(op);
     }
-    sender.op_count = sender.descriptors = static_cast<std::uint32_t>(ops.size());
+    sender.op_count = static_cast<std::uint32_t>(ops.size());
+    sender.header = Header::of(sender.op_count, 0);
   }
 
   std::string exchange(const std::vector<std::string>& texts) {
@@ -160,7 +161,7 @@ TEST_CASE("a direct put lands in the window, a staged one only when it is receiv
   SECTION("staged") {
     op.direct = pair.staging.data() + 2;
     op.descriptor = 1;
-    pair.sender.descriptors = 1;
+    pair.sender.header = Header::of(1, 0);
     pair.ops = {op};
     send(pair.sender, pair.op(), alone);
     finish(pair.sender);
@@ -183,6 +184,38 @@ TEST_CASE("an epoch in parts is the same as one in one", "[protocol]") {
   REQUIRE(has_arrived(pair.receiver));
   receive(pair.receiver, alone);
   CHECK(std::string(pair.window.data(), 16) == "firstsecondthird");
+}
+
+TEST_CASE("a single put needs no descriptor", "[protocol]") {
+  Pair pair(2, 16, 40);
+  for (const std::size_t bytes : {std::size_t{1}, std::size_t{8}, std::size_t{21}}) {
+    const std::string text(bytes, static_cast<char>('a' + bytes));
+    pair.prepare({text});
+    pair.ops[0].offset = 3;
+    pair.ops[0].descriptor = 0;
+    pair.ops[0].payload = Header::single_payload;
+    pair.sender.header = Header::of_single(3, bytes);
+    std::fill(pair.window.begin(), pair.window.end(), '.');
+    announce(pair.poster);
+    send(pair.sender, pair.op(), alone);
+    finish(pair.sender);
+    REQUIRE(has_arrived(pair.receiver));
+    receive(pair.receiver, alone);
+    finish(pair.receiver);
+    CHECK(std::string(pair.window.data(), 40) == "..." + text + std::string(37 - bytes, '.'));
+  }
+}
+
+TEST_CASE("a header holds a put up to its limits", "[protocol]") {
+  const std::uint64_t offset = (std::uint64_t{1} << Header::offset_bits) - 1, bytes = (1u << Header::bytes_bits) - 1;
+  CHECK(Header::can_hold(offset, bytes));
+  CHECK_FALSE(Header::can_hold(offset + 1, 1));
+  CHECK_FALSE(Header::can_hold(0, bytes + 1));
+  const Header header = Header::of_single(offset, bytes);
+  CHECK(header.is_single());
+  CHECK(header.single_offset() == offset);
+  CHECK(header.single_bytes() == bytes);
+  CHECK_FALSE(Header::of(5000, most_parts).is_single());
 }
 
 TEST_CASE("flags wrap without a zero", "[protocol]") {

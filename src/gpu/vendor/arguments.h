@@ -47,7 +47,7 @@ struct Shape {
 
   /// A single put of whole words through the mailbox, a word for each thread.
   bool is_usual(const SendPeer& peer, const PutOp* ops, unsigned threads) const {
-    if (!Header{peer.header}.is_single() || peer.awaits_post) return false;
+    if (!peer.header.is_single() || peer.awaits_post) return false;
     const PutOp& op = ops[peer.first_op];
     return (reinterpret_cast<std::uintptr_t>(op.source) | op.bytes) % 8 == 0 &&
            op.bytes / 8 <= std::uint64_t{threads} * parts_of(peer);
