@@ -345,6 +345,15 @@ void Window::add_receives(Launch& launch, const std::shared_ptr<const ExposurePl
 
 void Window::enqueue(Launch& launch, Stream stream) {
   if (settings_.merge && device_.prepares_launches()) launch.prepared = prepared_.of(launch);
+  // Before the launch is in flight itself: only those before it may have run.
+  if (device_.reads_plans_later() && in_flight_.add(launch.keep)) {
+    if (has_run_locked()) {
+      in_flight_.have_run();
+      in_flight_.add(launch.keep);
+    } else {
+      in_flight_.have_not_run();
+    }
+  }
   device_.launch(stream, launch);
   ++launched_;
   if (launch.program.post_count > 0) held_post_ = HeldPost{};
@@ -361,6 +370,10 @@ void Window::keep_for_graph(Stream stream, std::shared_ptr<const void> plan) {
 
 bool Window::has_run() {
   Hold hold(mutex_);
+  return has_run_locked();
+}
+
+bool Window::has_run_locked() {
   if (!device_.have_ended(*host_words_, launched_)) return false;
   for (int rank = 0; rank < peers_.size(); ++rank) {
     const EpochCounts& enqueued = enqueued_[static_cast<std::size_t>(rank)];

@@ -15,6 +15,7 @@
 #include "core/guards.h"
 #include "core/neighbourhood.h"
 #include "core/plan.h"
+#include "core/plans_in_flight.h"
 #include "core/prepared_launches.h"
 #include "core/settings.h"
 #include "core/stall.h"
@@ -71,6 +72,7 @@ class Window {
   void close_access(const std::shared_ptr<const AccessPlan>& plan, bool reused);
   bool is_alive(Stream stream) const;
   bool has_run();
+  bool has_run_locked();
 
   // What an epoch enqueues.
   template <class Enqueue>
@@ -123,6 +125,7 @@ class Window {
   const std::uint64_t most_receive_bytes_;           ///< that one origin is likely to send by mailbox
   std::shared_ptr<const AccessPlan> last_access_;  ///< for what will come: plans are alike in both directions
   PreparedLaunches prepared_;
+  PlansInFlight in_flight_;
   Stats stats_;
 };
 

@@ -123,6 +123,8 @@ class Device {
   /// The capture that the stream is in: what is enqueued now becomes part of a graph, to run later and perhaps
   /// often. 0: none.
   virtual std::uint64_t capture_of(Stream stream) const = 0;
+  /// Whether launches read their plans when they run, without keeping them alive.
+  virtual bool reads_plans_later() const noexcept = 0;
   /// Whether launches that come again are worth keeping (Launch::prepared).
   virtual bool prepares_launches() const noexcept = 0;
   /// Keep something alive for as long as the graph can be launched that the stream is being captured into.

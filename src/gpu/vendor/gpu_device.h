@@ -126,7 +126,8 @@ class GpuDevice final : public Device {
     const auto on = static_cast<gpuStream_t>(stream);
     return gpu_is_capturing(on) ? gpu_capture_of(on).id : 0;
   }
-  bool prepares_launches() const noexcept override { return true; }
+  bool reads_plans_later() const noexcept override { return true; }
+  bool prepares_launches() const noexcept override { return launcher_.prepares(); }
   void keep_for_graph(Stream stream, std::shared_ptr<const void> what) override {
     keeper_.keep(static_cast<gpuStream_t>(stream), std::move(what));
   }

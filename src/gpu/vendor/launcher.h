@@ -84,6 +84,8 @@ class Launcher {
  public:
   explicit Launcher(const Settings& settings) : form_(settings.launch_form) {}
 
+  bool prepares() const { return form_ == LaunchForm::graph; }
+
   void launch(gpuStream_t stream, const Launch& launch) {
     const Program& program = launch.program;
     if (program.send_count == 0 && program.receive_count == 0 && program.post_count <= NearPosts::most) {
