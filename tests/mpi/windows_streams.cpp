@@ -272,3 +272,29 @@ TEST_CASE("freeing a window with work under way") {
     stream.synchronize();
   }
 }
+
+// More different epochs than the library remembers, each too large for a kernel's arguments, before the first of
+// them runs: kernels read their tables when they run.
+TEST_CASE("many different epochs are enqueued before the first one runs") {
+  constexpr std::size_t pieces = 40, piece = 64;
+  Window window(Memory::device, pieces * piece);
+  DeviceMemory source(pieces * piece);
+  Stream stream;
+  const auto gate = device().hold(stream);
+  device().fill(stream, source.base(), pieces * piece, ring_data(rank(), 1));
+  const Group to(right_of(rank())), from(left_of(rank()));
+  for (std::size_t k = 0; k < 20; ++k) {
+    MPI_OK(MPIX_Win_post_stream(from, window, stream));
+    MPI_OK(MPI_Win_start(to, MPIX_MODE_STREAM, window));
+    for (std::size_t i = 0; i < pieces; ++i)
+      MPI_OK(MPI_Put(source.base() + i * piece, piece, MPI_BYTE, right_of(rank()),
+                     static_cast<MPI_Aint>((i + k) % pieces * piece), piece, MPI_BYTE, window));
+    MPI_OK(MPIX_Win_complete_stream(window, stream));
+    MPI_OK(MPIX_Win_wait_stream(window, stream));
+    for (const std::size_t i : {std::size_t{0}, pieces / 2})
+      device().check(stream, window.base() + (i + k) % pieces * piece, piece, ring_data(left_of(rank()), 1),
+                     HERE("piece " << i << " of epoch " << k), i * piece);
+  }
+  gate->open();
+  stream.synchronize();
+}
