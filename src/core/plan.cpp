@@ -17,41 +17,33 @@ DeviceArray<T> uploaded(Device& device, std::vector<T> entries) {
   return {std::move(entries), std::move(memory)};
 }
 
-/// Decides, for the puts of one target in the order of the calls, which way each goes, and where in the slot.
+/// Decides which way the puts of one target go, and where each lies in the slot. All go the same way: where one has
+/// to wait for the post, the others lose nothing by waiting with it, and by mailbox they would be two copies.
 class SlotPlanner {
  public:
-  /// Overlapping puts can sum up to more than the window, which the slot is made for (slot_lines_for).
-  SlotPlanner(const Peer& target, std::size_t eager_bytes)
-      : target_(target), eager_bytes_(std::min(eager_bytes, target.window_bytes)) {}
-
-  /// First pass: how many descriptors there will be, so that payload can follow them.
-  void count(const Put& put) {
-    if (goes_by_mailbox(put)) {
-      eager_so_far_ += put.bytes;
-      lines_ += 2 + payload_lines(put);
-      ++descriptors_;
-      by_mailbox_.push_back(true);
-      return;
+  SlotPlanner(const Peer& target, std::size_t eager_bytes, const std::vector<const Put*>& puts) : target_(target) {
+    std::size_t lines = 1;  // the header
+    for (const Put* put : puts) {
+      bytes_ += put->bytes;
+      lines += 2 + payload_lines(*put);
     }
-    by_mailbox_.push_back(false);
-    if (!target_.staged) return;
-    lines_ += 2;
-    ++descriptors_;
+    // Overlapping puts can sum up to more than the window, which the slot is made for (slot_lines_for).
+    by_mailbox_ = bytes_ <= std::min(eager_bytes, target.window_bytes) && lines <= data_lines(target.outbox);
+    if (by_mailbox_ || target.staged) descriptors_ = static_cast<std::uint32_t>(puts.size());
   }
 
-  /// Second pass, after every put was counted.
+  /// Of each put, in order.
   PutOp place(const Put& put) {
     PutOp op{};
     op.source = static_cast<const char*>(put.source);
     op.bytes = put.bytes;
     op.offset = static_cast<std::uint64_t>(put.displacement) * target_.displacement_unit;
-    const bool mailbox = by_mailbox_[placed_++];
-    if (!mailbox) op.direct = target_.direct + op.offset;
-    if (mailbox || target_.staged) {
+    if (!by_mailbox_) op.direct = target_.direct + op.offset;
+    if (descriptors_ > 0) {
       op.descriptor = 1 + 2 * described_;
       ++described_;
     }
-    if (mailbox) {
+    if (by_mailbox_) {
       op.payload = 1 + 2 * descriptors_ + payload_so_far_;
       payload_so_far_ += payload_lines(put);
     }
@@ -59,24 +51,17 @@ class SlotPlanner {
   }
 
   std::uint32_t descriptors() const { return descriptors_; }
-  std::size_t mailbox_bytes() const { return eager_so_far_; }
+  std::size_t mailbox_bytes() const { return by_mailbox_ ? bytes_ : 0; }
 
  private:
   static std::uint32_t payload_lines(const Put& put) { return static_cast<std::uint32_t>((put.bytes + 7) / 8); }
 
-  bool goes_by_mailbox(const Put& put) const {
-    return eager_so_far_ + put.bytes <= eager_bytes_ && lines_ + 2 + payload_lines(put) <= data_lines(target_.outbox);
-  }
-
   const Peer& target_;
-  const std::size_t eager_bytes_;
-  std::size_t eager_so_far_ = 0;
-  std::uint32_t lines_ = 1;  // the header
+  bool by_mailbox_;
+  std::size_t bytes_ = 0;
   std::uint32_t descriptors_ = 0;
   std::uint32_t described_ = 0;
   std::uint32_t payload_so_far_ = 0;
-  std::vector<bool> by_mailbox_;
-  std::size_t placed_ = 0;
 };
 
 void add_to(Stats& effect, const PutOp& op, const Peer& target) {
@@ -118,8 +103,7 @@ std::shared_ptr<const AccessPlan> AccessPlan::build(std::vector<int> targets, st
   for (int rank : targets) {
     const Peer& target = peers.peer(rank);
     const auto& own = of_rank[static_cast<std::size_t>(rank)];
-    SlotPlanner slot(target, peers.eager_bytes());
-    for (const Put* put : own) slot.count(*put);
+    SlotPlanner slot(target, peers.eager_bytes(), own);
     SendPeer whole{};
     whole.words = target.words;
     whole.there = target.there;
