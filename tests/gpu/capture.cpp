@@ -3,6 +3,8 @@
 //
 // Stream capture: an iteration with its kernels and its epochs, captured once and replayed, each replay with
 // data of its own.
+#include <memory>
+
 #include "gpu/cuda.h"
 #include "support/catch.h"
 #include "support/random_graphs.h"
@@ -254,6 +256,36 @@ TEST_CASE("a window that is freed after many replays with work under way") {
     Ring next(other, other.base(), direct, 9);
     for (int k = 0; k < 5; ++k) next.epoch(stream);
     stream.synchronize();
+  }
+}
+
+// doc/limits.md: a graph that is launched after its window gives up, and harms nobody.
+TEST_CASE("a graph that outlives its window") {
+  NEEDS_CUDA();
+  for (std::size_t bytes : {eager, direct}) {
+    Stream stream;
+    Buffer source(bytes);
+    std::unique_ptr<Graph> graph;
+    const Group to(right_of(rank())), from(left_of(rank()));
+    {
+      Window window(Memory::device, bytes);
+      graph = std::make_unique<Graph>(stream, cudaStreamCaptureModeThreadLocal, [&] {
+        MPI_OK(MPIX_Win_post_stream(from, window, stream));
+        MPI_OK(MPI_Win_start(to, MPIX_MODE_STREAM, window));
+        MPI_OK(MPI_Put(source.data(), int(bytes), MPI_BYTE, right_of(rank()), 0, int(bytes), MPI_BYTE, window));
+        MPI_OK(MPIX_Win_complete_wait_stream(window, stream));
+      });
+      replay(*graph, stream, scaled(20));
+      stream.synchronize();
+    }
+    Window other(Memory::device, bytes);  // as a rule in the memory that the first has left
+    Ring ring(other, other.base(), bytes, 3);
+    for (int k = 0; k < 5; ++k) {
+      graph->launch(stream);
+      ring.epoch(stream);
+    }
+    stream.synchronize();
+    EXPECT(true, "the launches have ended");
   }
 }
 

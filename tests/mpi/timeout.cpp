@@ -87,7 +87,6 @@ void check_works(Window& window, Stream& stream) {
 
 TEST_CASE("a peer that never completes") {
   NEEDS_RANKS(2);
-  NEEDS(device().is_host(), "streams of a GPU have no hang report yet");
   REQUIRE(settings_made);
   Window window(Memory::device, 64);
   Window other(Memory::device, 64);
@@ -113,7 +112,6 @@ TEST_CASE("a peer that never completes") {
 
 TEST_CASE("a peer that never posts") {
   NEEDS_RANKS(2);
-  NEEDS(device().is_host(), "streams of a GPU have no hang report yet");
   Window window(Memory::device, 100000);
   Window other(Memory::device, 64);
   MPI_OK(MPI_Win_set_name(window, "pressure"));
@@ -136,7 +134,6 @@ TEST_CASE("a peer that never posts") {
 
 TEST_CASE("a stalled fused call names all that it misses") {
   NEEDS_RANKS(2);
-  NEEDS(device().is_host(), "streams of a GPU have no hang report yet");
   Window window(Memory::device, 100000);
   MPI_OK(MPI_Win_set_name(window, "pressure"));
   if (rank() == 0) {
@@ -161,7 +158,6 @@ TEST_CASE("a stalled fused call names all that it misses") {
 // The window breaks inside an epoch: its calls fail, and yet it can be freed.
 TEST_CASE("a window that broke within an epoch can be freed") {
   NEEDS_RANKS(2);
-  NEEDS(device().is_host(), "streams of a GPU have no hang report yet");
   Window window(Memory::device, 64);
   MPI_OK(MPI_Win_set_name(window, "pressure"));
   if (rank() == 0) {
