@@ -82,6 +82,7 @@ void Window::check_ranks(const std::vector<int>& ranks) const {
   for (int rank : ranks) {
     if (rank < 0 || rank >= peers_.size())
       throw Error(Fault::rank, "rank " + std::to_string(rank) + " is not in the window's group");
+    if (!peers_.peer(rank).trouble.empty()) throw Error(Fault::unsupported, peers_.peer(rank).trouble);
     if (!peers_.peer(rank).reachable)
       throw Error(Fault::unsupported, "rank " + std::to_string(rank) +
                                           " is on another node, or its memory cannot be mapped from here: stream "

@@ -234,7 +234,7 @@ TEST_CASE("a window on another GPU than the first") {
   CUDA_OK(cudaFree(there));
 }
 
-TEST_CASE("managed memory") {
+TEST_CASE("managed memory, which peers cannot map") {
   NEEDS_CUDA();
   void* managed = nullptr;
   CUDA_OK(cudaMallocManaged(&managed, 300000));

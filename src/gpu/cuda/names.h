@@ -188,6 +188,8 @@ inline bool gpu_is_time_sliced(int device) {
   int mps = 0;
 #if CUDART_VERSION >= 12030
   if (cudaDeviceGetAttribute(&mps, cudaDevAttrMpsEnabled, device) != cudaSuccess) (void)cudaGetLastError();
+#else
+  (void)device;
 #endif
   return mps == 0;
 }

@@ -135,7 +135,7 @@ inline std::string gpu_enqueue_memory_ops(gpuStream_t stream, const MemoryOp* op
 }
 
 /// AMD GPUs run queues of several processes at once.
-inline bool gpu_is_time_sliced(int) { return true; }
+inline bool gpu_is_time_sliced(int) { return false; }
 
 /// A number that stands for the GPU, on this node; 0: not known.
 inline std::uint64_t gpu_place(int device) {

@@ -79,7 +79,10 @@ class GpuDevice final : public Device {
   std::size_t preferred_copy_bytes() const noexcept override { return copy_bytes_; }
   std::uint32_t parts_in_use() const noexcept override { return most_parts; }
 
-  Allocation allocate(std::size_t bytes) override { return memory().allocate(bytes); }
+  Allocation allocate(std::size_t bytes) override {
+    keeper_.bury();
+    return memory().allocate(bytes);
+  }
   void release(void* base) noexcept override {
     if (memory_) memory_->release(base);
   }
@@ -153,7 +156,8 @@ class GpuDevice final : public Device {
 
   std::uint64_t place() override { return gpu_place(memory().device()); }
   bool wants_guards_where_shared() override {
-    return gpu_is_time_sliced(memory().device()) && gpu_has_memory_ops(memory().device());
+    const int device = memory().device();
+    return gpu_is_time_sliced(device) && has_memory_ops(device);
   }
   bool stalls_silently() const noexcept override { return true; }
 

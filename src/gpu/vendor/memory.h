@@ -9,6 +9,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "gpu/device.h"
@@ -144,7 +145,13 @@ class GpuMemory {
     OutsideCapture outside;
     DeviceScope scope(device_);
     void* base = nullptr;
-    MPIX_CHECK_GPU(gpuIpcOpenMemHandle(&base, ticket.handle, gpuIpcMemLazyEnablePeerAccess));
+    const gpuError_t error = gpuIpcOpenMemHandle(&base, ticket.handle, gpuIpcMemLazyEnablePeerAccess);
+    if (error != gpuSuccess) {
+      (void)gpuGetLastError();
+      throw Error(Fault::unsupported, "GPU " + std::to_string(device_) + " cannot map it (" + gpuGetErrorName(error) +
+                                          "): it is memory of a GPU without peer access, or of a process in another "
+                                          "container");
+    }
     imports_.push_back(Import{ticket.handle, ticket.id, static_cast<char*>(base), 1});
     return static_cast<char*>(base);
   }
