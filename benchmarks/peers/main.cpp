@@ -44,9 +44,10 @@ void print_setting(const Options& options, const Machine& machine, const Peers& 
     for (const char* prefix : {"MPIX_", "NCCL_", "NVSHMEM_", "CUDA_DEVICE_MAX_CONNECTIONS"})
       if (std::strncmp(*variable, prefix, std::strlen(prefix)) == 0 && !is_packaging(*variable)) std::printf("%s  %s\n", margin, *variable);
   std::printf("%s  %d measurements of %d epochs (fewer where they take longer than %g ms), all rows in turn; graphs of "
-              "%d epochs\n%s  us an epoch of the slowest rank: median, least, most; every word of 12 epochs a row "
+              "%d epochs, WHILE bodies of 1 (loop) and %d (unrolled)\n%s  us an epoch of the slowest rank: median, least, most; every word of 12 epochs a row "
               "checked\n",
-              margin, options.repeats, options.epochs, options.limit_ms, options.epochs_in_graph, margin);
+              margin, options.repeats, options.epochs, options.limit_ms, options.epochs_in_graph,
+              options.epochs_in_body, margin);
   std::fflush(stdout);
 }
 
@@ -94,7 +95,7 @@ bool run(const Options& options, const Machine& machine) {
   if (prints && options.csv) print_csv_header();
   std::vector<Section> sections;
   const auto measure = [&](const std::string& name, std::size_t face, const Peers& by,
-                           const std::vector<std::string>& keys) {
+                           const std::vector<std::string>& keys, const std::vector<std::string>& modes) {
     Exchange exchange;
     try {
       exchange = make_exchange(name, face, machine.rank, machine.ranks);
@@ -102,16 +103,19 @@ bool run(const Options& options, const Machine& machine) {
       if (prints) std::printf("%snot measured: %s\n", options.csv ? "# " : "", error.what());
       return;
     }
-    sections.push_back(measure_section(exchange, by, keys, options, machine));
+    Options in_modes = options;
+    in_modes.modes = modes;
+    sections.push_back(measure_section(exchange, by, keys, in_modes, machine));
     if (prints) print_section(sections.back(), options.csv);
   };
   for (const std::string& exchange : options.exchanges)
-    for (std::size_t face : options.faces) measure(exchange, face, peers, options.rows);
+    for (std::size_t face : options.faces) measure(exchange, face, peers, options.rows, options.modes);
   if (!options.large.empty()) {
+    const std::vector<std::string> link_modes = {"stream", "graph"};  // how epochs are launched matters little here
     Peers both;
     both.push_back(find_copy(machine));
     both.push_back(find_mpix(machine));
-    for (std::size_t bytes : options.large) measure("pair", bytes, both, {"copy", "mpix", "mpix-fused"});
+    for (std::size_t bytes : options.large) measure("pair", bytes, both, {"copy", "mpix", "mpix-fused"}, link_modes);
   }
   if (prints && !sections.empty()) {
     print_tables(sections, options.csv);

@@ -24,7 +24,7 @@ bool is_multiple(Mode mode) { return mode == Mode::graph || mode == Mode::unroll
 class Candidate {
  public:
   Candidate(const Row& row, Mode mode, Data& data, const Options& options, cudaStream_t stream)
-      : row_(row), mode_(mode), step_(is_multiple(mode) ? options.epochs_in_graph : 1), stream_(stream) {
+      : row_(row), mode_(mode), step_(mode == Mode::graph ? options.epochs_in_graph : mode == Mode::unrolled ? options.epochs_in_body : 1), stream_(stream) {
     check(data);
     if (failure_.empty() && mode == Mode::graph) {
       graph_ = std::make_unique<EpochGraph>(options.epochs_in_graph, row.captured_epoch, stream);

@@ -13,7 +13,7 @@
 namespace peers {
 
 /// stream: each epoch enqueued. graph: some epochs captured, the graph launched again and again. loop: one launch of
-/// a graph with a WHILE node, an epoch in its body; unrolled: with as many in its body as graph has.
+/// a graph with a WHILE node, an epoch in its body; unrolled: with many in its body.
 enum class Mode { stream, graph, loop, unrolled };
 constexpr Mode all_modes[] = {Mode::stream, Mode::graph, Mode::loop, Mode::unrolled};
 const char* name_of(Mode mode);

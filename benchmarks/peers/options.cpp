@@ -83,16 +83,18 @@ const std::vector<Spec>& specs() {
        }},
       {"modes", "stream,graph,loop,unrolled",
        "how epochs are run; loop: all of them in one launch of a graph with a WHILE node, whose body is an epoch; "
-       "unrolled: the same with as many epochs in the body as --graph says",
+       "unrolled: with as many epochs in its body as --body says",
        [](Options& o, const std::string& t) { o.modes = some_of(t, {"stream", "graph", "loop", "unrolled"}); }},
       {"epochs", "1000", "in one measurement", [](Options& o, const std::string& t) { o.epochs = integer(t, 1); }},
       {"repeats", "7", "measurements of each row and mode, all of them in turn",
        [](Options& o, const std::string& t) { o.repeats = integer(t, 1); }},
-      {"graph", "50", "epochs captured in a graph, and in the body of an unrolled loop; even",
+      {"graph", "50", "epochs captured in a graph; even",
        [](Options& o, const std::string& t) {
          o.epochs_in_graph = integer(t, 2);
          if (o.epochs_in_graph % 2 != 0) throw std::runtime_error("an even number is needed");
        }},
+      {"body", "200", "epochs captured in the body of an unrolled loop",
+       [](Options& o, const std::string& t) { o.epochs_in_body = integer(t, 1); }},
       {"limit", "100", "milliseconds: a measurement that would take longer has fewer epochs",
        [](Options& o, const std::string& t) { o.limit_ms = number(t, 1); }},
       {"gpus", "0", "use so many GPUs, ranks in turn; 0: all. 1 makes the ranks share one",

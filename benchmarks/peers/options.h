@@ -16,7 +16,7 @@ struct Options {
   std::vector<std::string> modes;        ///< stream, graph, loop, unrolled
   int epochs;
   int repeats;
-  int epochs_in_graph;
+  int epochs_in_graph, epochs_in_body;
   double limit_ms;                       ///< of one measurement: fewer epochs where it would take longer
   int gpus;                              ///< 0: all that are there
   std::string mpi_memory;
