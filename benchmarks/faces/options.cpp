@@ -21,6 +21,8 @@ const Variant all_variants[variants] = {
     {"st-lazy-fused", Variant::st, {true, true, false}},
     {"st-captured", Variant::st, {false, false, true}},
     {"st-captured-fused", Variant::st, {true, false, true}},
+    {"st-captured-lazy", Variant::st, {false, true, true}},
+    {"st-captured-lazy-fused", Variant::st, {true, true, true}},
 };
 
 namespace {
@@ -322,12 +324,13 @@ std::string help_text() {
   }
   text +=
       "\nVariants:\n"
-      "  p2p                   MPI_Isend, MPI_Irecv\n"
-      "  rma                   MPI_Win_post, MPI_Win_start, MPI_Put, MPI_Win_complete, MPI_Win_wait\n"
-      "  st                    the same epochs, enqueued on a stream\n"
-      "  st-fused              both epochs closed by MPIX_Win_complete_wait_stream\n"
-      "  st-lazy, st-lazy-fused          with the promise mpix_lazy_post\n"
-      "  st-captured, st-captured-fused  captured in a graph of up to 32 exchanges (GPU only)\n";
+      "  p2p               MPI_Isend, MPI_Irecv\n"
+      "  rma               MPI_Win_post, MPI_Win_start, MPI_Put, MPI_Win_complete, MPI_Win_wait\n"
+      "  st                the same epochs, enqueued on a stream\n"
+      "  st-fused          both epochs closed by MPIX_Win_complete_wait_stream\n"
+      "  st-lazy           with the promise mpix_lazy_post\n"
+      "  st-captured       in a graph of up to 32 exchanges, launched again and again (GPU only)\n"
+      "  st-lazy-fused, st-captured-fused, st-captured-lazy, st-captured-lazy-fused\n";
   text += "\nExit status: 0, results correct; 1, not; 2, the input makes no sense.\n";
   return text;
 }

@@ -17,7 +17,7 @@ struct Variant {
   Kind kind;
   StreamUse use;  ///< of st
 };
-constexpr int variants = 8;
+constexpr int variants = 10;
 extern const Variant all_variants[variants];
 
 enum class GpuAware { automatic, yes, no };

@@ -145,11 +145,11 @@ void Report::table(const std::vector<Result>& results) {
     return;
   }
   line("%s", "");
-  line("%-18s %14s %8s %8s %11s %11s %11s  %s", "variant", "a share [us]", "to p2p", "to rma", "avg [s]", "min [s]",
+  line("%-22s %14s %8s %8s %11s %11s %11s  %s", "variant", "a share [us]", "to p2p", "to rma", "avg [s]", "min [s]",
        "max [s]", "correct tasks");
   for (const Result& result : results) {
     const Timing timing = median_of(result.timings);
-    line("%-18s %14.2f %8s %8s %11.6f %11.6f %11.6f  %d of %d", setup_.label(*result.variant).c_str(),
+    line("%-22s %14.2f %8s %8s %11.6f %11.6f %11.6f  %d of %d", setup_.label(*result.variant).c_str(),
          microseconds_a_share(timing.most), ratio_to("p2p", result, results).c_str(),
          ratio_to("rma", result, results).c_str(), timing.average, timing.least, timing.most, result.passed, ranks_);
   }
