@@ -381,7 +381,9 @@ bool Window::has_run_locked() {
     if (enqueued.opened + enqueued.sent + enqueued.closed == 0) continue;
     PairCounters done;
     device_.read(&done, &peers_.peer(rank).words->own, sizeof done);
-    const EpochCounts& replayed = done.replayed;
+    // Read last: a kernel counts a replayed epoch before the epoch itself, but nothing orders the two stores.
+    EpochCounts replayed;
+    device_.read(&replayed, &peers_.peer(rank).words->own.replayed, sizeof replayed);
     if (done.opened - replayed.opened < enqueued.opened) return false;
     for (std::uint32_t part = 0; part < device_.parts_in_use(); ++part)
       if (done.sent[part] - replayed.sent < enqueued.sent || done.closed[part] - replayed.closed < enqueued.closed)

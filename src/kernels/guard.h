@@ -64,7 +64,7 @@ MPIX_FN void count_post(const PostPeer& peer) { step(&peer.there->credit, 1); }
 
 /// What there is to count besides the epoch itself when a part of it is over: one thread of the part.
 MPIX_FN void count(const Program& program, const SendPeer& peer, std::uint32_t part, std::uint32_t parts, bool released) {
-  if (program.captured && part == 0) ++peer.words->own.replayed.sent;
+  if (program.captured && part == 0) count_up(&peer.words->own.replayed.sent);
   if (!program.guards || released) return;
   if (part == 0) step(&peer.words->credit, -1);
   // The first part counts for those that this launch does not have.
@@ -72,7 +72,7 @@ MPIX_FN void count(const Program& program, const SendPeer& peer, std::uint32_t p
 }
 
 MPIX_FN void count(const Program& program, const ReceivePeer& peer, std::uint32_t part, std::uint32_t, bool released) {
-  if (program.captured && part == 0) ++peer.words->own.replayed.closed;
+  if (program.captured && part == 0) count_up(&peer.words->own.replayed.closed);
   if (program.guards && !released && part == 0) step(&peer.words->pending, -static_cast<std::int64_t>(most_parts));
 }
 

@@ -25,10 +25,10 @@ MPIX_FN void announce(const PostPeer& peer, bool captured = false, bool guarded 
   const std::uint64_t epoch = peer.words->own.opened + 1;
   if (captured) {
     if (epoch > retired_epoch) return;
-    ++peer.words->own.replayed.opened;
+    count_up(&peer.words->own.replayed.opened);
   }
-  peer.words->own.opened = epoch;
   store_after_loads(&peer.there->posted, epoch);
+  peer.words->own.opened = epoch;
   if (guarded) count_post(peer);
 }
 
