@@ -68,6 +68,13 @@ class Transfer {
   virtual std::string failure() = 0;
 };
 
+/// How much a network can have queued.
+struct Capacity {
+  static constexpr std::size_t any = SIZE_MAX;
+  std::size_t operations = any;  ///< each write and each signal is one
+  std::size_t transfers = any;
+};
+
 /// A way to ranks of other nodes: the engine's only view of it. Implemented over libfabric's triggered
 /// operations (nic/) and over MPI (the proxy). One for each process; all calls from any thread.
 /// Functions throw Error.
@@ -85,9 +92,8 @@ class Network {
   /// Memory that writes read from; null where the network needs no registration of it.
   virtual std::shared_ptr<const Registration> register_source(const void* base, std::size_t bytes) = 0;
 
-  /// How many operations may be queued at a time, each write and each signal being one; 0: any number. The caller
-  /// keeps to it.
-  virtual std::size_t capacity() const = 0;
+  /// What may be queued at a time: the caller keeps to it.
+  virtual Capacity capacity() const = 0;
   /// Queue writes, and the signal where there is one. Copies its arguments, not the data.
   virtual std::unique_ptr<Transfer> queue(Connection peer, const NetworkWrite* writes, std::size_t count,
                                           const NetworkSignal* signal) = 0;
