@@ -7,6 +7,7 @@
 #include <rdma/fi_trigger.h>
 #include <sys/uio.h>
 
+#include <atomic>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -50,7 +51,7 @@ struct Chain {
   std::uint64_t progress_value = 0;
   std::uint64_t writes = 0;
   std::uint64_t signals = 0;
-  bool started = false;
+  std::atomic<bool> started{false};
   bool resetting = false;  ///< the counters have been told to be zero again
   std::vector<Block*> blocks;
   std::string failure;  ///< guarded by the queue

@@ -7,7 +7,6 @@
 
 #include <cstdlib>
 #include <cstring>
-#include <mutex>
 
 #include "core/error.h"
 #include "nic/check.h"
@@ -17,21 +16,17 @@ namespace {
 
 constexpr const char* providers_by_preference[] = {"cxi", "sockets"};
 
-/// The progress thread of sockets polls 10 ms before it sleeps, and on few cores takes them from who would give
-/// it work: signals then take 12 to 128 ms. Asked to sleep at once it wakes by epoll, within some 10 µs.
-void calm_sockets() {
-  static std::once_flag once;
-  std::call_once(once, [] { setenv("FI_SOCKETS_PE_WAITTIME", "0", 0); });
-}
-
 FabricInfo ask_for(const char* provider, long* error) {
   FabricInfo hints(fi_allocinfo());
   if (!hints) throw Error(Fault::memory, "libfabric: fi_allocinfo has no memory");
   hints->caps = FI_RMA | FI_ATOMIC | FI_TRIGGER | FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE;
   hints->mode = FI_CONTEXT | FI_CONTEXT2;
   hints->ep_attr->type = FI_EP_RDM;
-  // Offered; what the provider keeps of it is obeyed (Endpoint::register_memory). Progress is left open: cxi refuses
-  // to be asked for the automatic kind, and sockets has it anyway.
+  // The progress thread of sockets polls, without a pause, for as long as any operation is under way, and takes the
+  // core from who would answer: with more ranks than half the cores a signal then takes milliseconds. Who waits for
+  // the network makes it progress instead (Agent does where nobody waits). Others choose: cxi refuses to be asked.
+  if (std::strcmp(provider, "sockets") == 0) hints->domain_attr->data_progress = FI_PROGRESS_MANUAL;
+  // Offered; what the provider keeps of it is obeyed (Endpoint::register_memory).
   hints->domain_attr->mr_mode = FI_MR_ENDPOINT | FI_MR_ALLOCATED | FI_MR_PROV_KEY | FI_MR_VIRT_ADDR | FI_MR_LOCAL;
   hints->domain_attr->threading = FI_THREAD_SAFE;
   hints->fabric_attr->prov_name = strdup(provider);
@@ -51,7 +46,6 @@ std::string advice() {
 }  // namespace
 
 FabricInfo find_provider(const std::string& wanted) {
-  calm_sockets();
   long error = 0;
   for (const char* provider : providers_by_preference) {
     if (wanted != "auto" && wanted != provider) continue;

@@ -7,6 +7,7 @@
 #include "core/log.h"
 #include "nic/cxi.h"
 #include "nic/endpoint.h"
+#include "nic/progress_agent.h"
 #include "nic/provider.h"
 #include "nic/triggered_queue.h"
 
@@ -24,6 +25,7 @@ class TriggeredNetwork final : public Network {
   TriggeredNetwork(const Settings& settings, int local_ranks)
       : endpoint_(std::make_shared<Endpoint>(find_provider(settings.nic))),
         queue_(std::make_shared<TriggeredQueue>(endpoint_, settings.counter_limit)),
+        agent_(queue_),
         depth_(triggered_depth(endpoint_->domain())) {
     std::size_t operations = preset_operations;
     // Of what the NIC has, an eighth stays for MPI and for work that the library does not know of.
@@ -87,6 +89,7 @@ class TriggeredNetwork final : public Network {
 
   const std::shared_ptr<Endpoint> endpoint_;
   const std::shared_ptr<TriggeredQueue> queue_;
+  ProgressAgent agent_;
   const std::optional<std::size_t> depth_;
   Capacity capacity_;
   SourceCache sources_;

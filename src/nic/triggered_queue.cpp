@@ -177,7 +177,9 @@ void TriggeredQueue::submit(Block& block) {
   long result = -FI_EAGAIN;
   for (int i = 0; i < tries && result == -FI_EAGAIN; ++i) {
     result = fi_control(&endpoint_->domain()->fid, FI_QUEUE_WORK, &block.work);
-    if (result == -FI_EAGAIN) read_errors();  // which frees entries of the command queue that is full
+    // Reading frees entries of the command queue that is full.
+    if (result == -FI_EAGAIN)
+      endpoint_->read_errors([this](void* context, const std::string& text) { note(context, text); });
   }
   if (result == -FI_ENOSPC)
     throw Error(Fault::memory, "the NIC has no room for another triggered operation (MPIX_TRIGGERED_OPS sets a lower budget)");
@@ -219,18 +221,31 @@ std::unique_ptr<Transfer> TriggeredQueue::queue(fi_addr_t peer, const NetworkWri
 // ---- errors ------------------------------------------------------------------------------------------
 
 void TriggeredQueue::progress() {
-  Hold hold(mutex_);
-  read_errors();
-  reclaim();
+  constexpr int steps = 4;  // sockets takes one message of a connection one step further: header, data, answer
+  if (in_progress_.test_and_set(std::memory_order_acquire)) return;
+  looks_.fetch_add(1, std::memory_order_relaxed);
+  // Not under the lock: the provider moves data meanwhile, and others may queue.
+  std::vector<std::pair<void*, std::string>> errors;
+  for (int i = 0; i < steps; ++i)
+    endpoint_->read_errors([&](void* context, const std::string& text) { errors.emplace_back(context, text); });
+  if (!errors.empty()) {
+    Hold hold(mutex_);
+    for (const auto& error : errors) note(error.first, error.second);
+  }
+  in_progress_.clear(std::memory_order_release);
 }
 
-void TriggeredQueue::read_errors() {
-  endpoint_->read_errors([this](void* context, const std::string& text) {
-    // The first error is the cause, and what hangs on it follows. Contexts that are none of ours are ignored.
-    for (const auto& chain : chains_)
-      for (Block* block : chain->blocks)
-        if (&block->work.context == context && chain->failure.empty()) chain->failure = text;
-  });
+bool TriggeredQueue::is_busy() const {
+  Hold hold(mutex_);
+  return std::any_of(chains_.begin(), chains_.end(),
+                     [](const auto& chain) { return chain->started && !chain->finished() && chain->failure.empty(); });
+}
+
+/// The first error is the cause, and what hangs on it follows. Contexts that are none of ours are ignored.
+void TriggeredQueue::note(void* context, const std::string& text) {
+  for (const auto& chain : chains_)
+    for (Block* block : chain->blocks)
+      if (&block->work.context == context && chain->failure.empty()) chain->failure = text;
 }
 
 std::string TriggeredQueue::failure_of(const Chain& chain) const {

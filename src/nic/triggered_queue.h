@@ -2,6 +2,7 @@
 // Copyright (c) the libmpix authors
 #pragma once
 
+#include <atomic>
 #include <deque>
 #include <memory>
 #include <mutex>
@@ -28,8 +29,13 @@ class TriggeredQueue : public std::enable_shared_from_this<TriggeredQueue> {
   std::unique_ptr<Transfer> queue(fi_addr_t peer, const NetworkWrite* writes, std::size_t count,
                                   const NetworkSignal* signal);
 
-  /// Look for errors, and take back what has ended.
+  /// Let the provider work, look for errors, and take back what has ended. Returns at once where another thread is
+  /// doing so.
   void progress();
+  /// How often that was done.
+  std::uint64_t looks() const { return looks_.load(std::memory_order_relaxed); }
+  /// Something was started that has not ended.
+  bool is_busy() const;
 
   /// How many counters are open; for tests.
   std::size_t open_counters() const;
@@ -48,7 +54,7 @@ class TriggeredQueue : public std::enable_shared_from_this<TriggeredQueue> {
   void fill(Block& block, Chain& chain, fi_addr_t peer, const NetworkWrite& write);
   void fill(Block& block, Chain& chain, fi_addr_t peer, const NetworkSignal& signal);
   void submit(Block& block);
-  void read_errors();                              // under mutex_
+  void note(void* context, const std::string& text);  // under mutex_
 
   // Operations that never ran stay queued until the endpoint is closed: what they point to goes after it.
   struct Slab {
@@ -58,6 +64,8 @@ class TriggeredQueue : public std::enable_shared_from_this<TriggeredQueue> {
   std::vector<Slab> slabs_;
   const std::shared_ptr<Endpoint> endpoint_;
   const std::uint64_t counter_limit_;
+  std::atomic<std::uint64_t> looks_{0};
+  std::atomic_flag in_progress_ = ATOMIC_FLAG_INIT;
   mutable std::mutex mutex_;  ///< guards slabs_ and what follows
   std::vector<std::unique_ptr<Chain>> chains_;
   std::vector<Chain*> idle_;

@@ -36,16 +36,6 @@ struct Side {
   std::shared_ptr<FabricRegistration> exposed;
 };
 
-template <class Condition>
-bool soon(Condition condition) {
-  const auto deadline = Clock::now() + std::chrono::seconds(20);
-  while (!condition()) {
-    if (Clock::now() > deadline) return false;
-    std::this_thread::yield();
-  }
-  return true;
-}
-
 /// Messages of `words` words to the second half of the other side's memory, signals to its first word.
 struct Pair {
   explicit Pair(std::size_t words, std::uint64_t counter_limit = 1 << 30)
@@ -61,6 +51,17 @@ struct Pair {
   }
   void fill(std::uint64_t value) {
     for (std::size_t i = 0; i < words; ++i) origin.memory[i] = value;
+  }
+  /// Wait for it, for a while; both sides make progress meanwhile.
+  template <class Condition>
+  bool soon(Condition condition) {
+    const auto deadline = Clock::now() + std::chrono::seconds(20);
+    while (!condition()) {
+      if (Clock::now() > deadline) return false;
+      origin.queue->progress();
+      target.queue->progress();
+    }
+    return true;
   }
   bool all_are(std::uint64_t value) const {
     for (std::size_t i = words; i < 2 * words; ++i)
@@ -87,9 +88,9 @@ int violations(std::size_t words, std::size_t parts, int rounds, bool cut) {
     pair.fill(value);
     if (alone) alone->start();
     data->start();
-    REQUIRE(soon([&] { return pair.target.load(0) == value; }));
+    REQUIRE(pair.soon([&] { return pair.target.load(0) == value; }));
     if (!pair.all_are(value)) ++early;
-    REQUIRE(soon([&] { return data->finished() && (!alone || alone->finished()); }));
+    REQUIRE(pair.soon([&] { return data->finished() && (!alone || alone->finished()); }));
     REQUIRE(data->failure().empty());
   }
   return early;
@@ -119,7 +120,7 @@ TEST_CASE("nothing moves before the start", "[nic]") {
   CHECK(!transfer->delivered());
   pair.fill(2);  // the data is read later
   transfer->start();
-  REQUIRE(soon([&] { return transfer->finished(); }));
+  REQUIRE(pair.soon([&] { return transfer->finished(); }));
   CHECK(pair.target.load(0) == 1);
   CHECK(pair.all_are(2));
 }
@@ -130,7 +131,7 @@ TEST_CASE("signals add or set, and need no data", "[nic]") {
     const NetworkSignal signal = pair.signal(kind, value);
     auto transfer = pair.origin.queue->queue(pair.peer, nullptr, 0, &signal);
     transfer->start();
-    REQUIRE(soon([&] { return transfer->finished(); }));
+    REQUIRE(pair.soon([&] { return transfer->finished(); }));
   };
   send(NetworkSignal::Kind::add, 3);
   send(NetworkSignal::Kind::add, 1ull << 40);
@@ -148,10 +149,10 @@ TEST_CASE("counters are used again, and reset long before they wrap", "[nic]") {
     pair.fill(round);
     auto transfer = pair.origin.queue->queue(pair.peer, writes, 3, &signal);
     transfer->start();
-    REQUIRE(soon([&] { return pair.target.load(0) == round; }));
+    REQUIRE(pair.soon([&] { return pair.target.load(0) == round; }));
     REQUIRE(pair.all_are(round));
     // One half of the transfers is given up early: what has been started goes on.
-    if (round % 2 == 0) REQUIRE(soon([&] { return transfer->finished(); }));
+    if (round % 2 == 0) REQUIRE(pair.soon([&] { return transfer->finished(); }));
     if (round == 100) counters = pair.origin.queue->open_counters();
   }
   CHECK(counters <= 8);
@@ -166,7 +167,7 @@ TEST_CASE("a transfer that is never started holds its counters, and nothing else
   for (std::uint64_t round = 1; round <= 100; ++round) {
     auto transfer = pair.origin.queue->queue(pair.peer, &write, 1, &signal);
     transfer->start();
-    REQUIRE(soon([&] { return transfer->finished(); }));
+    REQUIRE(pair.soon([&] { return transfer->finished(); }));
     CHECK(pair.target.load(0) == round);
   }
   CHECK(pair.origin.queue->open_counters() == 4);
@@ -179,7 +180,7 @@ TEST_CASE("a write that the peer refuses is an error, and its signal never comes
   const NetworkSignal signal = pair.signal(NetworkSignal::Kind::add, 1);
   auto transfer = pair.origin.queue->queue(pair.peer, &write, 1, &signal);
   transfer->start();
-  CHECK(soon([&] {
+  CHECK(pair.soon([&] {
     pair.origin.queue->progress();
     return !transfer->failure().empty();
   }));
@@ -189,7 +190,7 @@ TEST_CASE("a write that the peer refuses is an error, and its signal never comes
   write = pair.write();
   auto next = pair.origin.queue->queue(pair.peer, &write, 1, &signal);
   next->start();
-  CHECK(soon([&] { return next->finished(); }));
+  CHECK(pair.soon([&] { return next->finished(); }));
   CHECK(pair.target.load(0) == 1);
 }
 
