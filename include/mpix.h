@@ -36,7 +36,7 @@
  * and opened or closed no epoch; puts recorded before it stay recorded, and the window stays usable.
  * Besides the errors listed with each function, all that take a window return MPI_ERR_WIN or
  * MPI_ERR_OTHER for what is no window made through libmpix, MPI_ERR_UNSUPPORTED_OPERATION for windows
- * and ranks that cannot have stream epochs (dynamic windows, ranks on other nodes so far), and
+ * and ranks that cannot have stream epochs (dynamic windows, ranks that cannot be reached), and
  * MPI_ERR_RMA_SYNC for a window that is broken, as a wait of it ran into its time-out under
  * MPIX_ON_TIMEOUT=error: its stream epochs are over, and it can only be freed.
  *
