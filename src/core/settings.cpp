@@ -171,6 +171,12 @@ const Row rows[] = {
      [](Settings& s, Info i, Text t) {
        if (t != "auto") s.triggered_operations = static_cast<std::size_t>(parse_integer(i, t, 1, 1 << 20));
      }},
+    {{"MPIX_NIC_CHAIN", "on|auto", "auto",
+      "a signal is triggered by the delivery of the data before it always, or only where the provider does not keep them "
+      "in order"},
+     [](Settings& s, Info i, Text t) {
+       s.always_chain = parse_choice<bool>(i, t, {{"on", true}, {"auto", false}});
+     }},
     {{"MPIX_COUNTER_LIMIT", "count", "1073741824", "a counter of the NIC that has passed it is reset when it is idle (for tests)"},
      [](Settings& s, Info i, Text t) { s.counter_limit = static_cast<std::uint64_t>(parse_integer(i, t, 1, 1 << 30)); }},
 };

@@ -40,7 +40,8 @@ struct Block {
 ///     doorbell ≥ its value + 1               → each write     → counts up `progress`
 ///     progress ≥ its value + number of writes → the signal     → counts up `progress` once more
 ///
-/// Without writes the signal hangs on the doorbell. A chain carries one transfer at a time. So each counter has
+/// Without writes, and where the provider keeps operations in order, the signal hangs on the doorbell, too: then it
+/// follows the writes at once, and need not wait for word of their delivery to come back. A chain carries one transfer at a time. So each counter has
 /// operations of one threshold only; the order in which a provider looks at thresholds, and the value of a counter
 /// that others share, are no concern. Values are known without asking: nobody else counts these counters.
 struct Chain {
@@ -51,13 +52,15 @@ struct Chain {
   std::uint64_t progress_value = 0;
   std::uint64_t writes = 0;
   std::uint64_t signals = 0;
+  bool chained = true;  ///< the signal hangs on the writes
   std::atomic<bool> started{false};
   bool resetting = false;  ///< the counters have been told to be zero again
   std::vector<Block*> blocks;
   std::string failure;  ///< guarded by the queue
 
   void ring();
-  bool delivered() const { return counted() >= progress_value + writes; }
+  /// Where the signal hangs on the writes, they are the first to be counted.
+  bool delivered() const { return counted() >= progress_value + writes + (chained ? 0 : signals); }
   bool finished() const { return counted() >= progress_value + writes + signals; }
   /// An operation that found a queue full is tried again.
   void poke();

@@ -61,6 +61,12 @@ fi_addr_t Endpoint::insert(const NetworkAddress& peer) {
   return address;
 }
 
+std::size_t Endpoint::ordered_bytes() const {
+  // Of writes, and of atomic operations after writes: the general flag has both.
+  const bool ordered = (info_->tx_attr->msg_order & FI_ORDER_WAW) && (info_->rx_attr->msg_order & FI_ORDER_WAW);
+  return ordered ? info_->ep_attr->max_order_waw_size : 0;
+}
+
 std::shared_ptr<FabricRegistration> Endpoint::register_memory(void* base, std::size_t bytes, std::uint64_t access) {
   const int mode = info_->domain_attr->mr_mode;
   std::uint64_t key = 0;

@@ -24,7 +24,8 @@ class TriggeredNetwork final : public Network {
  public:
   TriggeredNetwork(const Settings& settings, int local_ranks)
       : endpoint_(std::make_shared<Endpoint>(find_provider(settings.nic))),
-        queue_(std::make_shared<TriggeredQueue>(endpoint_, settings.counter_limit)),
+        queue_(std::make_shared<TriggeredQueue>(endpoint_, settings.counter_limit,
+                                                settings.always_chain ? 0 : endpoint_->ordered_bytes())),
         agent_(queue_),
         depth_(triggered_depth(endpoint_->domain())) {
     std::size_t operations = preset_operations;

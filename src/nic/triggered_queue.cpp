@@ -164,9 +164,8 @@ void TriggeredQueue::fill(Block& block, Chain& chain, fi_addr_t peer, const Netw
   message.datatype = FI_UINT64;
   message.op = signal.kind == NetworkSignal::Kind::add ? FI_SUM : FI_ATOMIC_WRITE;
   message.context = &block.work.context;
-  const bool first = chain.writes == 0;
-  block.work.threshold = first ? chain.doorbell_value + 1 : chain.progress_value + chain.writes;
-  block.work.triggering_cntr = first ? chain.doorbell.get() : chain.progress.get();
+  block.work.threshold = chain.chained ? chain.progress_value + chain.writes : chain.doorbell_value + 1;
+  block.work.triggering_cntr = chain.chained ? chain.progress.get() : chain.doorbell.get();
   block.work.op_type = FI_OP_ATOMIC;
   block.work.op.atomic = &block.atomic;
 }
@@ -192,6 +191,7 @@ std::unique_ptr<Transfer> TriggeredQueue::queue(fi_addr_t peer, const NetworkWri
   Chain& chain = *lease();
   chain.writes = count;
   chain.signals = signal ? 1 : 0;
+  chain.chained = std::any_of(writes, writes + count, [this](const NetworkWrite& write) { return write.bytes > ordered_bytes_; });
   chain.failure.clear();
   const auto next = [&]() -> Block& {
     Block* block = take_block();

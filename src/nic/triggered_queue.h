@@ -18,9 +18,10 @@ namespace mpix {
 /// epoch opens and allocates nothing.
 class TriggeredQueue : public std::enable_shared_from_this<TriggeredQueue> {
  public:
-  /// Counters are reset to zero once they have passed `counter_limit`.
-  TriggeredQueue(std::shared_ptr<Endpoint> endpoint, std::uint64_t counter_limit)
-      : endpoint_(std::move(endpoint)), counter_limit_(counter_limit) {}
+  /// Counters are reset to zero once they have passed `counter_limit`. A signal is triggered by the delivery of the
+  /// writes before it (chained); where they have no more than `ordered_bytes` each, it only follows them.
+  TriggeredQueue(std::shared_ptr<Endpoint> endpoint, std::uint64_t counter_limit, std::size_t ordered_bytes)
+      : endpoint_(std::move(endpoint)), counter_limit_(counter_limit), ordered_bytes_(ordered_bytes) {}
 
   /// Open chains ahead of time, as many as the NIC has counters for; leaves some to other users of it. How many
   /// there are then.
@@ -64,6 +65,7 @@ class TriggeredQueue : public std::enable_shared_from_this<TriggeredQueue> {
   std::vector<Slab> slabs_;
   const std::shared_ptr<Endpoint> endpoint_;
   const std::uint64_t counter_limit_;
+  const std::size_t ordered_bytes_;
   std::atomic<std::uint64_t> looks_{0};
   std::atomic_flag in_progress_ = ATOMIC_FLAG_INIT;
   mutable std::mutex mutex_;  ///< guards slabs_ and what follows
