@@ -36,7 +36,7 @@
  * and opened or closed no epoch; puts recorded before it stay recorded, and the window stays usable.
  * Besides the errors listed with each function, all that take a window return MPI_ERR_WIN or
  * MPI_ERR_OTHER for what is no window made through libmpix, MPI_ERR_UNSUPPORTED_OPERATION for windows
- * and ranks that cannot have stream epochs (dynamic windows, ranks on other nodes so far), and
+ * and ranks that cannot have stream epochs (dynamic windows, ranks that cannot be reached), and
  * MPI_ERR_RMA_SYNC for a window that is broken, as a wait of it ran into its time-out under
  * MPIX_ON_TIMEOUT=error: its stream epochs are over, and it can only be freed.
  *
@@ -149,6 +149,14 @@ typedef struct MPIX_Win_stats {
   unsigned long long plans_built;     /* epochs whose operations were prepared anew */
   unsigned long long plans_reused;    /* epochs that repeated an earlier one's operations */
   unsigned long long bytes_copied;    /* straight into the target's window, by a GPU's copy engine */
+  /* to ranks of other nodes: */
+  unsigned long long bytes_network_eager;  /* gathered into one message for each target */
+  unsigned long long bytes_network_direct; /* straight from the origin buffers into the window */
+  unsigned long long network_operations;   /* operations queued: writes and signals */
+  unsigned long long network_budget;       /* operations that may be queued at a time; 0: any number */
+  unsigned long long network_peak;         /* most that this process had queued at a time, in all windows */
+  unsigned long long throttle_waits;       /* calls that had to wait for the budget, and */
+  unsigned long long throttle_wait_ns;     /* for how long in all, in nanoseconds */
 } MPIX_Win_stats;
 
 /* Copy at most `size` bytes of the counters: pass sizeof(MPIX_Win_stats). Later versions only append

@@ -36,8 +36,11 @@ std::string build(WinState& state, MPI_Win win, MPI_Comm comm, const NewWindow& 
     Runtime& runtime = ensure_runtime(1);
     const LocalMemory memory{created.base, static_cast<std::size_t>(created.bytes),
                              static_cast<std::size_t>(created.displacement_unit), created.lazy_post};
-    state.window = std::make_unique<Window>(name_of(win), memory, bootstrap, usable_device(runtime),
-                                            runtime.settings);
+    Device& device = usable_device(runtime);
+    const bool other_nodes = bootstrap.spans_nodes();
+    Interconnect* interconnect = other_nodes ? open_interconnect(runtime) : nullptr;
+    state.window = std::make_unique<Window>(name_of(win), memory, bootstrap, device, runtime.settings, interconnect,
+                                            runtime.no_interconnect);
   } catch (const std::exception& error) {
     failure = error.what();
   }

@@ -36,6 +36,13 @@ MPIX_INTERPOSED int MPIX_Win_get_stats(MPI_Win win, MPIX_Win_stats* stats, size_
     known.plans_built = now.plans_built;
     known.plans_reused = now.plans_reused;
     known.bytes_copied = now.bytes_copied;
+    known.bytes_network_eager = now.bytes_network_eager;
+    known.bytes_network_direct = now.bytes_network_direct;
+    known.network_operations = now.network_operations;
+    known.network_budget = now.network_operations_budget;
+    known.network_peak = now.network_operations_peak;
+    known.throttle_waits = now.throttle_waits;
+    known.throttle_wait_ns = now.throttle_nanoseconds;
     // The program may be older than this library, or newer.
     std::memset(stats, 0, size);
     std::memcpy(stats, &known, std::min(size, sizeof known));

@@ -9,6 +9,7 @@
 
 #include "core/log.h"
 #include "errors.h"
+#include "nic/triggered_network.h"
 
 namespace mpix {
 namespace {
@@ -72,6 +73,7 @@ Runtime& ensure_runtime(int local_ranks) {
   if (Runtime* runtime = find_runtime()) return *runtime;
   auto runtime = std::make_unique<Runtime>();
   try {
+    runtime->local_ranks = local_ranks;
     runtime->settings = Settings::from_environment();
     set_log(runtime->settings.log, world_rank());
     runtime->device = make_device(runtime->settings, local_ranks);
@@ -114,6 +116,23 @@ void end_runtime() {
 Device& usable_device(Runtime& runtime) {
   if (!runtime.device) throw Error(Fault::other, "libmpix could not start: " + runtime.failure);
   return *runtime.device;
+}
+
+Interconnect* open_interconnect(Runtime& runtime) {
+  std::lock_guard<std::mutex> hold(birth);
+  if (runtime.interconnect) return runtime.interconnect.get();
+  if (!runtime.no_interconnect.empty()) return nullptr;
+  try {
+    if (runtime.settings.nic == "none") throw Error(Fault::unsupported, "MPIX_NIC=none");
+    if (!usable_device(runtime).reaches_other_nodes())
+      throw Error(Fault::unsupported, std::string("the device ") + runtime.device->name() + " has no way to other nodes yet");
+    runtime.interconnect =
+        std::make_unique<Interconnect>(make_triggered_network(runtime.settings, runtime.local_ranks), runtime.settings);
+    log(LogLevel::info, runtime.interconnect->describe());
+  } catch (const Error& error) {
+    runtime.no_interconnect = error.what();
+  }
+  return runtime.interconnect.get();
 }
 
 std::vector<int> nodes_of(MPI_Comm comm) {

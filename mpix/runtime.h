@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "core/interconnect.h"
 #include "core/settings.h"
 #include "gpu/device.h"
 #include "mpi_library.h"
@@ -19,6 +20,9 @@ struct Runtime {
   Settings settings{};
   std::unique_ptr<Device> device;  ///< null: `failure` says why
   std::string failure;
+  std::unique_ptr<Interconnect> interconnect;  ///< null: not opened yet, or `no_interconnect` says why there is none
+  std::string no_interconnect;
+  int local_ranks = 1;
   std::vector<int> world_nodes;  ///< by rank of MPI_COMM_WORLD; empty: never asked
 };
 
@@ -36,6 +40,9 @@ Runtime& start_runtime_over_world();
 void end_runtime();
 
 Device& usable_device(Runtime& runtime);
+
+/// The way to ranks of other nodes, opened when first asked for. Null where there is none.
+Interconnect* open_interconnect(Runtime& runtime);
 
 /// Collective: for each rank of `comm`, a number that is the same for ranks of one node. The
 /// runtime exists afterwards.

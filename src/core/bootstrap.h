@@ -18,6 +18,12 @@ class Bootstrap {
   /// all[r * bytes ...] = what rank r passed as `mine`.
   virtual void allgather(const void* mine, std::size_t bytes, void* all) = 0;
 
+  bool spans_nodes() const {
+    for (int other = 0; other < size(); ++other)
+      if (!same_node(other)) return true;
+    return false;
+  }
+
   template <class T>
   std::vector<T> allgather(const T& mine) {
     std::vector<T> all(static_cast<std::size_t>(size()));

@@ -71,15 +71,19 @@ void add_to(Stats& effect, const PutOp& op, const Peer& target) {
 }  // namespace
 
 std::shared_ptr<const ExposurePlan> ExposurePlan::build(const std::vector<int>& origins, const Neighbourhood& peers,
-                                                        Device& device) {
+                                                        RemotePeers& remote, Device& device) {
+  auto plan = std::make_shared<ExposurePlan>();
   std::vector<PostPeer> posts;
   std::vector<ReceivePeer> receives;
   for (int rank : origins) {
+    if (RemotePeer* peer = remote.find(rank)) {
+      plan->remote.push_back(peer);
+      continue;
+    }
     const Peer& peer = peers.peer(rank);
     posts.push_back({peer.words, peer.there, peer.bell, rank});
     receives.push_back({peer.words, peer.inbox, peers.window(), peers.staging(), rank});
   }
-  auto plan = std::make_shared<ExposurePlan>();
   plan->origins = origins;
   plan->posts = uploaded(device, std::move(posts));
   plan->receives = uploaded(device, std::move(receives));
@@ -87,7 +91,8 @@ std::shared_ptr<const ExposurePlan> ExposurePlan::build(const std::vector<int>& 
 }
 
 std::shared_ptr<const AccessPlan> AccessPlan::build(std::vector<int> targets, std::vector<Put> puts,
-                                                    const Neighbourhood& peers, Device& device, bool merge) {
+                                                    const Neighbourhood& peers, RemotePeers& remote, Device& device,
+                                                    bool merge) {
   std::vector<std::vector<const Put*>> of_rank(static_cast<std::size_t>(peers.size()));
   for (const Put& put : puts)
     if (put.bytes > 0) of_rank[static_cast<std::size_t>(put.target)].push_back(&put);
@@ -103,6 +108,10 @@ std::shared_ptr<const AccessPlan> AccessPlan::build(std::vector<int> targets, st
   for (int rank : targets) {
     const Peer& target = peers.peer(rank);
     const auto& own = of_rank[static_cast<std::size_t>(rank)];
+    if (RemotePeer* peer = remote.find(rank)) {
+      plan->remote.push_back(RemoteSend::build(*peer, remote, own, target.displacement_unit, plan->effect));
+      continue;
+    }
     SlotPlanner slot(target, peers.eager_bytes(), own);
     SendPeer whole{};
     whole.words = target.words;
@@ -263,7 +272,7 @@ std::shared_ptr<const AccessPlan> AccessRecorder::finish(bool* reused) {
   }
   *reused = followed_ != nullptr;
   if (*reused) return followed_;
-  auto plan = AccessPlan::build(targets_, recorded_, peers_, device_, merge_);
+  auto plan = AccessPlan::build(targets_, recorded_, peers_, remote_, device_, merge_);
   plans_.add(plan);
   return plan;
 }

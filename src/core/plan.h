@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/neighbourhood.h"
+#include "core/remote_plan.h"
 #include "core/stats.h"
 #include "gpu/device.h"
 
@@ -41,9 +42,10 @@ struct ExposurePlan {
   std::vector<int> origins;
   DeviceArray<PostPeer> posts;
   DeviceArray<ReceivePeer> receives;
+  std::vector<RemotePeer*> remote;  ///< origins on other nodes, which the tables do not have
 
   static std::shared_ptr<const ExposurePlan> build(const std::vector<int>& origins, const Neighbourhood& peers,
-                                                   Device& device);
+                                                   RemotePeers& remote, Device& device);
 };
 
 /// A put that the device's copy engine carries: worth an operation of its own.
@@ -67,6 +69,7 @@ struct AccessPlan {
   DeviceArray<SendPeer> before_copies;
   std::vector<Copy> copies;
   DeviceArray<SendPeer> unmerged;  ///< one entry for each operation, and one that signals for each target
+  std::vector<RemoteSend> remote;  ///< targets on other nodes, which the tables do not have
   std::uint64_t most_bytes = 0;    ///< to one target
   /// What a target has to move into its window, by rank. Halo exchanges are symmetric, as a rule: about so much
   /// will come from there.
@@ -74,7 +77,8 @@ struct AccessPlan {
   Stats effect;                    ///< what one run of it adds to the window's counters
 
   static std::shared_ptr<const AccessPlan> build(std::vector<int> targets, std::vector<Put> puts,
-                                                 const Neighbourhood& peers, Device& device, bool merge);
+                                                 const Neighbourhood& peers, RemotePeers& remote, Device& device,
+                                                 bool merge);
 };
 
 /// The last few plans of a window, the most recently used first.
@@ -106,8 +110,8 @@ class PlanCache {
 /// recorder only follows that epoch's plan.
 class AccessRecorder {
  public:
-  AccessRecorder(const Neighbourhood& peers, Device& device, bool merge)
-      : peers_(peers), device_(device), merge_(merge) {}
+  AccessRecorder(const Neighbourhood& peers, RemotePeers& remote, Device& device, bool merge)
+      : peers_(peers), remote_(remote), device_(device), merge_(merge) {}
 
   void start(const std::vector<int>& targets);
   /// Throws Error when the put breaks a rule; the epoch is then as before.
@@ -121,6 +125,7 @@ class AccessRecorder {
   void stop_following();
 
   const Neighbourhood& peers_;
+  RemotePeers& remote_;
   Device& device_;
   const bool merge_;
   PlanCache<AccessPlan> plans_;

@@ -146,6 +146,39 @@ const Row rows[] = {
     {{"MPIX_SPIN", "microseconds, or auto", "auto",
       "how long a host stream polls before it sleeps; auto: 200 where ranks have cores of their own, else 50"},
      [](Settings& s, Info i, Text t) { s.spin_seconds = t == "auto" ? -1 : parse_number(i, t, 0, 1e9) * 1e-6; }},
+    {{"MPIX_NIC", "auto|cxi|sockets|none", "auto",
+      "how ranks of other nodes are reached: by the triggered operations of a provider of libfabric, or not at all. The "
+      "same on all ranks"},
+     [](Settings& s, Info i, Text t) {
+       s.nic = parse_choice<const char*>(
+           i, t, {{"auto", "auto"}, {"cxi", "cxi"}, {"sockets", "sockets"}, {"none", "none"}});
+     }},
+    {{"MPIX_NIC_EAGER_SIZE", "bytes (k, m), 0 to 1m, or auto", "auto",
+      "most bytes an epoch sends to one target of another node in one gathered message; larger puts go direct. The same "
+      "on all ranks. auto: 16k"},
+     [](Settings& s, Info i, Text t) {
+       if (t != "auto") s.nic_eager_bytes = parse_size(i, t, 1024 * 1024);
+     }},
+    {{"MPIX_THROTTLE", "adaptive|static|application", "adaptive",
+      "what a call does that finds the budget of triggered operations used up: wait until as many as it needs are over, "
+      "until all of the window's are, or fail"},
+     [](Settings& s, Info i, Text t) {
+       s.throttle = parse_choice<Throttle>(
+           i, t, {{"adaptive", Throttle::adaptive}, {"static", Throttle::fixed}, {"application", Throttle::application}});
+     }},
+    {{"MPIX_TRIGGERED_OPS", "operations, or auto", "auto",
+      "budget of triggered operations of this process; auto: its share of the NIC's, 512 where the provider does not tell"},
+     [](Settings& s, Info i, Text t) {
+       if (t != "auto") s.triggered_operations = static_cast<std::size_t>(parse_integer(i, t, 1, 1 << 20));
+     }},
+    {{"MPIX_NIC_CHAIN", "on|auto", "auto",
+      "a signal is triggered by the delivery of the data before it always, or only where the provider does not keep them "
+      "in order"},
+     [](Settings& s, Info i, Text t) {
+       s.always_chain = parse_choice<bool>(i, t, {{"on", true}, {"auto", false}});
+     }},
+    {{"MPIX_COUNTER_LIMIT", "count", "1073741824", "a counter of the NIC that has passed it is reset when it is idle (for tests)"},
+     [](Settings& s, Info i, Text t) { s.counter_limit = static_cast<std::uint64_t>(parse_integer(i, t, 1, 1 << 30)); }},
 };
 
 }  // namespace

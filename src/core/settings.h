@@ -11,6 +11,7 @@
 namespace mpix {
 
 enum class LogLevel { error, warn, info, debug };
+enum class Throttle { application, fixed, adaptive };
 
 /// How a kernel is handed to a GPU; see gpu/vendor/launcher.h.
 enum class LaunchForm { automatic, plain, dependent, graph };
@@ -39,6 +40,14 @@ struct Settings {
   std::optional<bool> mpi_gpu_aware;  ///< none: ask MPI
   int node_size;        ///< 0: as the machine is
   double spin_seconds;  ///< negative: chosen by the device
+
+  // Between nodes.
+  std::string nic;                           ///< auto, cxi, sockets, none
+  std::optional<std::size_t> nic_eager_bytes;  ///< none: what was measured to be best
+  Throttle throttle;
+  std::size_t triggered_operations;          ///< 0: as many as the provider allows
+  std::uint64_t counter_limit;
+  bool always_chain;
 
   /// Throws Error, naming the variable, what it holds and what it may hold.
   static Settings from_environment();

@@ -26,8 +26,24 @@ bool StallReporter::stalled(Call call, const std::string& waiting, double second
                            (fail_ ? "; the wait is released and the window is broken (MPIX_ON_TIMEOUT=error)"
                                   : "; still waiting (MPIX_TIMEOUT sets when this is reported)"));
   if (!fail_) return false;
-  __atomic_store_n(&words_->released, 1, __ATOMIC_RELEASE);
+  release("a wait of an earlier epoch was released by its time-out (MPIX_TIMEOUT)");
   return true;
+}
+
+void StallReporter::failed(Call call, const std::string& why) {
+  std::lock_guard<std::mutex> hold(mutex_);
+  log(LogLevel::error, std::string(name_of(call)) + " on window '" + window_ + "': " + why + "; the window is broken");
+  release(why);
+}
+
+void StallReporter::release(const std::string& cause) {
+  if (cause_.empty()) cause_ = cause;
+  __atomic_store_n(&words_->released, 1, __ATOMIC_RELEASE);
+}
+
+std::string StallReporter::cause() const {
+  std::lock_guard<std::mutex> hold(mutex_);
+  return cause_;
 }
 
 void StallReporter::rename(const std::string& window) {

@@ -28,11 +28,17 @@ class StallReporter final : public StallHandler {
 
   double patience() const override { return seconds_; }
   bool stalled(Call call, const std::string& waiting, double seconds) override;
+  void failed(Call call, const std::string& why) override;
+  /// Why the window is broken; empty before.
+  std::string cause() const;
   void rename(const std::string& window);
 
  private:
-  std::mutex mutex_;  ///< reports come from the threads of streams
+  void release(const std::string& cause);
+
+  mutable std::mutex mutex_;  ///< reports come from the threads of streams
   std::string window_;
+  std::string cause_;
   HostWords* words_;
   const double seconds_;
   const bool fail_;

@@ -34,14 +34,15 @@ class Range {
 }  // namespace
 
 Window::Window(std::string name, const LocalMemory& memory, Bootstrap& bootstrap, Device& device,
-               const Settings& settings)
+               const Settings& settings, Interconnect* interconnect, std::string why_not)
     : name_(std::move(name)),
       device_(device),
       settings_(settings),
       peers_(memory, bootstrap, device, settings),
+      remote_(std::make_shared<RemotePeers>(memory, bootstrap, device, interconnect, std::move(why_not), settings)),
       host_words_(device.host_words(static_cast<std::size_t>(bootstrap.size()))),
       stall_(name_, host_words_.get(), settings.timeout_seconds, settings.fail_on_timeout),
-      recorder_(peers_, device, settings.merge),
+      recorder_(peers_, *remote_, device, settings.merge),
       lazy_post_(memory.lazy_post && settings.merge && !peers_.needs_guards()),
       enqueued_(static_cast<std::size_t>(peers_.size())),
       most_receive_bytes_(std::min<std::uint64_t>(memory.bytes, peers_.eager_bytes())) {
@@ -56,6 +57,7 @@ Window::Window(std::string name, const LocalMemory& memory, Bootstrap& bootstrap
 }
 
 Window::~Window() {
+  if (remote_->is_connected()) remote_->interconnect().abandon(this);
   if (!was_captured_) return;
   watch_ = nullptr;
   try {
@@ -75,18 +77,20 @@ void Window::check_usable() {
   if (state_.access() == EpochState::Side::stream) close_access();
   if (state_.exposure() == EpochState::Side::stream) close_exposure();
   throw Error(Fault::synchronization,
-              "the window is broken: a wait of an earlier epoch was released by its time-out (MPIX_TIMEOUT)");
+              "the window is broken: " + stall_.cause());
 }
 
 void Window::check_ranks(const std::vector<int>& ranks) const {
   for (int rank : ranks) {
     if (rank < 0 || rank >= peers_.size())
       throw Error(Fault::rank, "rank " + std::to_string(rank) + " is not in the window's group");
-    if (!peers_.peer(rank).trouble.empty()) throw Error(Fault::unsupported, peers_.peer(rank).trouble);
-    if (!peers_.peer(rank).reachable)
-      throw Error(Fault::unsupported, "rank " + std::to_string(rank) +
-                                          " is on another node, or its memory cannot be mapped from here: stream "
-                                          "epochs between nodes are not supported yet");
+    const RemotePeer* remote = remote_->find(rank);
+    if (remote && !remote->reachable)
+      throw Error(Fault::unsupported,
+                  "rank " + std::to_string(rank) + " is on another node, and cannot be reached: " + remote_->why_not());
+    if (!remote && !peers_.peer(rank).trouble.empty()) throw Error(Fault::unsupported, peers_.peer(rank).trouble);
+    if (!remote && !peers_.peer(rank).reachable)
+      throw Error(Fault::unsupported, "the memory of rank " + std::to_string(rank) + " cannot be mapped from here");
   }
 }
 
@@ -101,34 +105,41 @@ std::shared_ptr<const ExposurePlan> Window::exposure_plan(const std::vector<int>
   check_ranks(origins);
   auto plan = exposure_plans_.find([&](const ExposurePlan& known) { return known.origins == origins; });
   if (plan) return plan;
-  plan = ExposurePlan::build(origins, peers_, device_);
+  plan = ExposurePlan::build(origins, peers_, *remote_, device_);
   exposure_plans_.add(plan);
   return plan;
 }
 
 void Window::post_stream(const std::vector<int>& origins, Stream stream) {
   const Range range(device_, settings_, Call::post);
-  Hold hold(mutex_);
-  check_usable();
-  state_.check_post_stream();
-  check_stream(stream);
+  Lock hold(mutex_);
+  const auto check = [&] {
+    check_usable();
+    state_.check_post_stream();
+    check_stream(stream);
+  };
+  check();
   auto plan = exposure_plan(origins);
-  if (lazy_post_)
+  const Grant grant = admit(hold, {plan->remote.size(), plan->remote.size()}, Call::post, check);
+  if (lazy_post_ && plan->remote.empty())
     held_post_ = HeldPost{plan, stream, capture_};
   else
-    launch_post(plan, stream);
+    launch_post(plan, stream, grant);
   if (capture_) keep_for_graph(stream, plan);
   exposure_ = std::move(plan);
   if (!capture_)
     for (int rank : origins) ++enqueued_[static_cast<std::size_t>(rank)].opened;
   state_.post_stream();
   ++stats_.exposure_epochs;
+  stats_.network_operations += exposure_->remote.size();
 }
 
-void Window::launch_post(const std::shared_ptr<const ExposurePlan>& plan, Stream stream) {
-  for_parts(plan->posts.count(), [&](std::uint32_t first, std::uint32_t count) {
+void Window::launch_post(const std::shared_ptr<const ExposurePlan>& plan, Stream stream, const Grant& grant) {
+  const auto remote = queue_posts(plan, grant);
+  for_parts(plan->posts.count(), plan->remote.size(), [&](Part part) {
     Launch launch = new_launch(Call::post);
-    add_posts(launch, plan, first, count);
+    add_posts(launch, plan, part.first, part.count);
+    add_remote(launch, remote, part.first_remote, part.remote_count);
     enqueue(launch, stream);
   });
 }
@@ -187,10 +198,11 @@ void Window::close_exposure() {
 
 void Window::launch_wait(const std::shared_ptr<const ExposurePlan>& plan, Call call, Stream stream) {
   if (guards_) guards_->before_receive(*plan, call, stream);
-  for_parts(plan->receives.count(), [&](std::uint32_t first, std::uint32_t count) {
+  for_parts(plan->receives.count(), plan->remote.size(), [&](Part part) {
     Launch launch = new_launch(call);
     carry_held_post(launch, stream);
-    add_receives(launch, plan, first, count);
+    add_receives(launch, plan, part.first, part.count);
+    add_remote_receives(launch, *plan, part.first_remote, part.remote_count);
     enqueue(launch, stream);
   });
 }
@@ -228,13 +240,17 @@ void Window::close_access(const std::shared_ptr<const AccessPlan>& plan, bool re
 
 void Window::complete_stream(Stream stream) {
   const Range range(device_, settings_, Call::complete);
-  Hold hold(mutex_);
-  check_usable();
-  state_.check_complete_stream();
-  check_stream(stream);
+  Lock hold(mutex_);
+  const auto check = [&] {
+    check_usable();
+    state_.check_complete_stream();
+    check_stream(stream);
+  };
+  check();
   bool reused = false;
   const auto plan = recorder_.finish(&reused);
-  launch_complete(plan, Call::complete, stream);
+  const Grant grant = admit(hold, grant_for(plan->remote), Call::complete, check);
+  launch_complete(plan, Call::complete, stream, grant);
   if (capture_) keep_for_graph(stream, plan);
   close_access(plan, reused);
 }
@@ -249,36 +265,45 @@ void Window::launch_copies(const std::shared_ptr<const AccessPlan>& plan, Stream
   for (const Copy& copy : plan->copies) device_.copy(stream, copy.to, copy.from, copy.bytes);
 }
 
-void Window::launch_complete(const std::shared_ptr<const AccessPlan>& plan, Call call, Stream stream) {
+void Window::launch_complete(const std::shared_ptr<const AccessPlan>& plan, Call call, Stream stream,
+                             const Grant& grant) {
+  const auto remote = queue_sends(plan, grant);
   if (guards_) guards_->before_send(*plan, call, stream);
   launch_copies(plan, stream);
   const DeviceArray<SendPeer>& sends = settings_.merge ? plan->merged : plan->unmerged;
-  for_parts(sends.count(), [&](std::uint32_t first, std::uint32_t count) {
+  for_parts(sends.count(), plan->remote.size(), [&](Part part) {
     Launch launch = new_launch(call);
     carry_held_post(launch, stream);
-    add_sends(launch, plan, sends, first, count);
+    add_sends(launch, plan, sends, part.first, part.count);
+    add_remote(launch, remote, part.first_remote, part.remote_count);
     enqueue(launch, stream);
   });
 }
 
 void Window::complete_wait_stream(Stream stream) {
   const Range range(device_, settings_, Call::complete_wait);
-  Hold hold(mutex_);
-  check_usable();
-  state_.check_complete_stream();
-  state_.check_wait_stream();
-  check_stream(stream);
+  Lock hold(mutex_);
+  const auto check = [&] {
+    check_usable();
+    state_.check_complete_stream();
+    state_.check_wait_stream();
+    check_stream(stream);
+  };
+  check();
   bool reused = false;
   const auto access = recorder_.finish(&reused);
+  const Grant grant = admit(hold, grant_for(access->remote), Call::complete_wait, check);
   if (settings_.merge && !guards_) {
     launch_copies(access, stream);
     Launch launch = new_launch(Call::complete_wait);
     carry_held_post(launch, stream);
     add_sends(launch, access, access->merged, 0, access->merged.count());
     add_receives(launch, exposure_, 0, exposure_->receives.count());
+    add_remote(launch, queue_sends(access, grant), 0, access->remote.size());
+    add_remote_receives(launch, *exposure_, 0, exposure_->remote.size());
     enqueue(launch, stream);
   } else {
-    launch_complete(access, Call::complete_wait, stream);
+    launch_complete(access, Call::complete_wait, stream, grant);
     launch_wait(exposure_, Call::complete_wait, stream);
   }
   if (capture_) {
@@ -293,11 +318,15 @@ void Window::complete_wait_stream(Stream stream) {
 
 // ---- launching ---------------------------------------------------------------------------------------
 
-/// Merged: all entries in one launch. Else a launch for each.
+/// Merged: all entries in one launch. Else a launch for each, first those of this node.
 template <class Enqueue>
-void Window::for_parts(std::uint32_t entries, Enqueue enqueue_part) {
-  const std::uint32_t step = settings_.merge ? std::max(1u, entries) : 1;
-  for (std::uint32_t first = 0; first < entries; first += step) enqueue_part(first, step);
+void Window::for_parts(std::uint32_t entries, std::size_t remote, Enqueue enqueue_part) {
+  if (settings_.merge) {
+    if (entries + remote > 0) enqueue_part(Part{0, entries, 0, remote});
+    return;
+  }
+  for (std::uint32_t first = 0; first < entries; ++first) enqueue_part(Part{first, 1, 0, 0});
+  for (std::size_t first = 0; first < remote; ++first) enqueue_part(Part{0, 0, first, 1});
 }
 
 Launch Window::new_launch(Call call) {
@@ -371,12 +400,13 @@ void Window::keep_for_graph(Stream stream, std::shared_ptr<const void> plan) {
 
 bool Window::has_run() {
   Hold hold(mutex_);
-  return has_run_locked();
+  return has_run_locked() && (!remote_->is_connected() || remote_has_run());
 }
 
 bool Window::has_run_locked() {
   if (!device_.have_ended(*host_words_, launched_)) return false;
   for (int rank = 0; rank < peers_.size(); ++rank) {
+    if (remote_->find(rank)) continue;
     const EpochCounts& enqueued = enqueued_[static_cast<std::size_t>(rank)];
     if (enqueued.opened + enqueued.sent + enqueued.closed == 0) continue;
     PairCounters done;
@@ -405,7 +435,13 @@ bool Window::is_broken() const { return __atomic_load_n(&host_words_->released, 
 
 Stats Window::stats() const {
   Hold hold(mutex_);
-  return stats_;
+  Stats stats = stats_;
+  if (remote_->is_connected() && stats.network_operations > 0) {
+    stats.network_operations_peak = remote_->interconnect().most_used();
+    const std::size_t budget = remote_->interconnect().budget();
+    stats.network_operations_budget = budget == Capacity::any ? 0 : budget;
+  }
+  return stats;
 }
 
 std::string Window::name() const {

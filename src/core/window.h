@@ -3,10 +3,13 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,6 +20,7 @@
 #include "core/plan.h"
 #include "core/plans_in_flight.h"
 #include "core/prepared_launches.h"
+#include "core/remote_epoch.h"
 #include "core/settings.h"
 #include "core/stall.h"
 #include "core/stats.h"
@@ -29,11 +33,12 @@ namespace mpix {
 ///
 /// Ranks are those of the window's group. Calls may come from several threads. A call that throws has
 /// enqueued nothing and changed nothing. Nothing here waits for a stream or a peer, but the constructor
-/// (collective) and drain().
+/// (collective), drain(), and calls that find the budget of the network used up, as throttling says.
 class Window {
  public:
-  Window(std::string name, const LocalMemory& memory, Bootstrap& bootstrap, Device& device,
-         const Settings& settings);
+  /// Ranks of other nodes are reached over `interconnect`, or, where it is null, not, for the reason `why_not`.
+  Window(std::string name, const LocalMemory& memory, Bootstrap& bootstrap, Device& device, const Settings& settings,
+         Interconnect* interconnect = nullptr, std::string why_not = "");
   ~Window();
   Window(const Window&) = delete;
   Window& operator=(const Window&) = delete;
@@ -73,10 +78,28 @@ class Window {
   bool is_alive(Stream stream) const;
   bool has_run();
   bool has_run_locked();
+  bool remote_has_run();
+
+  // Ranks of other nodes.
+  using Lock = std::unique_lock<std::mutex>;
+  /// Lets go of the window while it waits, and checks again what the call demands.
+  Grant admit(Lock& hold, const Grant& wanted, Call call, const std::function<void()>& check_again);
+  void report_throttling(Call call, const Grant& wanted, double waited, double* reported);
+  std::shared_ptr<RemoteOperations> queued(std::shared_ptr<RemoteOperations> operations, const Grant& grant);
+  std::shared_ptr<RemoteOperations> queue_posts(const std::shared_ptr<const ExposurePlan>& plan, const Grant& grant);
+  std::shared_ptr<RemoteOperations> queue_sends(const std::shared_ptr<const AccessPlan>& plan, const Grant& grant);
+  void add_remote(Launch& launch, const std::shared_ptr<RemoteOperations>& operations, std::size_t first,
+                  std::size_t count);
+  void add_remote_receives(Launch& launch, const ExposurePlan& plan, std::size_t first, std::size_t count);
 
   // What an epoch enqueues.
+  /// The entries of one launch: of the tables for this node, and of the list of ranks on others.
+  struct Part {
+    std::uint32_t first, count;
+    std::size_t first_remote, remote_count;
+  };
   template <class Enqueue>
-  void for_parts(std::uint32_t entries, Enqueue enqueue_part);
+  void for_parts(std::uint32_t entries, std::size_t remote, Enqueue enqueue_part);
   Launch new_launch(Call call);
   void add_posts(Launch& launch, const std::shared_ptr<const ExposurePlan>& plan, std::uint32_t first,
                  std::uint32_t count);
@@ -84,13 +107,13 @@ class Window {
                  std::uint32_t first, std::uint32_t count);
   void add_receives(Launch& launch, const std::shared_ptr<const ExposurePlan>& plan, std::uint32_t first,
                     std::uint32_t count);
-  void launch_post(const std::shared_ptr<const ExposurePlan>& plan, Stream stream);
+  void launch_post(const std::shared_ptr<const ExposurePlan>& plan, Stream stream, const Grant& grant = {});
   void carry_held_post(Launch& launch, Stream stream);
   void check_stream(Stream stream);
   void keep_for_graph(Stream stream, std::shared_ptr<const void> plan);
   void enqueue(Launch& launch, Stream stream);
   void launch_copies(const std::shared_ptr<const AccessPlan>& plan, Stream stream);
-  void launch_complete(const std::shared_ptr<const AccessPlan>& plan, Call call, Stream stream);
+  void launch_complete(const std::shared_ptr<const AccessPlan>& plan, Call call, Stream stream, const Grant& grant);
   void launch_wait(const std::shared_ptr<const ExposurePlan>& plan, Call call, Stream stream);
 
   mutable std::mutex mutex_;  ///< guards all below but what is const
@@ -98,6 +121,7 @@ class Window {
   Device& device_;
   const Settings settings_;
   Neighbourhood peers_;
+  const std::shared_ptr<RemotePeers> remote_;
   const std::shared_ptr<HostWords> host_words_;
   StallReporter stall_;
 
@@ -127,6 +151,7 @@ class Window {
   PreparedLaunches prepared_;
   PlansInFlight in_flight_;
   Stats stats_;
+  std::optional<std::chrono::steady_clock::time_point> draining_since_;  ///< nothing but the network is left to wait for
 };
 
 }  // namespace mpix

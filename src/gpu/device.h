@@ -42,6 +42,24 @@ class StallHandler {
   virtual double patience() const = 0;
   /// `waiting`: the text of what is missing, by peer. True: stop waiting (the window is broken).
   virtual bool stalled(Call call, const std::string& waiting, double seconds) = 0;
+  /// It can never end: stop waiting (the window is broken).
+  virtual void failed(Call call, const std::string& why) = 0;
+};
+
+/// A launch's part with ranks of other nodes: operations to start, signals to wait for. Served by the thread of a
+/// host stream, in turn with what the launch has to do on this node.
+class RemoteWork {
+ public:
+  virtual ~RemoteWork() = default;
+  /// Serve who is ready. False when nobody was.
+  virtual bool look() = 0;
+  virtual bool done() const = 0;
+  /// Let the network work, where it needs one of our threads for that.
+  virtual void progress() = 0;
+  /// Append what is missing, by peer.
+  virtual void describe(std::string& text) const = 0;
+  /// Empty, or why it will never be done. Dearer than a look.
+  virtual std::string failure() = 0;
 };
 
 /// What a device keeps of a launch that may come again, to launch it faster then.
@@ -61,6 +79,7 @@ struct Launch {
   using Keep = std::array<std::shared_ptr<const void>, 2>;
   std::unique_ptr<PreparedLaunch>* prepared = nullptr;  ///< of launches with the same program; null: not kept
   Keep keep;  ///< what program points to, alive for as long as the launch may run
+  std::array<std::shared_ptr<RemoteWork>, 2> remote;  ///< null: nothing
 };
 
 /// Operations of a stream on words of memory, one after another.
@@ -117,6 +136,9 @@ class Device {
   virtual void write_word(std::uint64_t* word, std::uint64_t value) = 0;
   /// Words that kernels and the host share, with a note for each rank. Zeroed; live as long as the pointer.
   virtual std::shared_ptr<HostWords> host_words(std::size_t ranks) = 0;
+
+  /// Whether its streams serve the remote work of launches.
+  virtual bool reaches_other_nodes() const noexcept { return false; }
 
   /// Throws unless `stream` is a stream of this device.
   virtual void check_stream(Stream stream) const = 0;

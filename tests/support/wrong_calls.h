@@ -132,7 +132,9 @@ inline void try_out_all(const std::vector<WrongCall>& wrong_calls) {
     MPI_OK(MPIX_Win_get_stats(bench.win, &stats, sizeof stats));
     CHECK(stats.access_epochs == stats.exposure_epochs);
     CHECK(stats.puts == stats.access_epochs);
-    CHECK(stats.bytes_mailbox + stats.bytes_direct + stats.bytes_staged == 256 * stats.puts);
+    CHECK(stats.bytes_mailbox + stats.bytes_direct + stats.bytes_staged + stats.bytes_network_eager +
+              stats.bytes_network_direct ==
+          256 * stats.puts);
   }
 }
 

@@ -77,6 +77,8 @@ TEST_CASE("a bad value is refused with its name, its text and what would be righ
                           std::make_pair("MPIX_TIMEOUT", "soon"), std::make_pair("MPIX_TIMEOUT", "nan"),
                           std::make_pair("MPIX_TIMEOUT", "1s"), std::make_pair("MPIX_STATS", "2"),
                           std::make_pair("MPIX_NODE_SIZE", "1.5"), std::make_pair("MPIX_SPIN", "-3"),
+                          std::make_pair("MPIX_NIC", "tcp"), std::make_pair("MPIX_THROTTLE", "none"),
+                          std::make_pair("MPIX_TRIGGERED_OPS", "0"), std::make_pair("MPIX_NIC_EAGER_SIZE", "2m"),
                           std::make_pair("MPIX_ON_TIMEOUT", "abort"), std::make_pair("MPIX_MERGE", "maybe"),
                           std::make_pair("MPIX_WAIT", "spin")}) {
     CAPTURE(bad.first, bad.second);

@@ -20,7 +20,8 @@
 /// Ranks as threads of one process: the engine without MPI, where ThreadSanitizer sees both sides.
 class ThreadRanks {
  public:
-  explicit ThreadRanks(int size) : size_(size) {}
+  /// Nodes of `node_size` ranks; 0: one node.
+  explicit ThreadRanks(int size, int node_size = 0) : size_(size), node_size_(node_size ? node_size : size) {}
 
   /// Run body(bootstrap) on every rank; throws what one of them threw, or failed to EXPECT.
   void run(const std::function<void(mpix::Bootstrap&)>& body) {
@@ -69,7 +70,7 @@ class ThreadRanks {
     Rank(ThreadRanks& all, int rank) : all_(all), rank_(rank) {}
     int rank() const override { return rank_; }
     int size() const override { return all_.size_; }
-    bool same_node(int) const override { return true; }
+    bool same_node(int rank) const override { return rank / all_.node_size_ == rank_ / all_.node_size_; }
     void allgather(const void* mine, std::size_t bytes, void* result) override {
       all_.gather(rank_, mine, bytes, result);
     }
@@ -101,6 +102,7 @@ class ThreadRanks {
   }
 
   const int size_;
+  const int node_size_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<char> board_;

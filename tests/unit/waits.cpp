@@ -149,7 +149,8 @@ TEST_CASE("a guard says what it waits for", "[waits]") {
       HostWords words{};
       Guards guards(peers, *device, &words);
       const int other = 1 - bootstrap.rank();
-      const auto exposure = ExposurePlan::build({other}, peers, *device);
+      RemotePeers none(local, bootstrap, *device, nullptr, "", settings);
+      const auto exposure = ExposurePlan::build({other}, peers, none, *device);
       HostStream* stream = create_host_stream();
       EXPECT(guards.look(Guards::Side::origins).mark == 0);
       guards.before_receive(*exposure, Call::wait, stream);

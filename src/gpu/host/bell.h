@@ -28,9 +28,13 @@ struct Polling {
 ///     while (!looked_and_found()) patience.pause();
 ///
 /// Polls, then sleeps on the bell. A call of pause() returns within a second.
+///
+/// What comes from another node rings no bell. Who waits for that naps, for an eighth of the time that it has waited
+/// so far: it is woken by what rings, and sees the rest at most that much late. And it never polls without giving the
+/// core away, for a network in software needs one to bring what is waited for.
 class Patience {
  public:
-  Patience(Bell* bell, Polling polling) : bell_(bell), polling_(polling) {}
+  Patience(Bell* bell, Polling polling, bool remote = false) : bell_(bell), polling_(polling), remote_(remote) {}
   ~Patience();
   Patience(const Patience&) = delete;
   Patience& operator=(const Patience&) = delete;
@@ -50,6 +54,7 @@ class Patience {
 
   Bell* bell_;
   const Polling polling_;
+  const bool remote_;
   unsigned looks_ = 0;
   Clock::time_point since_{};  ///< of the first look in vain; zero before
   bool about_to_sleep_ = false;

@@ -76,6 +76,8 @@ class HostDevice final : public Device {
     return std::shared_ptr<HostWords>(all, &all->words);
   }
 
+  bool reaches_other_nodes() const noexcept override { return true; }
+
   void check_stream(Stream stream) const override { check_host_stream(stream); }
   std::uint64_t capture_of(Stream) const override { return 0; }
   bool reads_plans_later() const noexcept override { return false; }

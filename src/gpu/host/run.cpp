@@ -2,6 +2,7 @@
 // Copyright (c) the libmpix authors
 #include "gpu/host/run.h"
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,7 @@ namespace mpix {
 namespace {
 
 constexpr Team alone{0, 1};
+constexpr unsigned looks_between_errors = 32;
 
 void finish_send(const SendPeer& peer, const Program& program) {
   const PutOp* const ops = program.tables.ops;
@@ -34,19 +36,42 @@ void finish_receive(const ReceivePeer& peer, const Program& program) {
 /// The peers of one program that are not served yet, looked at in turn: none waits for another.
 class Pending {
  public:
-  explicit Pending(const Program& program) : program_(program), sends_(scratch<SendPeer>()), receives_(scratch<ReceivePeer>()) {
+  explicit Pending(const Launch& launch)
+      : launch_(launch), program_(launch.program), sends_(scratch<SendPeer>()), receives_(scratch<ReceivePeer>()) {
+    const Program& program = program_;
     for (std::uint32_t i = 0; i < program.send_count; ++i) sends_.push_back(&program.tables.sends[i]);
     for (std::uint32_t i = 0; i < program.receive_count; ++i) receives_.push_back(&program.tables.receives[i]);
   }
 
-  bool empty() const { return sends_.empty() && receives_.empty(); }
+  bool empty() const {
+    return sends_.empty() && receives_.empty() &&
+           std::all_of(launch_.remote.begin(), launch_.remote.end(), [](const auto& work) { return !work || work->done(); });
+  }
 
   /// Serve who is ready. False when nobody was.
   bool look() {
     const std::size_t before = sends_.size() + receives_.size();
     serve(sends_, [](const SendPeer& peer) { return may_send(peer); }, [this](const SendPeer& peer) { finish_send(peer, program_); });
     serve(receives_, has_arrived, [this](const ReceivePeer& peer) { finish_receive(peer, program_); });
-    return sends_.size() + receives_.size() < before;
+    bool moved = sends_.size() + receives_.size() < before;
+    RemoteWork* network = nullptr;
+    for (const auto& work : launch_.remote) {
+      if (!work || work->done()) continue;
+      if (work->look()) moved = true;
+      network = work.get();
+    }
+    // After the look: what was just started goes out, and comes in for the next.
+    if (network) network->progress();
+    return moved;
+  }
+
+  /// Empty, or why it will never be empty.
+  std::string failure() const {
+    for (const auto& work : launch_.remote) {
+      std::string text = work && !work->done() ? work->failure() : "";
+      if (!text.empty()) return text;
+    }
+    return "";
   }
 
   std::string describe() const {
@@ -57,7 +82,10 @@ class Pending {
     };
     for (const SendPeer* peer : sends_) add(peer);
     for (const ReceivePeer* peer : receives_) add(peer);
-    return missing.text();
+    std::string text = missing.text();
+    for (const auto& work : launch_.remote)
+      if (work) work->describe(text);
+    return text;
   }
 
   /// The wait was released: the counters go on without what was awaited.
@@ -88,6 +116,7 @@ class Pending {
     return list;
   }
 
+  const Launch& launch_;
   const Program& program_;
   std::vector<const SendPeer*>& sends_;
   std::vector<const ReceivePeer*>& receives_;
@@ -98,8 +127,10 @@ bool released(const Program& program) { return __atomic_load_n(&program.host->re
 /// False when the wait was released.
 bool serve_all(const Launch& launch, const Polling& polling) {
   using Seconds = std::chrono::duration<double>;
-  Pending pending(launch.program);
-  Patience patience(launch.program.bell, polling);
+  Pending pending(launch);
+  const bool remote = launch.remote[0] || launch.remote[1];
+  Patience patience(launch.program.bell, polling, remote);
+  unsigned looks = 0;
   const double limit = launch.stall ? launch.stall->patience() : 0;
   double reported = 0;
   while (!pending.empty()) {
@@ -109,6 +140,13 @@ bool serve_all(const Launch& launch, const Polling& polling) {
       continue;
     }
     if (released(launch.program)) break;
+    if (remote && ++looks % looks_between_errors == 0) {
+      const std::string failure = pending.failure();
+      if (!failure.empty()) {
+        launch.stall->failed(launch.call, failure);
+        break;
+      }
+    }
     patience.pause();
     if (limit <= 0 || !patience.slept()) continue;
     const double waited = Seconds(patience.waited()).count();
@@ -140,7 +178,7 @@ bool run_on_host(const Launch& launch, const Polling& polling) {
   if (served)
     served = serve_all(launch, polling);
   else
-    Pending(program).abandon_all();
+    Pending(launch).abandon_all();
   __atomic_fetch_add(&program.host->executed, 1, __ATOMIC_RELEASE);
   return served;
 }

@@ -2,6 +2,8 @@
 // Copyright (c) the libmpix authors
 #include "gpu/host/stream.h"
 
+#include <sys/prctl.h>
+
 #include <memory>
 #include <shared_mutex>
 #include <string>
@@ -17,7 +19,10 @@ namespace mpix {
 
 HostStream::HostStream(Polling polling) : polling_(polling) {
   SignalsBlocked blocked;
-  worker_ = std::thread([this] { work(); });
+  worker_ = std::thread([this] {
+    prctl(PR_SET_TIMERSLACK, 1000);  // naps are short
+    work();
+  });
 }
 
 HostStream::~HostStream() {

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the libmpix authors
+#include "core/interconnect.h"
+
+#include <algorithm>
+
+#include "core/error.h"
+#include "core/log.h"
+
+namespace mpix {
+
+namespace {
+using Hold = std::lock_guard<std::mutex>;
+}
+
+Interconnect::Interconnect(std::unique_ptr<Network> network, const Settings& settings)
+    : network_(std::move(network)), policy_(make_throttle_policy(settings.throttle)), capacity_(network_->capacity()) {}
+
+std::string Interconnect::describe() const {
+  Hold hold(mutex_);
+  std::string text = "network " + network_->name();
+  if (capacity_.operations != Capacity::any)
+    text += ", budget " + std::to_string(capacity_.operations) + " triggered operations, throttling " + policy_->name();
+  return text;
+}
+
+void Interconnect::reclaim(Until until) {
+  for (auto at = holders_.begin(); at != holders_.end();) {
+    used_.take((*at)->reclaim());
+    const bool over = (*at)->held().empty();
+    if (!over && until == Until::first_under_way) return;
+    at = over ? holders_.erase(at) : std::next(at);
+  }
+}
+
+bool Interconnect::has_room_for(const Grant& grant) const {
+  return grant.operations <= capacity_.operations - used_.operations &&
+         grant.transfers <= capacity_.transfers - used_.transfers;
+}
+
+std::optional<Grant> Interconnect::try_admit(const void* window, const Grant& wanted) {
+  Hold hold(mutex_);
+  if (capacity_.operations == 0 || capacity_.transfers == 0)
+    throw Error(Fault::memory, "all triggered operations are held by epochs of windows that broke");
+  // As a rule the oldest are over, and that is enough.
+  reclaim(Until::first_under_way);
+  const Grant grant{std::min(wanted.operations, capacity_.operations), std::min(wanted.transfers, capacity_.transfers)};
+  if (!has_room_for(grant)) reclaim(Until::end);
+  Demand demand{wanted.operations, capacity_.operations, capacity_.operations - used_.operations, 0};
+  for (const auto& holder : holders_)
+    if (holder->window() == window) demand.of_window += holder->held().operations;
+  if (!policy_->admits(demand) || !has_room_for(grant)) return std::nullopt;
+  used_.add(grant);
+  most_used_ = std::max(most_used_, used_.operations);
+  return grant;
+}
+
+void Interconnect::give_back(const Grant& grant) {
+  Hold hold(mutex_);
+  used_.take(grant);
+}
+
+void Interconnect::enlist(std::shared_ptr<GrantHolder> holder) {
+  Hold hold(mutex_);
+  holders_.push_back(std::move(holder));
+}
+
+bool Interconnect::is_idle(const void* window) {
+  network_->progress();
+  Hold hold(mutex_);
+  reclaim(Until::end);
+  return std::none_of(holders_.begin(), holders_.end(), [&](const auto& holder) { return holder->window() == window; });
+}
+
+std::string Interconnect::failure_of(const void* window) {
+  Hold hold(mutex_);
+  for (const auto& holder : holders_) {
+    if (holder->window() != window) continue;
+    const std::string failure = holder->failure();
+    if (!failure.empty()) return failure;
+  }
+  return "";
+}
+
+std::string Interconnect::missing(const void* window) const {
+  Hold hold(mutex_);
+  std::string text;
+  for (const auto& holder : holders_) {
+    if (holder->window() != window) continue;
+    const std::string own = holder->missing();
+    if (!own.empty()) text += (text.empty() ? "" : ", ") + own;
+  }
+  return text;
+}
+
+void Interconnect::abandon(const void* window) {
+  Hold hold(mutex_);
+  reclaim(Until::end);
+  Grant lost;
+  for (auto at = holders_.begin(); at != holders_.end();) {
+    const auto next = std::next(at);
+    if ((*at)->window() == window) {
+      lost.add((*at)->held());
+      abandoned_.splice(abandoned_.end(), holders_, at);  // the NIC may still read what they own
+    }
+    at = next;
+  }
+  if (lost.empty()) return;
+  used_.take(lost);
+  if (capacity_.operations == Capacity::any) return;
+  capacity_.operations -= lost.operations;
+  capacity_.transfers -= lost.transfers;
+  log(LogLevel::warn, std::to_string(lost.operations) + " triggered operations are lost with a window that broke; " +
+                          std::to_string(capacity_.operations) + " are left");
+}
+
+std::size_t Interconnect::most_used() const {
+  Hold hold(mutex_);
+  return most_used_;
+}
+
+}  // namespace mpix

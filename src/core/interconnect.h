@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the libmpix authors
+#pragma once
+
+#include <cstddef>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+
+#include "core/network.h"
+#include "core/throttle.h"
+
+namespace mpix {
+
+/// A part of the budget: what an epoch holds from when it is enqueued until its transfers are over.
+struct Grant {
+  std::size_t operations = 0;
+  std::size_t transfers = 0;
+
+  bool empty() const { return operations == 0 && transfers == 0; }
+  void add(const Grant& other) {
+    operations += other.operations;
+    transfers += other.transfers;
+  }
+  void take(const Grant& other) {
+    operations -= other.operations;
+    transfers -= other.transfers;
+  }
+};
+
+/// Who holds a grant.
+class GrantHolder {
+ public:
+  virtual ~GrantHolder() = default;
+  virtual const void* window() const = 0;
+  /// What it needs no more.
+  virtual Grant reclaim() = 0;
+  /// What it holds after that.
+  virtual Grant held() const = 0;
+  /// Empty, or why it will hold it for ever.
+  virtual std::string failure() = 0;
+  /// Which peers have not got all of it, for reports.
+  virtual std::string missing() const = 0;
+};
+
+/// The network of this process, and its budget, which all windows share. Never more is granted than there is.
+class Interconnect {
+ public:
+  Interconnect(std::unique_ptr<Network> network, const Settings& settings);
+
+  Network& network() { return *network_; }
+  std::string describe() const;  ///< for the log
+
+  /// The grant that an epoch of `window` needs: at most what it wants, and less where the whole budget is less. None:
+  /// not now. Throws Error where the policy says so, or where nothing of the budget is left for good.
+  std::optional<Grant> try_admit(const void* window, const Grant& wanted);
+  /// A grant that no holder came to have.
+  void give_back(const Grant& grant);
+  /// From here on the holder's grant is given back as it reclaims.
+  void enlist(std::shared_ptr<GrantHolder> holder);
+
+  /// Whether nothing of the window's epochs is queued any more.
+  bool is_idle(const void* window);
+  /// Empty, or what went wrong with one of its epochs.
+  std::string failure_of(const void* window);
+  std::string missing(const void* window) const;
+  /// The window ends, and what its epochs still hold is lost: their operations stay with the NIC.
+  void abandon(const void* window);
+
+  std::size_t budget() const { return capacity_.operations; }
+  std::size_t most_used() const;
+
+ private:
+  enum class Until { first_under_way, end };
+  void reclaim(Until until);                     // under mutex_
+  bool has_room_for(const Grant& grant) const;  // under mutex_
+
+  const std::unique_ptr<Network> network_;
+  const std::unique_ptr<ThrottlePolicy> policy_;
+  mutable std::mutex mutex_;  ///< guards what follows
+  Capacity capacity_;
+  Grant used_;
+  std::size_t most_used_ = 0;
+  std::list<std::shared_ptr<GrantHolder>> holders_;  ///< the oldest first
+  std::list<std::shared_ptr<GrantHolder>> abandoned_;
+};
+
+}  // namespace mpix

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the libmpix authors
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace mpix {
+
+/// Where a process can be reached: bytes that travel.
+struct NetworkAddress {
+  std::uint32_t length = 0;
+  unsigned char bytes[60] = {};
+};
+
+/// Memory of another process that may be written to, as that process described it: bytes that travel.
+struct RemoteMemory {
+  std::uint64_t key = 0;
+  std::uint64_t base = 0;
+};
+
+/// Memory known to the network for as long as this lives.
+class Registration {
+ public:
+  virtual ~Registration() = default;
+  virtual RemoteMemory remote() const = 0;
+};
+
+/// A peer, as Network::connect() calls it.
+using Connection = std::uint64_t;
+
+struct NetworkWrite {
+  const void* source;
+  const Registration* registered;  ///< of the source; null where the network needs none
+  std::size_t bytes;
+  RemoteMemory memory;
+  std::uint64_t offset;
+};
+
+/// Changes one aligned word of 8 bytes at the peer, as one store that its CPU can poll for.
+struct NetworkSignal {
+  enum class Kind { add, set };
+  Kind kind;
+  std::uint64_t value;
+  RemoteMemory memory;
+  std::uint64_t offset;
+};
+
+/// Writes to one peer and then a signal, queued ahead of time. Nothing moves before start(); what follows needs
+/// no further call. The peer makes no call at all: it polls the word.
+///
+/// The order: who sees the signal (acquire) sees the data of all writes. Between two transfers there is none.
+/// One thread at a time calls a transfer; different transfers may be called at the same time.
+class Transfer {
+ public:
+  /// At any time. What was started goes on; the sources must stay until it is delivered.
+  virtual ~Transfer() = default;
+  /// Once. Everything the caller did before is visible to what reads the sources.
+  virtual void start() = 0;
+  /// The writes are at the peer: their sources may change.
+  virtual bool delivered() = 0;
+  /// The signal is there, too: nothing of the transfer is queued any more.
+  virtual bool finished() = 0;
+  /// Empty, or what went wrong: then it is never finished.
+  virtual std::string failure() = 0;
+};
+
+/// How much a network can have queued.
+struct Capacity {
+  static constexpr std::size_t any = SIZE_MAX;
+  std::size_t operations = any;  ///< each write and each signal is one
+  std::size_t transfers = any;
+};
+
+/// A way to ranks of other nodes: the engine's only view of it. Implemented over libfabric's triggered
+/// operations (nic/) and over MPI (the proxy). One for each process; all calls from any thread.
+/// Functions throw Error.
+class Network {
+ public:
+  virtual ~Network() = default;
+  virtual std::string name() const = 0;
+
+  virtual NetworkAddress address() const = 0;
+  /// The peer of this address; asking again gives the same.
+  virtual Connection connect(const NetworkAddress& peer) = 0;
+
+  /// Memory that peers write into.
+  virtual std::shared_ptr<const Registration> expose(void* base, std::size_t bytes) = 0;
+  /// Memory that writes read from; null where the network needs no registration of it.
+  virtual std::shared_ptr<const Registration> register_source(const void* base, std::size_t bytes) = 0;
+
+  /// What may be queued at a time: the caller keeps to it.
+  virtual Capacity capacity() const = 0;
+  /// Queue writes, and the signal where there is one. Copies its arguments, not the data.
+  virtual std::unique_ptr<Transfer> queue(Connection peer, const NetworkWrite* writes, std::size_t count,
+                                          const NetworkSignal* signal) = 0;
+
+  /// Called now and then by who waits for anything of this network.
+  virtual void progress() = 0;
+};
+
+}  // namespace mpix

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the libmpix authors
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "core/interconnect.h"
+#include "core/remote_peers.h"
+#include "core/remote_plan.h"
+#include "gpu/device.h"
+
+namespace mpix {
+
+/// The transfers of one call on a window: the posts of an exposure epoch, or the puts and completion signals of an
+/// access epoch. Queued when the call is made, as far as the grant goes; started, one by one, when the stream has got
+/// there and the peer is ready. What the grant was too small for is queued as its first part is over.
+///
+/// Shared by the stream, which serves it, and by the interconnect, until nothing of it is queued any more.
+class RemoteOperations final : public GrantHolder {
+ public:
+  RemoteOperations(std::shared_ptr<RemotePeers> peers, const void* window, const Grant& grant)
+      : peers_(std::move(peers)), window_(window), free_(grant), held_(grant) {}
+
+  void add_post(RemotePeer& peer, std::uint64_t epoch);
+  /// `send` stays as long as `keep`.
+  void add_send(const RemoteSend& send, std::uint64_t epoch);
+  void keep(std::shared_ptr<const void> plan) { plan_ = std::move(plan); }
+  /// Once all have been added.
+  void queue_ahead();
+  std::size_t size() const { return items_.size(); }
+
+  // For the stream: items `first` … `end` - 1.
+  bool serve(std::size_t first, std::size_t end);
+  bool served(std::size_t first, std::size_t end) const;
+  void describe(std::size_t first, std::size_t end, std::string& text) const;
+
+  // For the interconnect, and for failures.
+  const void* window() const override { return window_; }
+  Grant reclaim() override;
+  Grant held() const override;
+  std::string failure() override;
+  std::string missing() const override;
+
+ private:
+  /// waiting for the peer → ready: only the start is missing → moving ( → ready again, for the next stage) → served
+  enum class State { waiting, ready, moving, served };
+
+  struct Item {
+    Item(RemotePeer& its_peer, const RemoteSend* its_send, std::uint64_t its_epoch)
+        : peer(&its_peer), send(its_send), epoch(its_epoch) {}
+    RemotePeer* peer;
+    const RemoteSend* send;  ///< null: a post
+    std::uint64_t epoch;
+    State state = State::waiting;
+    std::size_t writes_queued = 0;
+    bool signal_queued = false;
+    std::unique_ptr<Transfer> transfer;  ///< of the stage at hand
+    Grant stage{};                       ///< what it holds
+    std::size_t writes() const { return send ? send->writes() : 0; }
+  };
+
+  bool serve(Item& item);
+  bool is_ready(const Item& item) const;
+  bool queue_stage(Item& item);
+  NetworkWrite write_of(const Item& item, std::size_t i) const;
+  NetworkSignal signal_of(const Item& item) const;
+  void end_stage(Item& item);
+  void recycle();
+  void note_served(const Item& item);
+
+  const std::shared_ptr<RemotePeers> peers_;
+  const void* const window_;
+  mutable std::mutex mutex_;  ///< guards what follows
+  std::shared_ptr<const void> plan_;
+  std::vector<Item> items_;
+  std::vector<NetworkWrite> scratch_;
+  Grant free_;  ///< of what is held: not queued
+  Grant held_;
+};
+
+/// Some items of the operations of a call, as one launch serves them.
+class RemoteOperationsPart final : public RemoteWork {
+ public:
+  RemoteOperationsPart(std::shared_ptr<RemoteOperations> operations, RemotePeers& peers, std::size_t first, std::size_t count)
+      : operations_(std::move(operations)), peers_(peers), first_(first), end_(first + count) {}
+  bool look() override { return operations_->serve(first_, end_); }
+  bool done() const override { return operations_->served(first_, end_); }
+  void progress() override { peers_.interconnect().network().progress(); }
+  void describe(std::string& text) const override { operations_->describe(first_, end_, text); }
+  std::string failure() override { return operations_->failure(); }
+
+ private:
+  const std::shared_ptr<RemoteOperations> operations_;
+  RemotePeers& peers_;
+  const std::size_t first_, end_;
+};
+
+/// The origins of an exposure epoch that are on other nodes: waits for each, and moves what came in its message.
+class RemoteReceives final : public RemoteWork {
+ public:
+  explicit RemoteReceives(std::shared_ptr<RemotePeers> peers) : peers_(std::move(peers)) {}
+  void add(RemotePeer& peer, std::uint64_t epoch) { pending_.push_back({&peer, epoch}); }
+
+  bool look() override;
+  bool done() const override { return pending_.empty(); }
+  void progress() override { peers_->interconnect().network().progress(); }
+  void describe(std::string& text) const override;
+  std::string failure() override { return ""; }
+
+ private:
+  struct Item {
+    RemotePeer* peer;
+    std::uint64_t epoch;
+  };
+  const std::shared_ptr<RemotePeers> peers_;
+  std::vector<Item> pending_;
+};
+
+}  // namespace mpix

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the libmpix authors
+#include "core/remote_peers.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "core/error.h"
+#include "core/log.h"
+#include "core/remote_message.h"
+
+namespace mpix {
+namespace {
+
+constexpr std::size_t preset_eager_bytes = 16 * 1024;
+constexpr std::size_t line = 64;
+
+std::size_t rounded_up(std::size_t bytes) { return (bytes + line - 1) / line * line; }
+
+/// Room for `eager_bytes` in puts of some 50 bytes or more; of smaller ones for less.
+std::size_t slot_bytes_for(std::size_t window_bytes, std::size_t eager_bytes) {
+  const std::size_t payload = std::min(eager_bytes, window_bytes);
+  return rounded_up(RemoteMessage::head + RemoteMessage::share(payload) + payload / 2);
+}
+
+}  // namespace
+
+/// What ranks tell each other when a window is created.
+struct RemotePeers::Card {
+  NetworkAddress address;
+  RemoteMemory block;
+  RemoteMemory window;
+  std::uint64_t slot_bytes;
+  std::uint64_t eager_bytes;
+  std::uint32_t depth;
+  std::int32_t node;  ///< its least rank
+  bool usable;
+  char network[11];
+};
+
+/// Offsets in the block of one rank.
+struct RemotePeers::Layout {
+  std::size_t peers, depth, slot_bytes;
+
+  std::size_t words_bytes() const { return rounded_up(8) + rounded_up(8 * depth); }
+  std::size_t posted(std::size_t peer) const { return peer * words_bytes(); }
+  std::size_t arrived(std::size_t peer) const { return posted(peer) + line; }
+  std::size_t inbox(std::size_t peer) const { return peers * words_bytes() + peer * depth * slot_bytes; }
+  std::size_t end_of_inboxes() const { return inbox(peers); }
+};
+
+RemotePeers::Card RemotePeers::make_card(const LocalMemory& memory, const Settings& settings) {
+  Card card{};
+  slot_bytes_ = slot_bytes_for(memory.bytes, eager_bytes_);
+  card.slot_bytes = slot_bytes_;
+  card.eager_bytes = eager_bytes_;
+  card.depth = settings.mailbox_slots;
+  if (!interconnect_) return card;
+  try {
+    Network& network = interconnect_->network();
+    const std::string name = network.name();
+    std::memcpy(card.network, name.data(), std::min(name.size(), sizeof card.network - 1));
+    card.address = network.address();
+    const Layout layout{peers_.size(), depth_, slot_bytes_};
+    block_ = device_.allocate(layout.end_of_inboxes());
+    block_exposed_ = network.expose(block_.base, layout.end_of_inboxes());
+    card.block = block_exposed_->remote();
+    if (memory.bytes > 0) {
+      window_exposed_ = network.expose(memory.base, memory.bytes);
+      card.window = window_exposed_->remote();
+    }
+    card.usable = true;
+  } catch (const Error& error) {
+    why_not_ = error.what();
+    log(LogLevel::warn, why_not_);
+  }
+  return card;
+}
+
+void RemotePeers::connect(RemotePeer& peer, std::size_t position, const Card& card, std::size_t my_position_there,
+                          std::size_t peers_there) {
+  const Layout here{peers_.size(), depth_, slot_bytes_};
+  const Layout there{peers_there, depth_, card.slot_bytes};
+  peer.connection = interconnect_->network().connect(card.address);
+  peer.control = card.block;
+  peer.posted_offset = there.posted(my_position_there);
+  peer.arrived_offset = there.arrived(my_position_there);
+  peer.inbox_offset = there.inbox(my_position_there);
+  peer.window = card.window;
+  peer.slot_bytes = card.slot_bytes;
+  peer.posted = reinterpret_cast<std::uint64_t*>(block_.base + here.posted(position));
+  peer.arrived = reinterpret_cast<std::uint64_t*>(block_.base + here.arrived(position));
+  peer.inbox = block_.base + here.inbox(position);
+}
+
+RemotePeers::RemotePeers(const LocalMemory& memory, Bootstrap& bootstrap, Device& device, Interconnect* interconnect,
+                         std::string why_not, const Settings& settings)
+    : device_(device),
+      interconnect_(interconnect),
+      why_not_(std::move(why_not)),
+      window_(static_cast<char*>(memory.base)),
+      depth_(settings.mailbox_slots),
+      eager_bytes_(settings.nic_eager_bytes.value_or(preset_eager_bytes)),
+      index_(static_cast<std::size_t>(bootstrap.size()), -1) {
+  const int me = bootstrap.rank();
+  int node = me;
+  for (int rank = 0; rank < bootstrap.size(); ++rank) {
+    if (bootstrap.same_node(rank)) {
+      node = std::min(node, rank);
+      continue;
+    }
+    index_[static_cast<std::size_t>(rank)] = static_cast<int>(peers_.size());
+    peers_.emplace_back().rank = rank;
+  }
+  if (peers_.empty()) return;  // on all ranks or on none
+
+  Card mine = make_card(memory, settings);
+  mine.node = node;
+  const std::vector<Card> cards = bootstrap.allgather(mine);
+
+  // A pair needs both sides. What each found out is exchanged, which is also the barrier after which all are ready.
+  std::vector<unsigned char> connected(cards.size(), 0);
+  for (std::size_t position = 0; position < peers_.size(); ++position) {
+    RemotePeer& peer = peers_[position];
+    const Card& card = cards[static_cast<std::size_t>(peer.rank)];
+    const bool agree = card.depth == mine.depth && card.eager_bytes == mine.eager_bytes &&
+                       std::strcmp(card.network, mine.network) == 0;
+    if (mine.usable && card.usable && !agree)
+      why_not_ = "MPIX_NIC, MPIX_NIC_EAGER_SIZE or MPIX_MAILBOX_SLOTS differ between the ranks";
+    if (!mine.usable || !card.usable || !agree) continue;
+    std::size_t mine_there = 0, peers_there = 0;  // it numbers the ranks of other nodes than its own, as we do
+    for (int rank = 0; rank < bootstrap.size(); ++rank) {
+      if (cards[static_cast<std::size_t>(rank)].node == card.node) continue;
+      if (rank < me) ++mine_there;
+      ++peers_there;
+    }
+    try {
+      connect(peer, position, card, mine_there, peers_there);
+      connected[static_cast<std::size_t>(peer.rank)] = 1;
+    } catch (const Error& error) {
+      why_not_ = error.what();
+    }
+  }
+  std::vector<unsigned char> matrix(cards.size() * cards.size());
+  bootstrap.allgather(connected.data(), connected.size(), matrix.data());
+  std::size_t staging_bytes = 0;
+  for (RemotePeer& peer : peers_) {
+    const auto rank = static_cast<std::size_t>(peer.rank);
+    peer.reachable = connected[rank] && matrix[rank * cards.size() + static_cast<std::size_t>(me)];
+    if (peer.reachable) staging_bytes += depth_ * peer.slot_bytes;
+  }
+  if (why_not_.empty()) why_not_ = "it has no network";
+  if (staging_bytes == 0) return;
+  connected_ = true;
+  staging_ = device_.allocate(staging_bytes);
+  staging_registered_ = interconnect_->network().register_source(staging_.base, staging_bytes);
+  char* next = staging_.base;
+  for (RemotePeer& peer : peers_) {
+    if (!peer.reachable) continue;
+    peer.staging = next;
+    next += depth_ * peer.slot_bytes;
+  }
+}
+
+RemotePeers::~RemotePeers() {
+  window_exposed_ = block_exposed_ = staging_registered_ = nullptr;  // before the memory goes
+  if (staging_.base) device_.release(staging_.base);
+  if (block_.base) device_.release(block_.base);
+}
+
+}  // namespace mpix

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the libmpix authors
+#include "core/remote_plan.h"
+
+#include "core/plan.h"
+
+namespace mpix {
+
+RemoteSend RemoteSend::build(RemotePeer& peer, RemotePeers& peers, const std::vector<const Put*>& puts,
+                             std::uint64_t displacement_unit, Stats& effect) {
+  RemoteSend send;
+  send.peer = &peer;
+  std::size_t message = RemoteMessage::head;
+  std::size_t gathered = 0;
+  for (const Put* put : puts) {
+    const std::uint64_t offset = static_cast<std::uint64_t>(put->displacement) * displacement_unit;
+    const std::size_t share = RemoteMessage::share(put->bytes);
+    if (gathered + put->bytes <= peers.eager_bytes() && message + share <= peer.slot_bytes) {
+      gathered += put->bytes;
+      message += share;
+      send.gathered.push_back({put->source, put->bytes, offset});
+      effect.bytes_network_eager += put->bytes;
+      continue;
+    }
+    auto registration = peers.interconnect().network().register_source(put->source, put->bytes);
+    send.direct.push_back({put->source, registration.get(), put->bytes, peer.window, offset});
+    if (registration) send.sources.push_back(std::move(registration));
+    effect.bytes_network_direct += put->bytes;
+  }
+  if (!send.gathered.empty()) send.message_bytes = message;
+  effect.network_operations += send.operations();
+  return send;
+}
+
+Grant grant_for(const std::vector<RemoteSend>& sends) {
+  Grant grant;
+  for (const RemoteSend& send : sends) grant.add({send.operations(), 1});
+  return grant;
+}
+
+}  // namespace mpix

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the libmpix authors
+#include "core/throttle.h"
+
+#include <string>
+
+#include "core/error.h"
+
+namespace mpix {
+namespace {
+
+/// The program sees to it that there is room, by synchronizing often enough; the library never waits.
+class Application final : public ThrottlePolicy {
+ public:
+  const char* name() const override { return "application"; }
+  bool admits(const Demand& demand) const override {
+    if (demand.wanted <= demand.free) return true;
+    throw Error(Fault::memory, "the epoch needs " + std::to_string(demand.wanted) + " triggered operations, and " +
+                                   std::to_string(demand.free) + " of the budget of " + std::to_string(demand.total) +
+                                   " are free: synchronize the stream more often (MPIX_THROTTLE=application never waits; "
+                                   "MPIX_TRIGGERED_OPS is the budget)");
+  }
+};
+
+/// An epoch begins when nothing of the window's earlier ones is left.
+class Static final : public ThrottlePolicy {
+ public:
+  const char* name() const override { return "static"; }
+  bool admits(const Demand& demand) const override {
+    return demand.of_window == 0 && demand.needed() <= demand.free;
+  }
+};
+
+/// An epoch begins when there is room for it.
+class Adaptive final : public ThrottlePolicy {
+ public:
+  const char* name() const override { return "adaptive"; }
+  bool admits(const Demand& demand) const override { return demand.needed() <= demand.free; }
+};
+
+}  // namespace
+
+std::unique_ptr<ThrottlePolicy> make_throttle_policy(Throttle throttle) {
+  switch (throttle) {
+    case Throttle::application: return std::make_unique<Application>();
+    case Throttle::fixed: return std::make_unique<Static>();
+    case Throttle::adaptive: break;
+  }
+  return std::make_unique<Adaptive>();
+}
+
+}  // namespace mpix

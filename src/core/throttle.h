@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the libmpix authors
+#pragma once
+
+#include <cstddef>
+#include <memory>
+
+#include "core/settings.h"
+
+namespace mpix {
+
+/// An epoch's request for triggered operations, and what there is.
+struct Demand {
+  std::size_t wanted;     ///< by the whole epoch
+  std::size_t total;      ///< the budget
+  std::size_t free;
+  std::size_t of_window;  ///< that the window's earlier epochs still hold
+
+  /// An epoch larger than the budget works through it in stages.
+  std::size_t needed() const { return wanted < total ? wanted : total; }
+};
+
+/// What happens to an epoch that asks for triggered operations.
+class ThrottlePolicy {
+ public:
+  virtual ~ThrottlePolicy() = default;
+  virtual const char* name() const = 0;
+  /// Whether it may have what it needs now; if not it asks again later. Throws Error where it shall not wait.
+  virtual bool admits(const Demand& demand) const = 0;
+};
+
+std::unique_ptr<ThrottlePolicy> make_throttle_policy(Throttle throttle);
+
+}  // namespace mpix

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the libmpix authors
+
+// What calls on a window do about ranks of other nodes: ask for a part of the budget, queue, and hang the rest on
+// their launches.
+#include <algorithm>
+#include <chrono>
+#include <thread>
+#include <utility>
+
+#include "core/window.h"
+
+namespace mpix {
+
+Grant Window::admit(Lock& hold, const Grant& wanted, Call call, const std::function<void()>& check_again) {
+  if (wanted.empty()) return {};
+  Interconnect& interconnect = remote_->interconnect();
+  std::optional<Grant> granted = interconnect.try_admit(this, wanted);
+  if (granted) return *granted;
+
+  using Clock = std::chrono::steady_clock;
+  const auto begin = Clock::now();
+  auto nap = std::chrono::microseconds(5);
+  double reported = 0;
+  while (!granted) {
+    hold.unlock();
+    interconnect.network().progress();
+    std::this_thread::sleep_for(nap);
+    nap = std::min(2 * nap, std::chrono::microseconds(500));
+    hold.lock();
+    const std::string failure = interconnect.failure_of(this);
+    if (!failure.empty()) stall_.failed(call, failure);
+    report_throttling(call, wanted, std::chrono::duration<double>(Clock::now() - begin).count(), &reported);
+    check_again();
+    granted = interconnect.try_admit(this, wanted);
+  }
+  ++stats_.throttle_waits;
+  stats_.throttle_nanoseconds += static_cast<std::uint64_t>(std::chrono::nanoseconds(Clock::now() - begin).count());
+  return *granted;
+}
+
+/// The hang report of a call that waits for the budget.
+void Window::report_throttling(Call call, const Grant& wanted, double waited, double* reported) {
+  const double patience = stall_.patience();
+  if (patience <= 0 || waited - *reported < patience) return;
+  *reported = waited;
+  stall_.stalled(call, "the epoch needs " + std::to_string(wanted.operations) + " triggered operations of a budget of " +
+                           std::to_string(remote_->interconnect().budget()) + ", and earlier epochs hold them: " +
+                           remote_->interconnect().missing(this), waited);
+}
+
+std::shared_ptr<RemoteOperations> Window::queued(std::shared_ptr<RemoteOperations> operations, const Grant& grant) {
+  Interconnect& interconnect = remote_->interconnect();
+  try {
+    operations->queue_ahead();
+  } catch (...) {
+    interconnect.give_back(grant);
+    throw;
+  }
+  interconnect.enlist(operations);
+  return operations;
+}
+
+std::shared_ptr<RemoteOperations> Window::queue_posts(const std::shared_ptr<const ExposurePlan>& plan,
+                                                      const Grant& grant) {
+  if (plan->remote.empty()) return nullptr;
+  auto operations = std::make_shared<RemoteOperations>(remote_, this, grant);
+  for (RemotePeer* peer : plan->remote)
+    operations->add_post(*peer, enqueued_[static_cast<std::size_t>(peer->rank)].opened + 1);
+  return queued(std::move(operations), grant);
+}
+
+std::shared_ptr<RemoteOperations> Window::queue_sends(const std::shared_ptr<const AccessPlan>& plan, const Grant& grant) {
+  if (plan->remote.empty()) return nullptr;
+  auto operations = std::make_shared<RemoteOperations>(remote_, this, grant);
+  operations->keep(plan);
+  for (const RemoteSend& send : plan->remote)
+    operations->add_send(send, enqueued_[static_cast<std::size_t>(send.peer->rank)].sent + 1);
+  return queued(std::move(operations), grant);
+}
+
+void Window::add_remote(Launch& launch, const std::shared_ptr<RemoteOperations>& operations, std::size_t first,
+                        std::size_t count) {
+  if (count > 0) launch.remote[0] = std::make_shared<RemoteOperationsPart>(operations, *remote_, first, count);
+}
+
+void Window::add_remote_receives(Launch& launch, const ExposurePlan& plan, std::size_t first, std::size_t count) {
+  if (count == 0) return;
+  auto receives = std::make_shared<RemoteReceives>(remote_);
+  for (std::size_t i = first; i < first + count; ++i)
+    receives->add(*plan.remote[i], enqueued_[static_cast<std::size_t>(plan.remote[i]->rank)].closed + 1);
+  launch.remote[1] = std::move(receives);
+}
+
+/// Whether nothing is left of the epochs that are enqueued, in the streams and in the network.
+bool Window::remote_has_run() {
+  if (is_broken()) return true;
+  for (int rank = 0; rank < peers_.size(); ++rank) {
+    const RemotePeer* peer = remote_->find(rank);
+    if (!peer) continue;
+    const EpochCounts& enqueued = enqueued_[static_cast<std::size_t>(rank)];
+    const auto reached = [](const std::uint64_t& counter, std::uint64_t value) { return load_acquire(&counter) >= value; };
+    if (!reached(peer->opened, enqueued.opened) || !reached(peer->sent, enqueued.sent) ||
+        !reached(peer->closed, enqueued.closed))
+      return false;
+  }
+  Interconnect& interconnect = remote_->interconnect();
+  if (interconnect.is_idle(this)) return true;
+  // All streams are done with it. A peer that died is told by an error, or by nothing at all.
+  const std::string failure = interconnect.failure_of(this);
+  if (!failure.empty()) stall_.failed(Call::complete, failure);
+  const auto now = std::chrono::steady_clock::now();
+  if (!draining_since_) draining_since_ = now;
+  const double waited = std::chrono::duration<double>(now - *draining_since_).count();
+  if (stall_.patience() > 0 && waited > stall_.patience()) {
+    stall_.stalled(Call::complete, interconnect.missing(this), waited);
+    draining_since_ = now;
+  }
+  return is_broken();
+}
+
+}  // namespace mpix

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the libmpix authors
+#include "nic/endpoint.h"
+
+#include <rdma/fi_cm.h>
+
+#include <cstring>
+
+#include "nic/check.h"
+
+namespace mpix {
+
+Endpoint::Endpoint(FabricInfo info) : info_(std::move(info)) {
+  fid_fabric* fabric = nullptr;
+  MPIX_CHECK_FABRIC(fi_fabric(info_->fabric_attr, &fabric, nullptr));
+  fabric_.reset(fabric);
+  fid_domain* domain = nullptr;
+  MPIX_CHECK_FABRIC(fi_domain(fabric, info_.get(), &domain, nullptr));
+  domain_.reset(domain);
+
+  fi_av_attr av_attributes{};
+  av_attributes.type = FI_AV_TABLE;
+  fid_av* addresses = nullptr;
+  MPIX_CHECK_FABRIC(fi_av_open(domain, &av_attributes, &addresses, nullptr));
+  addresses_.reset(addresses);
+
+  fi_cq_attr cq_attributes{};
+  cq_attributes.format = FI_CQ_FORMAT_CONTEXT;
+  cq_attributes.size = 4096;
+  cq_attributes.wait_obj = FI_WAIT_NONE;
+  fid_cq* completions = nullptr;
+  MPIX_CHECK_FABRIC(fi_cq_open(domain, &cq_attributes, &completions, nullptr));
+  completions_.reset(completions);
+
+  fid_ep* endpoint = nullptr;
+  MPIX_CHECK_FABRIC(fi_endpoint(domain, info_.get(), &endpoint, nullptr));
+  endpoint_.reset(endpoint);
+  MPIX_CHECK_FABRIC(fi_ep_bind(endpoint, &addresses->fid, 0));
+  // Selective: what succeeds is counted, and comes not to the queue.
+  MPIX_CHECK_FABRIC(fi_ep_bind(endpoint, &completions->fid, FI_TRANSMIT | FI_RECV | FI_SELECTIVE_COMPLETION));
+  MPIX_CHECK_FABRIC(fi_enable(endpoint));
+}
+
+NetworkAddress Endpoint::address() const {
+  NetworkAddress address;
+  std::size_t length = sizeof address.bytes;
+  MPIX_CHECK_FABRIC(fi_getname(&endpoint_->fid, address.bytes, &length));
+  address.length = static_cast<std::uint32_t>(length);
+  return address;
+}
+
+fi_addr_t Endpoint::insert(const NetworkAddress& peer) {
+  std::lock_guard<std::mutex> hold(mutex_);
+  const std::string name(reinterpret_cast<const char*>(peer.bytes), peer.length);
+  const auto found = known_.find(name);
+  if (found != known_.end()) return found->second;
+  fi_addr_t address = FI_ADDR_UNSPEC;
+  const int inserted = fi_av_insert(addresses_.get(), name.data(), 1, &address, 0, nullptr);
+  if (inserted != 1) fail_fabric("fi_av_insert", __FILE__, __LINE__, inserted < 0 ? inserted : -FI_EADDRNOTAVAIL);
+  known_.emplace(name, address);
+  return address;
+}
+
+std::size_t Endpoint::ordered_bytes() const {
+  // Of writes, and of atomic operations after writes: the general flag has both.
+  const bool ordered = (info_->tx_attr->msg_order & FI_ORDER_WAW) && (info_->rx_attr->msg_order & FI_ORDER_WAW);
+  return ordered ? info_->ep_attr->max_order_waw_size : 0;
+}
+
+std::shared_ptr<FabricRegistration> Endpoint::register_memory(void* base, std::size_t bytes, std::uint64_t access) {
+  const int mode = info_->domain_attr->mr_mode;
+  std::uint64_t key = 0;
+  if (!(mode & FI_MR_PROV_KEY)) {
+    std::lock_guard<std::mutex> hold(mutex_);
+    key = next_key_++;
+  }
+  fid_mr* region = nullptr;
+  MPIX_CHECK_FABRIC(fi_mr_reg(domain_.get(), base, bytes, access, 0, key, 0, &region, nullptr));
+  FabricHandle<fid_mr> handle(region);
+  if (mode & FI_MR_ENDPOINT) {
+    MPIX_CHECK_FABRIC(fi_mr_bind(region, &endpoint_->fid, 0));
+    MPIX_CHECK_FABRIC(fi_mr_enable(region));
+  }
+  const std::uint64_t start = mode & FI_MR_VIRT_ADDR ? reinterpret_cast<std::uintptr_t>(base) : 0;
+  return std::make_shared<FabricRegistration>(shared_from_this(), std::move(handle),
+                                              RemoteMemory{fi_mr_key(region), start});
+}
+
+FabricHandle<fid_cntr> Endpoint::open_counter() {
+  fi_cntr_attr attributes{};
+  attributes.events = FI_CNTR_EVENTS_COMP;
+  attributes.wait_obj = FI_WAIT_NONE;  // they are polled: fi_cntr_wait means other things in other versions
+  fid_cntr* counter = nullptr;
+  if (fi_cntr_open(domain_.get(), &attributes, &counter, nullptr) != 0) return nullptr;
+  return FabricHandle<fid_cntr>(counter);
+}
+
+void Endpoint::read_errors(const std::function<void(void*, const std::string&)>& told) {
+  for (;;) {
+    fi_cq_entry entry;
+    const ssize_t got = fi_cq_read(completions_.get(), &entry, 1);
+    if (got > 0) continue;
+    if (got != -FI_EAVAIL) return;
+    fi_cq_err_entry error{};
+    if (fi_cq_readerr(completions_.get(), &error, 0) < 1) return;
+    told(error.op_context, fi_strerror(error.err));
+  }
+}
+
+}  // namespace mpix

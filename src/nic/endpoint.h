@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the libmpix authors
+#pragma once
+
+#include <rdma/fi_domain.h>
+#include <rdma/fi_endpoint.h>
+
+#include <functional>
+#include <map>
+#include <mutex>
+#include <string>
+
+#include "core/network.h"
+#include "nic/handle.h"
+
+namespace mpix {
+
+class Endpoint;
+
+/// Memory registered with an endpoint, which it keeps open.
+class FabricRegistration final : public Registration {
+ public:
+  FabricRegistration(std::shared_ptr<Endpoint> endpoint, FabricHandle<fid_mr> region, RemoteMemory remote)
+      : endpoint_(std::move(endpoint)), region_(std::move(region)), remote_(remote) {}
+  RemoteMemory remote() const override { return remote_; }
+  void* descriptor() const { return fi_mr_desc(region_.get()); }
+
+ private:
+  std::shared_ptr<Endpoint> endpoint_;
+  FabricHandle<fid_mr> region_;
+  RemoteMemory remote_;
+};
+
+/// This process on the fabric: fabric, domain, address vector, completion queue and endpoint, open and enabled.
+class Endpoint : public std::enable_shared_from_this<Endpoint> {
+ public:
+  explicit Endpoint(FabricInfo info);
+
+  std::string provider() const { return info_->fabric_attr->prov_name; }
+  const fi_info& info() const { return *info_; }
+  fid_domain* domain() const { return domain_.get(); }
+  fid_ep* get() const { return endpoint_.get(); }
+
+  NetworkAddress address() const;
+  fi_addr_t insert(const NetworkAddress& peer);
+  std::shared_ptr<FabricRegistration> register_memory(void* base, std::size_t bytes, std::uint64_t access);
+  /// The most bytes of a write that a later operation of this endpoint to the same peer cannot overtake, where it lands.
+  std::size_t ordered_bytes() const;
+  bool sources_need_registration() const { return (info_->domain_attr->mr_mode & FI_MR_LOCAL) != 0; }
+  /// Null when the NIC has no more counters.
+  FabricHandle<fid_cntr> open_counter();
+
+  /// Look at the completion queue, which has nothing but errors: told(context of the operation, text).
+  void read_errors(const std::function<void(void*, const std::string&)>& told);
+
+ private:
+  FabricInfo info_;
+  FabricHandle<fid_fabric> fabric_;
+  FabricHandle<fid_domain> domain_;
+  FabricHandle<fid_av> addresses_;
+  FabricHandle<fid_cq> completions_;
+  FabricHandle<fid_ep> endpoint_;
+  std::mutex mutex_;  ///< guards what follows
+  std::map<std::string, fi_addr_t> known_;
+  std::uint64_t next_key_ = 1;
+};
+
+}  // namespace mpix

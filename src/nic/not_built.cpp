@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the libmpix authors
+#include "core/error.h"
+#include "nic/triggered_network.h"
+
+namespace mpix {
+
+std::unique_ptr<Network> make_triggered_network(const Settings&, int) {
+  throw Error(Fault::unsupported, "this libmpix was built without libfabric");
+}
+
+bool triggered_network_built() { return false; }
+
+}  // namespace mpix

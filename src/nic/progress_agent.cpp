@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the libmpix authors
+#include "nic/progress_agent.h"
+
+#include <sys/prctl.h>
+
+#include <algorithm>
+
+#include "core/signals_blocked.h"
+#include "nic/triggered_queue.h"
+
+namespace mpix {
+namespace {
+
+constexpr auto nap_while_busy = std::chrono::microseconds(50);
+constexpr auto longest_nap = std::chrono::microseconds(1000);
+
+}  // namespace
+
+ProgressAgent::ProgressAgent(std::shared_ptr<TriggeredQueue> queue) : queue_(std::move(queue)) {
+  SignalsBlocked blocked;
+  thread_ = std::thread([this] { work(); });
+}
+
+ProgressAgent::~ProgressAgent() {
+  {
+    std::lock_guard<std::mutex> hold(mutex_);
+    stop_ = true;
+  }
+  changed_.notify_one();
+  thread_.join();
+}
+
+void ProgressAgent::work() {
+  prctl(PR_SET_TIMERSLACK, 1000);  // naps are short
+  auto nap = nap_while_busy;
+  std::uint64_t seen = 0;
+  std::unique_lock<std::mutex> hold(mutex_);
+  while (!stop_) {
+    hold.unlock();
+    const std::uint64_t looks = queue_->looks();
+    // Who waits for the network looks all the time; then there is nothing to do here.
+    if (looks == seen) queue_->progress();
+    seen = queue_->looks();
+    nap = queue_->is_busy() ? nap_while_busy : std::min(2 * nap, longest_nap);
+    hold.lock();
+    if (!stop_) changed_.wait_for(hold, nap);
+  }
+}
+
+}  // namespace mpix

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the libmpix authors
+#pragma once
+
+#include <memory>
+
+#include "core/network.h"
+#include "core/settings.h"
+
+namespace mpix {
+
+/// libfabric's triggered operations, with the provider that the settings ask for. Throws Error where there is none,
+/// or where this library was built without libfabric. `local_ranks` share the NIC.
+std::unique_ptr<Network> make_triggered_network(const Settings& settings, int local_ranks);
+
+/// Whether the above can work at all.
+bool triggered_network_built();
+
+}  // namespace mpix

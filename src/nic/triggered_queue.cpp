@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the libmpix authors
+#include "nic/triggered_queue.h"
+
+#include <algorithm>
+
+#include "nic/check.h"
+#include "nic/cxi.h"
+
+namespace mpix {
+
+/// A transfer of a TriggeredQueue: the lease of a chain.
+class TriggeredTransfer final : public Transfer {
+ public:
+  TriggeredTransfer(std::shared_ptr<TriggeredQueue> queue, Chain* chain) : queue_(std::move(queue)), chain_(chain) {}
+  ~TriggeredTransfer() override { queue_->take_back(chain_); }
+
+  void start() override { chain_->ring(); }
+  bool delivered() override { return delivered_ = delivered_ || looked(chain_->delivered()); }
+  bool finished() override { return looked(chain_->finished()); }
+  std::string failure() override { return queue_->failure_of(*chain_); }
+
+ private:
+  static constexpr unsigned looks_between_pokes = 8192;
+
+  bool looked(bool found) {
+    if (!found && chain_->started && ++looks_ % looks_between_pokes == 0) chain_->poke();
+    return found;
+  }
+
+  const std::shared_ptr<TriggeredQueue> queue_;
+  Chain* const chain_;
+  unsigned looks_ = 0;
+  bool delivered_ = false;
+};
+
+// ---- pools -------------------------------------------------------------------------------------------
+
+Chain* TriggeredQueue::open_chain() {
+  auto chain = std::make_unique<Chain>();
+  chain->doorbell = endpoint_->open_counter();
+  chain->progress = chain->doorbell ? endpoint_->open_counter() : nullptr;
+  if (!chain->progress) return nullptr;
+  chain->doorbell_word = doorbell_word(chain->doorbell.get());
+  chains_.push_back(std::move(chain));
+  return chains_.back().get();
+}
+
+std::size_t TriggeredQueue::open_chains(std::size_t most) {
+  Hold hold(mutex_);
+  while (chains_.size() < most) {
+    Chain* chain = open_chain();
+    if (!chain) break;
+    idle_.push_back(chain);
+  }
+  if (chains_.size() < most && chains_.size() > 1) {
+    const std::size_t others = (chains_.size() + 3) / 4;
+    chains_.resize(chains_.size() - others);
+    idle_.resize(chains_.size());
+  }
+  if (chains_.empty()) throw Error(Fault::memory, "libfabric: the NIC has no counters left for triggered operations");
+  return chains_.size();
+}
+
+std::size_t TriggeredQueue::open_counters() const {
+  Hold hold(mutex_);
+  return 2 * chains_.size();
+}
+
+Chain* TriggeredQueue::lease() {
+  reclaim();
+  for (std::size_t i = idle_.size(); i-- > 0;) {
+    Chain* chain = idle_[i];
+    if (!chain->is_ready()) continue;
+    idle_.erase(idle_.begin() + static_cast<std::ptrdiff_t>(i));
+    return chain;
+  }
+  if (Chain* chain = open_chain()) return chain;
+  throw Error(Fault::memory, "libfabric: the NIC has no counters left for triggered operations");
+}
+
+Block* TriggeredQueue::take_block() {
+  if (free_blocks_.empty()) {
+    constexpr std::size_t blocks_of_slab = 64;
+    Slab slab{std::make_unique<Block[]>(blocks_of_slab), nullptr};
+    if (endpoint_->sources_need_registration())
+      slab.registration = endpoint_->register_memory(slab.blocks.get(), blocks_of_slab * sizeof(Block), FI_WRITE);
+    for (std::size_t i = 0; i < blocks_of_slab; ++i) {
+      Block& block = slab.blocks[i];
+      block.own_descriptor = slab.registration ? slab.registration->descriptor() : nullptr;
+      free_blocks_.push_back(&block);
+    }
+    slabs_.push_back(std::move(slab));
+  }
+  Block* block = free_blocks_.back();
+  free_blocks_.pop_back();
+  return block;
+}
+
+void TriggeredQueue::recycle(Chain& chain) {
+  free_blocks_.insert(free_blocks_.end(), chain.blocks.begin(), chain.blocks.end());
+  chain.blocks.clear();
+  chain.rewind(counter_limit_);
+  idle_.push_back(&chain);
+}
+
+void TriggeredQueue::take_back(Chain* chain) noexcept {
+  Hold hold(mutex_);
+  // One that was never started, or that failed, never finishes: its operations stay the provider's.
+  if (chain->finished())
+    recycle(*chain);
+  else
+    leaving_.push_back(chain);
+}
+
+void TriggeredQueue::reclaim() {
+  const auto gone = std::remove_if(leaving_.begin(), leaving_.end(), [this](Chain* chain) {
+    if (!chain->finished()) return false;
+    recycle(*chain);
+    return true;
+  });
+  leaving_.erase(gone, leaving_.end());
+}
+
+// ---- operations --------------------------------------------------------------------------------------
+
+void TriggeredQueue::fill(Block& block, Chain& chain, fi_addr_t peer, const NetworkWrite& write) {
+  const auto* registration = static_cast<const FabricRegistration*>(write.registered);
+  block.source = {const_cast<void*>(write.source), write.bytes};
+  block.target = {write.memory.base + write.offset, write.bytes, write.memory.key};
+  block.descriptor = registration ? registration->descriptor() : nullptr;
+  block.write = fi_op_rma{};
+  block.write.ep = endpoint_->get();
+  block.write.flags = FI_DELIVERY_COMPLETE;
+  fi_msg_rma& message = block.write.msg;
+  message.msg_iov = &block.source;
+  message.desc = &block.descriptor;
+  message.iov_count = 1;
+  message.addr = peer;
+  message.rma_iov = &block.target;
+  message.rma_iov_count = 1;
+  message.context = &block.work.context;
+  block.work.threshold = chain.doorbell_value + 1;
+  block.work.triggering_cntr = chain.doorbell.get();
+  block.work.op_type = FI_OP_WRITE;
+  block.work.op.rma = &block.write;
+}
+
+void TriggeredQueue::fill(Block& block, Chain& chain, fi_addr_t peer, const NetworkSignal& signal) {
+  block.value = signal.value;
+  block.operand = {&block.value, 1};
+  block.descriptor = block.own_descriptor;
+  block.word = {signal.memory.base + signal.offset, 1, signal.memory.key};
+  block.atomic = fi_op_atomic{};
+  block.atomic.ep = endpoint_->get();
+  block.atomic.flags = FI_DELIVERY_COMPLETE;
+  fi_msg_atomic& message = block.atomic.msg;
+  message.msg_iov = &block.operand;
+  message.desc = &block.descriptor;
+  message.iov_count = 1;
+  message.addr = peer;
+  message.rma_iov = &block.word;
+  message.rma_iov_count = 1;
+  message.datatype = FI_UINT64;
+  message.op = signal.kind == NetworkSignal::Kind::add ? FI_SUM : FI_ATOMIC_WRITE;
+  message.context = &block.work.context;
+  block.work.threshold = chain.chained ? chain.progress_value + chain.writes : chain.doorbell_value + 1;
+  block.work.triggering_cntr = chain.chained ? chain.progress.get() : chain.doorbell.get();
+  block.work.op_type = FI_OP_ATOMIC;
+  block.work.op.atomic = &block.atomic;
+}
+
+void TriggeredQueue::submit(Block& block) {
+  block.work.completion_cntr = block.chain->progress.get();  // sockets takes no null
+  constexpr int tries = 1000;
+  long result = -FI_EAGAIN;
+  for (int i = 0; i < tries && result == -FI_EAGAIN; ++i) {
+    result = fi_control(&endpoint_->domain()->fid, FI_QUEUE_WORK, &block.work);
+    // Reading frees entries of the command queue that is full.
+    if (result == -FI_EAGAIN)
+      endpoint_->read_errors([this](void* context, const std::string& text) { note(context, text); });
+  }
+  if (result == -FI_ENOSPC)
+    throw Error(Fault::memory, "the NIC has no room for another triggered operation (MPIX_TRIGGERED_OPS sets a lower budget)");
+  MPIX_CHECK_FABRIC(result);
+}
+
+std::unique_ptr<Transfer> TriggeredQueue::queue(fi_addr_t peer, const NetworkWrite* writes, std::size_t count,
+                                                const NetworkSignal* signal) {
+  Hold hold(mutex_);
+  Chain& chain = *lease();
+  chain.writes = count;
+  chain.signals = signal ? 1 : 0;
+  chain.chained = std::any_of(writes, writes + count, [this](const NetworkWrite& write) { return write.bytes > ordered_bytes_; });
+  chain.failure.clear();
+  const auto next = [&]() -> Block& {
+    Block* block = take_block();
+    block->work = fi_deferred_work{};
+    block->chain = &chain;
+    chain.blocks.push_back(block);
+    return *block;
+  };
+  try {
+    for (std::size_t i = 0; i < count; ++i) {
+      Block& block = next();
+      fill(block, chain, peer, writes[i]);
+      submit(block);
+    }
+    if (signal) {
+      Block& block = next();
+      fill(block, chain, peer, *signal);
+      submit(block);
+    }
+    return std::make_unique<TriggeredTransfer>(shared_from_this(), &chain);
+  } catch (...) {
+    leaving_.push_back(&chain);  // with what was queued already, and will never run
+    throw;
+  }
+}
+
+// ---- errors ------------------------------------------------------------------------------------------
+
+void TriggeredQueue::progress() {
+  constexpr int steps = 4;  // sockets takes one message of a connection one step further: header, data, answer
+  if (in_progress_.test_and_set(std::memory_order_acquire)) return;
+  looks_.fetch_add(1, std::memory_order_relaxed);
+  // Not under the lock: the provider moves data meanwhile, and others may queue.
+  std::vector<std::pair<void*, std::string>> errors;
+  for (int i = 0; i < steps; ++i)
+    endpoint_->read_errors([&](void* context, const std::string& text) { errors.emplace_back(context, text); });
+  if (!errors.empty()) {
+    Hold hold(mutex_);
+    for (const auto& error : errors) note(error.first, error.second);
+  }
+  in_progress_.clear(std::memory_order_release);
+}
+
+bool TriggeredQueue::is_busy() const {
+  Hold hold(mutex_);
+  return std::any_of(chains_.begin(), chains_.end(),
+                     [](const auto& chain) { return chain->started && !chain->finished() && chain->failure.empty(); });
+}
+
+/// The first error is the cause, and what hangs on it follows. Contexts that are none of ours are ignored.
+void TriggeredQueue::note(void* context, const std::string& text) {
+  for (const auto& chain : chains_)
+    for (Block* block : chain->blocks)
+      if (&block->work.context == context && chain->failure.empty()) chain->failure = text;
+}
+
+std::string TriggeredQueue::failure_of(const Chain& chain) const {
+  Hold hold(mutex_);
+  return chain.failure;
+}
+
+}  // namespace mpix

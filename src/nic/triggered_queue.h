@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the libmpix authors
+#pragma once
+
+#include <atomic>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "nic/chain.h"
+#include "nic/endpoint.h"
+
+namespace mpix {
+
+/// The triggered operations of one endpoint: pools of chains (counters) and of blocks (operations), so that an
+/// epoch opens and allocates nothing.
+class TriggeredQueue : public std::enable_shared_from_this<TriggeredQueue> {
+ public:
+  /// Counters are reset to zero once they have passed `counter_limit`. A signal is triggered by the delivery of the
+  /// writes before it (chained); where they have no more than `ordered_bytes` each, it only follows them.
+  TriggeredQueue(std::shared_ptr<Endpoint> endpoint, std::uint64_t counter_limit, std::size_t ordered_bytes)
+      : endpoint_(std::move(endpoint)), counter_limit_(counter_limit), ordered_bytes_(ordered_bytes) {}
+
+  /// Open chains ahead of time, as many as the NIC has counters for; leaves some to other users of it. How many
+  /// there are then.
+  std::size_t open_chains(std::size_t most);
+
+  std::unique_ptr<Transfer> queue(fi_addr_t peer, const NetworkWrite* writes, std::size_t count,
+                                  const NetworkSignal* signal);
+
+  /// Let the provider work, look for errors, and take back what has ended. Returns at once where another thread is
+  /// doing so.
+  void progress();
+  /// How often that was done.
+  std::uint64_t looks() const { return looks_.load(std::memory_order_relaxed); }
+  /// Something was started that has not ended.
+  bool is_busy() const;
+
+  /// How many counters are open; for tests.
+  std::size_t open_counters() const;
+
+ private:
+  friend class TriggeredTransfer;
+  using Hold = std::lock_guard<std::mutex>;
+
+  Chain* lease();                                  // under mutex_
+  Chain* open_chain();                             // under mutex_
+  void reclaim();                                  // under mutex_
+  Block* take_block();                             // under mutex_
+  void recycle(Chain& chain);                      // under mutex_
+  void take_back(Chain* chain) noexcept;
+  std::string failure_of(const Chain& chain) const;
+  void fill(Block& block, Chain& chain, fi_addr_t peer, const NetworkWrite& write);
+  void fill(Block& block, Chain& chain, fi_addr_t peer, const NetworkSignal& signal);
+  void submit(Block& block);
+  void note(void* context, const std::string& text);  // under mutex_
+
+  // Operations that never ran stay queued until the endpoint is closed: what they point to goes after it.
+  struct Slab {
+    std::unique_ptr<Block[]> blocks;
+    std::shared_ptr<FabricRegistration> registration;  ///< null where operands need none
+  };
+  std::vector<Slab> slabs_;
+  const std::shared_ptr<Endpoint> endpoint_;
+  const std::uint64_t counter_limit_;
+  const std::size_t ordered_bytes_;
+  std::atomic<std::uint64_t> looks_{0};
+  std::atomic_flag in_progress_ = ATOMIC_FLAG_INIT;
+  mutable std::mutex mutex_;  ///< guards slabs_ and what follows
+  std::vector<std::unique_ptr<Chain>> chains_;
+  std::vector<Chain*> idle_;
+  std::deque<Chain*> leaving_;  ///< their transfers are gone, and they are not over
+  std::vector<Block*> free_blocks_;
+};
+
+}  // namespace mpix

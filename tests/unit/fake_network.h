@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the libmpix authors
+#pragma once
+
+#include <atomic>
+#include <cstring>
+#include <memory>
+#include <mutex>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/network.h"
+#include "thread_ranks.h"
+
+/// A network among the ranks of ThreadRanks: it stores into their memory, one operation at a time, in whatever order
+/// the rules of a transfer allow, and only while somebody calls progress(). It counts what is queued, and can fail.
+class FakeNetwork final : public mpix::Network {
+ public:
+  FakeNetwork(mpix::Capacity capacity, unsigned seed) : state_(std::make_shared<State>()), capacity_(capacity) {
+    state_->random.seed(seed);
+  }
+
+  /// Transfers from here on to who exposes from this address fail when they are started.
+  void fail(mpix::Connection peer) { state_->failing = peer + 1; }
+  std::size_t most_operations() const { return state_->most_operations; }
+  std::size_t most_transfers() const { return state_->most_transfers; }
+
+  std::string name() const override { return "fake"; }
+  mpix::NetworkAddress address() const override {
+    mpix::NetworkAddress address;
+    const std::uint64_t own = reinterpret_cast<std::uintptr_t>(this);
+    address.length = sizeof own;
+    std::memcpy(address.bytes, &own, sizeof own);
+    return address;
+  }
+  mpix::Connection connect(const mpix::NetworkAddress& peer) override {
+    mpix::Connection connection = 0;
+    std::memcpy(&connection, peer.bytes, sizeof connection);
+    return connection;
+  }
+  std::shared_ptr<const mpix::Registration> expose(void* base, std::size_t) override {
+    return std::make_shared<Memory>(base);
+  }
+  std::shared_ptr<const mpix::Registration> register_source(const void*, std::size_t) override { return nullptr; }
+  mpix::Capacity capacity() const override { return capacity_; }
+
+  std::unique_ptr<mpix::Transfer> queue(mpix::Connection peer, const mpix::NetworkWrite* writes, std::size_t count,
+                                        const mpix::NetworkSignal* signal) override {
+    auto work = std::make_shared<Work>();
+    work->peer = peer;
+    work->writes.assign(writes, writes + count);
+    if (signal) work->signal = std::make_unique<mpix::NetworkSignal>(*signal);
+    std::lock_guard<std::mutex> hold(state_->mutex);
+    state_->operations += work->size();
+    ++state_->transfers;
+    state_->most_operations = std::max<std::size_t>(state_->most_operations, state_->operations);
+    state_->most_transfers = std::max<std::size_t>(state_->most_transfers, state_->transfers);
+    return std::make_unique<FakeTransfer>(state_, work);
+  }
+
+  void progress() override {
+    std::lock_guard<std::mutex> hold(state_->mutex);
+    if (state_->started.empty()) return;
+    const std::size_t at = state_->random() % state_->started.size();
+    Work& work = *state_->started[at];
+    if (work.step()) return;
+    state_->operations -= work.size();
+    --state_->transfers;
+    work.finished = true;
+    state_->started.erase(state_->started.begin() + static_cast<std::ptrdiff_t>(at));
+  }
+
+ private:
+  struct Memory final : mpix::Registration {
+    explicit Memory(void* p) : base(reinterpret_cast<std::uintptr_t>(p)) {}
+    mpix::RemoteMemory remote() const override { return {1, base}; }
+    std::uint64_t base;
+  };
+
+  struct Work {
+    mpix::Connection peer = 0;
+    std::vector<mpix::NetworkWrite> writes;
+    std::unique_ptr<mpix::NetworkSignal> signal;
+    std::size_t done = 0;
+    std::atomic<bool> delivered{false}, finished{false}, failed{false};
+
+    std::size_t size() const { return writes.size() + (signal ? 1 : 0); }
+    static char* place(const mpix::RemoteMemory& memory, std::uint64_t offset) {
+      return reinterpret_cast<char*>(memory.base + offset);
+    }
+    /// False: that was the last.
+    bool step() {
+      if (done < writes.size()) {
+        const mpix::NetworkWrite& write = writes[done];
+        std::memcpy(place(write.memory, write.offset), write.source, write.bytes);
+      } else if (signal) {
+        auto* word = reinterpret_cast<std::uint64_t*>(place(signal->memory, signal->offset));
+        if (signal->kind == mpix::NetworkSignal::Kind::add)
+          __atomic_fetch_add(word, signal->value, __ATOMIC_RELEASE);
+        else
+          __atomic_store_n(word, signal->value, __ATOMIC_RELEASE);
+      }
+      ++done;
+      if (done >= writes.size()) delivered = true;
+      return done < size();
+    }
+  };
+
+  struct State {
+    std::mutex mutex;
+    std::mt19937 random;
+    std::vector<std::shared_ptr<Work>> started;
+    std::size_t operations = 0, transfers = 0;
+    std::atomic<std::size_t> most_operations{0}, most_transfers{0};
+    std::atomic<mpix::Connection> failing{0};
+  };
+
+  class FakeTransfer final : public mpix::Transfer {
+   public:
+    FakeTransfer(std::shared_ptr<State> state, std::shared_ptr<Work> work)
+        : state_(std::move(state)), work_(std::move(work)) {}
+    void start() override {
+      if (state_->failing == work_->peer + 1) {
+        work_->failed = true;
+        return;
+      }
+      std::lock_guard<std::mutex> hold(state_->mutex);
+      state_->started.push_back(work_);
+    }
+    bool delivered() override { return work_->delivered; }
+    bool finished() override { return work_->finished; }
+    std::string failure() override { return work_->failed ? "the cable is cut" : ""; }
+
+   private:
+    const std::shared_ptr<State> state_;
+    const std::shared_ptr<Work> work_;
+  };
+
+  const std::shared_ptr<State> state_;
+  const mpix::Capacity capacity_;
+};

@@ -1,0 +1,266 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the libmpix authors
+
+// Epochs between nodes, with ranks as threads and a network that does what the test wants: stages, the budget and its
+// policies, failures.
+#include <chrono>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "catch.h"
+#include "core/error.h"
+#include "core/window.h"
+#include "fake_network.h"
+#include "gpu/host/host_device.h"
+#include "gpu/host/stream.h"
+#include "thread_ranks.h"
+
+using namespace mpix;
+
+namespace {
+
+Settings settings_for(Throttle throttle, std::size_t eager_bytes) {
+  Settings settings = Settings::from_environment();
+  settings.timeout_seconds = 30;
+  settings.fail_on_timeout = true;
+  settings.throttle = throttle;
+  settings.nic_eager_bytes = eager_bytes;
+  return settings;
+}
+
+/// One rank: a window over heap memory, a stream, and its way to the others.
+struct Rank {
+  Rank(Bootstrap& bootstrap, Device& device, const Settings& settings, Capacity capacity, std::size_t bytes)
+      : me(bootstrap.rank()),
+        memory(bytes),
+        network(new FakeNetwork(capacity, 17u + static_cast<unsigned>(me))),
+        interconnect(std::unique_ptr<Network>(network), settings),
+        window(new Window("remote", {memory.data(), bytes, 1}, bootstrap, device, settings, &interconnect)),
+        stream(create_host_stream()) {}
+  ~Rank() {
+    destroy_host_stream(stream);
+    window.reset();
+  }
+
+  const int me;
+  std::vector<unsigned char> memory;
+  FakeNetwork* const network;
+  Interconnect interconnect;
+  std::unique_ptr<Window> window;
+  HostStream* const stream;
+};
+
+unsigned char byte_of(int origin, unsigned epoch, int put) {
+  return static_cast<unsigned char>(1 + origin * 53 + static_cast<int>(epoch) * 7 + put * 3);
+}
+
+struct Traffic {
+  int ranks, node_size;
+  Capacity capacity;
+  Throttle throttle;
+  std::size_t eager_bytes;
+  int puts;
+  std::size_t put_bytes;
+  unsigned epochs;
+};
+
+/// Everybody puts to everybody. Every byte is checked in every epoch, and the budget by the network itself.
+void exchange(const Traffic& traffic) {
+  const Settings settings = settings_for(traffic.throttle, traffic.eager_bytes);
+  auto device = make_host_device(settings, traffic.ranks);
+  const std::size_t part = traffic.put_bytes * static_cast<std::size_t>(traffic.puts);
+  std::atomic<long> wrong{0};
+  std::atomic<bool> waited{false};
+  ThreadRanks(traffic.ranks, traffic.node_size).run([&](Bootstrap& bootstrap) {
+    Rank rank(bootstrap, *device, settings, traffic.capacity, part * static_cast<std::size_t>(traffic.ranks));
+    std::vector<int> all;
+    for (int other = 0; other < traffic.ranks; ++other) all.push_back(other);
+    std::vector<unsigned char> source(part);
+    struct Step {
+      const Traffic* traffic;
+      Rank* rank;
+      std::vector<unsigned char>* source;
+      std::atomic<long>* wrong;
+      unsigned epoch;
+    };
+    std::vector<Step> steps;
+    for (unsigned epoch = 1; epoch <= traffic.epochs; ++epoch)
+      steps.push_back({&traffic, &rank, &source, &wrong, epoch});
+    for (Step& step : steps) {
+      rank.window->post_stream(all, rank.stream);
+      rank.stream->launch(
+          [](void* p) {
+            const Step& now = *static_cast<Step*>(p);
+            for (int put = 0; put < now.traffic->puts; ++put)
+              std::fill_n(now.source->begin() + put * static_cast<std::ptrdiff_t>(now.traffic->put_bytes),
+                          now.traffic->put_bytes, byte_of(now.rank->me, now.epoch, put));
+          },
+          &step);
+      rank.window->start_stream(all);
+      for (int target : all)
+        for (int put = 0; put < traffic.puts; ++put) {
+          const std::size_t at = static_cast<std::size_t>(put) * traffic.put_bytes;
+          rank.window->put({source.data() + at, traffic.put_bytes, target,
+                            static_cast<std::int64_t>(part * static_cast<std::size_t>(rank.me) + at)});
+        }
+      if (step.epoch % 2) {
+        rank.window->complete_wait_stream(rank.stream);
+      } else {
+        rank.window->complete_stream(rank.stream);
+        rank.window->wait_stream(rank.stream);
+      }
+      rank.stream->launch(
+          [](void* p) {
+            const Step& now = *static_cast<Step*>(p);
+            std::size_t at = 0;
+            for (int origin = 0; origin < now.traffic->ranks; ++origin)
+              for (int put = 0; put < now.traffic->puts; ++put)
+                for (std::size_t i = 0; i < now.traffic->put_bytes; ++i, ++at)
+                  if (now.rank->memory[at] != byte_of(origin, now.epoch, put)) ++*now.wrong;
+          },
+          &step);
+    }
+    EXPECT(rank.stream->synchronize());
+    EXPECT(rank.window->drain());
+    EXPECT(rank.interconnect.is_idle(rank.window.get()));
+    EXPECT(rank.network->most_operations() <= traffic.capacity.operations);
+    EXPECT(rank.network->most_transfers() <= traffic.capacity.transfers);
+    EXPECT(rank.interconnect.most_used() >= rank.network->most_operations());
+    if (rank.window->stats().throttle_waits > 0) waited = true;
+    bootstrap.allgather(0);
+  });
+  CHECK(wrong == 0);
+  const bool scarce = traffic.capacity.operations < traffic.epochs;
+  if (scarce) CHECK(waited);
+}
+
+std::string error_of(const std::function<void()>& call, Fault expected) {
+  try {
+    call();
+  } catch (const Error& error) {
+    if (error.fault() == expected) return error.what();
+  }
+  return "";
+}
+
+bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+}  // namespace
+
+TEST_CASE("epochs between nodes, of any size and with any budget", "[remote]") {
+  const std::size_t operations = GENERATE(1, 2, 7, 1000);
+  const std::size_t transfers = GENERATE(1, 3, 1000);
+  const std::size_t eager = GENERATE(0, 100, 16384);
+  const Throttle throttle = GENERATE(Throttle::adaptive, Throttle::fixed);
+  CAPTURE(operations, transfers, eager);
+  exchange({3, 1, {operations, transfers}, throttle, eager, 5, 40, 20});
+}
+
+TEST_CASE("some peers are here and some are there", "[remote]") {
+  exchange({4, 2, {9, 9}, Throttle::adaptive, 100, 3, 700, 40});
+}
+
+TEST_CASE("when an epoch may begin", "[remote]") {
+  const auto admits = [](Throttle throttle, Demand demand) { return make_throttle_policy(throttle)->admits(demand); };
+  // wanted, total, free, of this window
+  CHECK(admits(Throttle::adaptive, {3, 10, 3, 7}));
+  CHECK_FALSE(admits(Throttle::adaptive, {4, 10, 3, 7}));
+  CHECK(admits(Throttle::adaptive, {30, 10, 10, 0}));
+  CHECK_FALSE(admits(Throttle::adaptive, {30, 10, 9, 0}));
+  CHECK(admits(Throttle::fixed, {3, 10, 3, 0}));
+  CHECK_FALSE(admits(Throttle::fixed, {3, 10, 9, 1}));
+  CHECK_FALSE(admits(Throttle::fixed, {4, 10, 3, 0}));
+  CHECK(admits(Throttle::application, {3, 10, 3, 7}));
+  const std::string text = error_of([&] { admits(Throttle::application, {4, 10, 3, 7}); }, Fault::memory);
+  CHECK(contains(text, "needs 4"));
+  CHECK(contains(text, "budget of 10"));
+  CHECK(contains(error_of([&] { admits(Throttle::application, {11, 10, 10, 0}); }, Fault::memory), "needs 11"));
+}
+
+TEST_CASE("with the policy application a call fails, and works once there is room", "[remote]") {
+  const Settings settings = settings_for(Throttle::application, 1000);
+  auto device = make_host_device(settings, 2);
+  ThreadRanks(2, 1).run([&](Bootstrap& bootstrap) {
+    Rank rank(bootstrap, *device, settings, {3, 3}, 64);
+    const std::vector<int> peer{1 - rank.me};
+    const char data[8] = "1234567";
+    const auto open_epoch = [&] {
+      rank.window->post_stream(peer, rank.stream);  // one operation
+      rank.window->start_stream(peer);
+      rank.window->put({data, sizeof data, peer[0], 0});
+    };
+    open_epoch();
+    rank.window->complete_stream(rank.stream);  // two
+    const auto post = [&] {
+      rank.window->wait_stream(rank.stream);
+      rank.window->post_stream(peer, rank.stream);
+    };
+    // What is enqueued may be over already: then there is room.
+    const std::string text = error_of(post, Fault::memory);
+    EXPECT(text.empty() || contains(text, "MPIX_TRIGGERED_OPS"));
+    EXPECT(rank.stream->synchronize());
+    while (!rank.interconnect.is_idle(rank.window.get())) std::this_thread::yield();
+    if (!text.empty()) rank.window->post_stream(peer, rank.stream);
+    rank.window->start_stream(peer);
+    rank.window->complete_wait_stream(rank.stream);
+    EXPECT(rank.stream->synchronize());
+    EXPECT(rank.window->drain());
+    EXPECT(rank.network->most_operations() <= 3);
+    bootstrap.allgather(0);
+  });
+}
+
+TEST_CASE("a network error breaks the window, names the rank, and costs what was queued", "[remote]") {
+  const std::size_t eager = GENERATE(0, 1000);  // found by the stream; found when the window is drained
+  const Settings settings = settings_for(Throttle::adaptive, eager);
+  auto device = make_host_device(settings, 2);
+  ThreadRanks(2, 1).run([&](Bootstrap& bootstrap) {
+    Rank rank(bootstrap, *device, settings, {8, 8}, 64);
+    const std::vector<int> peer{1 - rank.me};
+    const std::vector<NetworkAddress> addresses = bootstrap.allgather(rank.network->address());
+    const char data[8] = "1234567";
+    rank.window->post_stream(peer, rank.stream);
+    EXPECT(rank.stream->synchronize());
+    EXPECT(rank.interconnect.budget() == 8);
+    bootstrap.allgather(0);
+    while (!rank.interconnect.is_idle(rank.window.get())) std::this_thread::yield();
+    bootstrap.allgather(0);
+    if (rank.me == 0) {
+      rank.network->fail(rank.network->connect(addresses[1]));
+      rank.window->start_stream(peer);
+      rank.window->put({data, sizeof data, 1, 0});
+      rank.window->complete_stream(rank.stream);
+      rank.stream->synchronize();
+      EXPECT(!rank.window->drain());
+      const std::string text = error_of([&] { rank.window->start_stream(peer); }, Fault::synchronization);
+      EXPECT(contains(text, "broken"));
+      EXPECT(contains(text, "rank 1"));
+      EXPECT(contains(text, "the cable is cut"));
+      rank.window.reset();
+      EXPECT(rank.interconnect.budget() == 6);
+    }
+    bootstrap.allgather(0);
+  });
+}
+
+TEST_CASE("without a network the ranks of other nodes are refused, and the reason is told", "[remote]") {
+  const Settings settings = settings_for(Throttle::adaptive, 0);
+  auto device = make_host_device(settings, 4);
+  ThreadRanks(4, 2).run([&](Bootstrap& bootstrap) {
+    std::vector<unsigned char> memory(64);
+    Window window("alone", {memory.data(), 64, 1}, bootstrap, *device, settings, nullptr, "no cable");
+    HostStream* stream = create_host_stream();
+    const int here = bootstrap.rank() ^ 1, there = bootstrap.rank() ^ 2;
+    EXPECT(contains(error_of([&] { window.post_stream({here, there}, stream); }, Fault::unsupported), "no cable"));
+    EXPECT(contains(error_of([&] { window.start_stream({there}); }, Fault::unsupported), std::to_string(there)));
+    window.post_stream({here}, stream);
+    window.start_stream({here});
+    window.complete_wait_stream(stream);
+    EXPECT(stream->synchronize());
+    EXPECT(window.drain());
+    destroy_host_stream(stream);
+    bootstrap.allgather(0);
+  });
+}
