@@ -250,7 +250,7 @@ void Window::launch_copies(const std::shared_ptr<const AccessPlan>& plan, Stream
 }
 
 void Window::launch_complete(const std::shared_ptr<const AccessPlan>& plan, Call call, Stream stream) {
-  if (guards_) guards_->before_send(*plan, call, stream);
+  if (guards_) guards_->before_send(*plan, call == Call::complete_wait ? exposure_.get() : nullptr, call, stream);
   launch_copies(plan, stream);
   const DeviceArray<SendPeer>& sends = settings_.merge ? plan->merged : plan->unmerged;
   for_parts(sends.count(), [&](std::uint32_t first, std::uint32_t count) {
