@@ -5,16 +5,15 @@
 #include <algorithm>
 #include <utility>
 
-#include "core/stall.h"
-
 namespace mpix {
 
-void Guards::before_send(const AccessPlan& plan, Call call, Stream stream) {
-  enqueue(Side::targets, Record{call, plan.targets, plan.credits}, stream);
+void Guards::before_send(const AccessPlan& plan, const ExposurePlan* then, Call call, Stream stream) {
+  enqueue(Side::targets, Record{call, plan.targets, plan.credits, then ? then->origins : std::vector<int>()}, stream);
 }
 
 void Guards::before_receive(const ExposurePlan& plan, Call call, Stream stream) {
-  enqueue(Side::origins, Record{call, plan.origins, std::vector<std::uint64_t>(plan.origins.size(), most_parts)}, stream);
+  enqueue(Side::origins, Record{call, plan.origins, std::vector<std::uint64_t>(plan.origins.size(), most_parts), {}},
+          stream);
 }
 
 void Guards::enqueue(Side side, Record record, Stream stream) {
@@ -54,6 +53,14 @@ void Guards::open() {
   }
 }
 
+void Guards::add_missing(MissingRanks& missing, Side side, int rank, std::uint64_t needed, std::uint64_t done) const {
+  if (device_.read_word(awaited_word(side, rank)) >= needed) return;
+  if (side == Side::origins)
+    missing.add(rank, Missing::completion, done + 1);
+  else
+    missing.add(rank, Missing::post, done + needed - peers_.peer(rank).outbox.depth);
+}
+
 Guards::Waiting Guards::look(Side side) {
   const GuardMarks* const marks = peers_.guard_marks();
   Waiting waiting;
@@ -67,15 +74,13 @@ Guards::Waiting Guards::look(Side side) {
   waiting.call = record.call;
   MissingRanks missing;
   for (std::size_t i = 0; i < record.ranks.size(); ++i) {
-    const int rank = record.ranks[i];
-    const std::uint64_t done = device_.read_word(counter(side, rank));
+    const std::uint64_t done = device_.read_word(counter(side, record.ranks[i]));
     waiting.progress += done;
-    if (device_.read_word(awaited_word(side, rank)) >= record.needed[i]) continue;
-    if (side == Side::origins)
-      missing.add(rank, Missing::completion, done + 1);
-    else
-      missing.add(rank, Missing::post, done + record.needed[i] - peers_.peer(rank).outbox.depth);
+    add_missing(missing, side, record.ranks[i], record.needed[i], done);
   }
+  if (!missing.text().empty())
+    for (int rank : record.then)
+      add_missing(missing, Side::origins, rank, most_parts, device_.read_word(counter(Side::origins, rank)));
   waiting.missing = missing.text();
   return waiting;
 }

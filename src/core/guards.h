@@ -9,6 +9,7 @@
 
 #include "core/neighbourhood.h"
 #include "core/plan.h"
+#include "core/stall.h"
 #include "gpu/device.h"
 
 namespace mpix {
@@ -21,8 +22,8 @@ class Guards {
   Guards(const Neighbourhood& peers, Device& device, const HostWords* words)
       : peers_(peers), device_(device), words_(words) {}
 
-  /// Enqueue the guard of a call's sends, and of its receives.
-  void before_send(const AccessPlan& plan, Call call, Stream stream);
+  /// Enqueue the guard of a call's sends, and of its receives. `then`: what the same call waits for after its sends.
+  void before_send(const AccessPlan& plan, const ExposurePlan* then, Call call, Stream stream);
   void before_receive(const ExposurePlan& plan, Call call, Stream stream);
   /// Let pass whatever is enqueued or still comes. Any thread.
   void open();
@@ -44,13 +45,16 @@ class Guards {
     Call call;
     std::vector<int> ranks;
     std::vector<std::uint64_t> needed;
+    std::vector<int> then;  ///< origins that the call waits for next
     bool operator==(const Record& other) const {
-      return call == other.call && ranks == other.ranks && needed == other.needed;
+      return call == other.call && ranks == other.ranks && needed == other.needed && then == other.then;
     }
   };
 
   void enqueue(Side side, Record record, Stream stream);
   std::uint64_t mark_of(Record&& record);
+  /// What is missing of `rank`, with an epoch of this pair that `done` went before; nothing if it is there.
+  void add_missing(MissingRanks& missing, Side side, int rank, std::uint64_t needed, std::uint64_t done) const;
   std::uint64_t* awaited_word(Side side, int rank) const;
   const std::uint64_t* counter(Side side, int rank) const;
 

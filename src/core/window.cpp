@@ -268,7 +268,7 @@ void Window::launch_copies(const std::shared_ptr<const AccessPlan>& plan, Stream
 void Window::launch_complete(const std::shared_ptr<const AccessPlan>& plan, Call call, Stream stream,
                              const Grant& grant) {
   const auto remote = queue_sends(plan, grant);
-  if (guards_) guards_->before_send(*plan, call, stream);
+  if (guards_) guards_->before_send(*plan, call == Call::complete_wait ? exposure_.get() : nullptr, call, stream);
   launch_copies(plan, stream);
   const DeviceArray<SendPeer>& sends = settings_.merge ? plan->merged : plan->unmerged;
   for_parts(sends.count(), plan->remote.size(), [&](Part part) {

@@ -163,7 +163,7 @@ MPIX_FN void receive(const ReceivePeer& peer, Team team) {
   if (team.index == 0) scrub(peer.ring, epoch, used, header.direct_parts());
 }
 
-/// One part has done its epoch.
-MPIX_FN void advance(std::uint64_t* counter) { ++*counter; }
+/// One part has done its epoch. A store that the watchdog may see at any time.
+MPIX_FN void advance(std::uint64_t* counter) { store_after_loads(counter, *counter + 1); }
 
 }  // namespace mpix

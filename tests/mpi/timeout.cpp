@@ -16,6 +16,7 @@ namespace {
 const bool settings_made = [] {
   setenv("MPIX_TIMEOUT", "1", 1);
   setenv("MPIX_ON_TIMEOUT", "error", 1);
+  setenv("MPIX_EAGER_SIZE", "64", 1);  // what is larger waits for its post
   return true;
 }();
 
