@@ -38,11 +38,11 @@ void ProgressAgent::work() {
   std::unique_lock<std::mutex> hold(mutex_);
   while (!stop_) {
     hold.unlock();
-    const std::uint64_t looks = queue_->looks();
     // Who waits for the network looks all the time; then there is nothing to do here.
-    if (looks == seen) queue_->progress();
+    const bool others_look = queue_->looks() != seen;
+    if (!others_look) queue_->progress();
     seen = queue_->looks();
-    nap = queue_->is_busy() ? nap_while_busy : std::min(2 * nap, longest_nap);
+    nap = !others_look && queue_->is_busy() ? nap_while_busy : std::min(2 * nap, longest_nap);
     hold.lock();
     if (!stop_) changed_.wait_for(hold, nap);
   }

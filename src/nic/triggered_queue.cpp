@@ -221,7 +221,7 @@ std::unique_ptr<Transfer> TriggeredQueue::queue(fi_addr_t peer, const NetworkWri
 // ---- errors ------------------------------------------------------------------------------------------
 
 void TriggeredQueue::progress() {
-  constexpr int steps = 4;  // sockets takes one message of a connection one step further: header, data, answer
+  constexpr int steps = 2;  // sockets takes one message of a connection one step further: header, data, answer
   if (in_progress_.test_and_set(std::memory_order_acquire)) return;
   looks_.fetch_add(1, std::memory_order_relaxed);
   // Not under the lock: the provider moves data meanwhile, and others may queue.

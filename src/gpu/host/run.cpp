@@ -15,7 +15,7 @@ namespace mpix {
 namespace {
 
 constexpr Team alone{0, 1};
-constexpr unsigned looks_between_errors = 32;
+constexpr unsigned looks_between_errors = 256;
 
 void finish_send(const SendPeer& peer, const Program& program) {
   const PutOp* const ops = program.tables.ops;
