@@ -191,9 +191,6 @@ struct Program {
   GuardMarks* guards = nullptr;     ///< mine; null: no guards in front of this
   Bell* bell = nullptr;             ///< mine
   HostWords* host = nullptr;
-
-  /// More than the counters of epochs has to be kept: see count() of kernels/guard.h.
-  MPIX_FN bool is_counted() const { return captured || guards; }
 };
 
 }  // namespace mpix

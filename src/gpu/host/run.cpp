@@ -23,14 +23,14 @@ void finish_send(const SendPeer& peer, const Program& program) {
   if (!peer.signals) return;
   write_header(peer, peer.words->own.sent[0] + 1, 0, 1);
   advance(peer.words->own.sent);
-  count(program, peer, 0, 1, false);
+  count_sent(program.captured, program.guards, peer.words, peer.there, 0, 1);
   ring(peer.bell);
 }
 
 void finish_receive(const ReceivePeer& peer, const Program& program) {
   receive(peer, alone);
   advance(peer.words->own.closed);
-  count(program, peer, 0, 1, false);
+  count_received(program.captured, program.guards, peer.words, 0);
 }
 
 /// The peers of one program that are not served yet, looked at in turn: none waits for another.

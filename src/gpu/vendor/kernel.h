@@ -115,7 +115,16 @@ __device__ inline void send_part(const AnyProgram& any, std::uint32_t index, std
     if (has_word) word = load_once(reinterpret_cast<const unsigned long long*>(op.source) + team.index);
   }
   const std::uint64_t needed = post_needed(peer, epoch);
-  const bool go = posted >= needed || poll(any.program, peer, [&] { return load_relaxed(&words->posted) >= needed; });
+  const auto is_posted = [&] { return load_relaxed(&words->posted) >= needed; };
+  bool go = posted >= needed;
+  if (usual) {
+    go = go || poll(any.program, peer, is_posted);
+  } else {
+    // Direct data often finds the post still under way, and has many threads: were all of them to look for it, they
+    // would hold up the word's memory, and with it the post.
+    if (threadIdx.x == 0) go = go || poll(any.program, peer, is_posted);
+    go = !__syncthreads_or(threadIdx.x == 0 && !go);
+  }
   Line* slot = slot_of(peer.ring, epoch);
   const std::uint32_t flag = flag_of(epoch);
   if (go) {
@@ -129,7 +138,8 @@ __device__ inline void send_part(const AnyProgram& any, std::uint32_t index, std
   const bool released = __syncthreads_or(!go);
   if (!peer.signals || (released && epoch > retired_epoch)) return;
   if (!usual && !released && peer.awaits_post && threadIdx.x == 0) write_header(peer, epoch, part, parts);
-  if (any.program.is_counted() && threadIdx.x == 0) count_apart(any.program, peer, part, parts, released);
+  if (threadIdx.x == 0)
+    count_sent(any.program.captured, any.program.guards && !released, words, peer.there, part, parts);
   advance_part(words->own.sent, epoch, part, parts);
 }
 
@@ -164,7 +174,8 @@ __device__ inline void receive_data(const ReceivePeer& peer, const Descriptor& p
 }
 
 /// An epoch of any kind; its first header has arrived. All threads of the block.
-GPU_OUT_OF_LINE void receive_any(const ReceivePeer& peer, std::uint64_t epoch, Header header, Team team) {
+/// The peer by value: see count_sent().
+GPU_OUT_OF_LINE void receive_any(const ReceivePeer peer, std::uint64_t epoch, Header header, Team team) {
   constexpr std::uint32_t chunk = 64;  // as many threads as the smallest block has, and as there are parts
   static_assert(chunk >= most_parts, "each thread looks at one header");
   __shared__ Descriptor puts[chunk];
@@ -229,7 +240,7 @@ __device__ inline void receive_part(const AnyProgram& any, std::uint32_t index, 
     receive_any(peer, epoch, header, team);
     __syncthreads();
   }
-  if (any.program.is_counted() && threadIdx.x == 0) count_apart(any.program, peer, part, parts, released);
+  if (threadIdx.x == 0) count_received(any.program.captured, any.program.guards && !released, peer.words, part);
   advance_part(peer.words->own.closed, epoch, part, parts);
 }
 

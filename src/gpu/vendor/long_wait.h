@@ -29,12 +29,5 @@ __device__ inline bool wait_on(const Program& program, const Peer& peer, std::ui
   return !is_released(program.host);
 }
 
-/// See count() of kernels/guard.h.
-template <class Peer>
-__device__ __noinline__ void count_apart(const Program& program, const Peer& peer, std::uint32_t part,
-                                         std::uint32_t parts, bool released) {
-  count(program, peer, part, parts, released);
-}
-
 }  // namespace GPU_NAMESPACE
 }  // namespace mpix
