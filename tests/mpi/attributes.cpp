@@ -309,6 +309,22 @@ TEST_CASE("statistics count what happened") {
   }
 }
 
+TEST_CASE("statistics of small puts") {
+  for (Memory memory : all_memories) {
+    Window window(memory, 1000);
+    Ring ring(window, window.base(), 1000);
+    Stream stream;
+    for (int k = 0; k < 5; ++k) ring.epoch(stream);
+    stream.synchronize();
+    const MPIX_Win_stats stats = stats_of(window);
+    const unsigned long long other = stats.bytes_direct + stats.bytes_staged + stats.bytes_network_eager;
+    INFO(name(memory));
+    CHECK(stats.bytes_mailbox + other == 5 * 1000);
+    // Ranks that share a GPU in turns have no use for mailboxes, and other nodes have their own.
+    if (device().is_host() && stats.bytes_network_eager == 0) CHECK(other == 0);
+  }
+}
+
 TEST_CASE("statistics for programs that are older or newer than the library") {
   Window window(Memory::device, 100000);
   two_puts(window, 2);
