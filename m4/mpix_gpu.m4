@@ -41,6 +41,9 @@ AC_DEFUN([MPIX_CUDA_TRY], [
   AC_MSG_CHECKING([whether $NVCC compiles a kernel for $with_cuda_arch])
   cat > conftest.cu <<'_EOF'
 #include <cuda_runtime.h>
+#if CUDART_VERSION < 12050
+#error CUDA 12.5 or newer is needed
+#endif
 __global__ void kernel(int* p) { *p = 1; }
 int main() { kernel<<<1, 1>>>(nullptr); return cudaGetLastError() == cudaSuccess; }
 _EOF

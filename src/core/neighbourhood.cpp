@@ -87,11 +87,9 @@ Neighbourhood::Card Neighbourhood::make_card(const LocalMemory& memory, int size
     bell_ = reinterpret_cast<Bell*>(control_.get());
     card.place = device_.place();
     card.wants_guards = device_.wants_guards_where_shared();
-    if (card.wants_guards || card.waits == Waits::memory) {
-      PairWords words{};
-      words.credit = card.depth;
-      fill_words(words, size);
-    }
+    PairWords words{};
+    words.credit = card.depth;  // for guards, which are decided on when all cards are known
+    fill_words(words, size);
     card.usable = true;
   } catch (const Error& error) {
     std::snprintf(card.trouble, sizeof card.trouble, "%s", error.what());
@@ -178,6 +176,9 @@ Neighbourhood::Neighbourhood(const LocalMemory& memory, Bootstrap& bootstrap, De
 /// All ranks of a node alike, for both sides of a pair count. Also those that have a GPU to themselves: a guard costs
 /// them a few microseconds, and the kernel of a rank that waits for one without would keep a shared GPU.
 bool Neighbourhood::decide_guards(const std::vector<Card>& cards, const Bootstrap& bootstrap) const {
+  // Guards know nothing of networks.
+  for (std::size_t rank = 0; rank < cards.size(); ++rank)
+    if (!bootstrap.same_node(static_cast<int>(rank))) return false;
   std::vector<std::uint64_t> places;
   for (std::size_t rank = 0; rank < cards.size(); ++rank) {
     if (cards[rank].waits != Waits::automatic) return cards[rank].waits == Waits::memory;

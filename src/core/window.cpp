@@ -127,7 +127,7 @@ void Window::post_stream(const std::vector<int>& origins, Stream stream) {
     launch_post(plan, stream, grant);
   if (capture_) keep_for_graph(stream, plan);
   exposure_ = std::move(plan);
-  if (!capture_)
+  if (!capture_ && !held_post_.plan)
     for (int rank : origins) ++enqueued_[static_cast<std::size_t>(rank)].opened;
   state_.post_stream();
   ++stats_.exposure_epochs;
@@ -190,9 +190,7 @@ void Window::wait_stream(Stream stream) {
 
 void Window::close_exposure() {
   exposure_ = nullptr;
-  if (held_post_.plan && !held_post_.capture)  // left over only by an empty or a broken epoch
-    for (int rank : held_post_.plan->origins) --enqueued_[static_cast<std::size_t>(rank)].opened;
-  held_post_ = HeldPost{};
+  held_post_ = HeldPost{};  // left over only by an empty or a broken epoch
   state_.wait_stream();
 }
 
@@ -386,7 +384,11 @@ void Window::enqueue(Launch& launch, Stream stream) {
   }
   device_.launch(stream, launch);
   ++launched_;
-  if (launch.program.post_count > 0) held_post_ = HeldPost{};
+  if (launch.program.post_count == 0 || !held_post_.plan) return;
+  // Only now is it enqueued.
+  if (!held_post_.capture)
+    for (int rank : held_post_.plan->origins) ++enqueued_[static_cast<std::size_t>(rank)].opened;
+  held_post_ = HeldPost{};
 }
 
 /// The graph has a part of this window: what its kernels touch must stay until it is gone.
@@ -414,9 +416,9 @@ bool Window::has_run_locked() {
     // Read last: a kernel counts a replayed epoch before the epoch itself, but nothing orders the two stores.
     EpochCounts replayed;
     device_.read(&replayed, &peers_.peer(rank).words->own.replayed, sizeof replayed);
-    if (done.opened - replayed.opened < enqueued.opened) return false;
+    if (done.opened < enqueued.opened + replayed.opened) return false;
     for (std::uint32_t part = 0; part < device_.parts_in_use(); ++part)
-      if (done.sent[part] - replayed.sent < enqueued.sent || done.closed[part] - replayed.closed < enqueued.closed)
+      if (done.sent[part] < enqueued.sent + replayed.sent || done.closed[part] < enqueued.closed + replayed.closed)
         return false;
   }
   return true;

@@ -28,8 +28,8 @@ MPIX_FN void announce(const PostPeer& peer, bool captured = false, bool guarded 
     count_up(&peer.words->own.replayed.opened);
   }
   store_after_loads(&peer.there->posted, epoch);
-  peer.words->own.opened = epoch;
   if (guarded) count_post(peer);
+  peer.words->own.opened = epoch;  // last: when it is seen, the peer's memory is left alone
 }
 
 // ---- origin: complete ------------------------------------------------------------------------------

@@ -95,6 +95,9 @@ inline bool gpu_is_capturing(gpuStream_t stream) {
   return cudaStreamIsCapturing(stream, &status) == cudaSuccess && status == cudaStreamCaptureStatusActive;
 }
 
+/// Memory that kernels of several GPUs poll and write while they run.
+inline gpuError_t gpu_malloc_shared(void** p, std::size_t bytes) { return cudaMalloc(p, bytes); }
+
 inline gpuError_t gpu_host_alloc(void** p, std::size_t bytes) {
   return cudaHostAlloc(p, bytes, cudaHostAllocMapped | cudaHostAllocPortable);
 }
@@ -288,7 +291,14 @@ inline gpuError_t gpu_launch(gpuFunction_t function, dim3 grid, unsigned threads
   return static_cast<cudaError_t>(call(&config, function, nullptr, extra));  // the codes are the same
 }
 
-constexpr bool gpu_has_dependent_launch = true;
+/// Whether the kernel may be launched as a dependent one: the code in use for it must have the waits that make
+/// it right, and has them from compute capability 9.0 on. Also loads the kernel.
+inline gpuError_t gpu_load(const void* kernel, bool* may_be_dependent) {
+  cudaFuncAttributes attributes{};
+  const cudaError_t error = cudaFuncGetAttributes(&attributes, kernel);
+  *may_be_dependent = error == cudaSuccess && attributes.ptxVersion >= 90 && attributes.binaryVersion >= 90;
+  return error;
+}
 
 /// A function of the device that its callers do not inline: what is seldom needed shall not take their registers.
 #define GPU_OUT_OF_LINE static __device__ __noinline__

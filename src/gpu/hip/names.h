@@ -80,6 +80,12 @@ inline bool gpu_is_capturing(gpuStream_t stream) {
   return hipStreamIsCapturing(stream, &status) == hipSuccess && status == hipStreamCaptureStatusActive;
 }
 
+/// Memory that kernels of several GPUs poll and write while they run: ordinary memory is coherent between GPUs only
+/// when kernels end.
+inline gpuError_t gpu_malloc_shared(void** p, std::size_t bytes) {
+  return hipExtMallocWithFlags(p, bytes, hipDeviceMallocFinegrained);
+}
+
 inline gpuError_t gpu_host_alloc(void** p, std::size_t bytes) {
   return hipHostMalloc(p, bytes, hipHostMallocMapped | hipHostMallocPortable);
 }
@@ -184,7 +190,12 @@ inline gpuError_t gpu_launch(gpuFunction_t function, dim3 grid, unsigned threads
   return hipLaunchKernel(function, grid, dim3(threads), arguments, 0, stream);
 }
 
-constexpr bool gpu_has_dependent_launch = false;
+/// Load the kernel. None can be launched as a dependent one.
+inline gpuError_t gpu_load(const void* kernel, bool* may_be_dependent) {
+  *may_be_dependent = false;
+  hipFuncAttributes attributes{};
+  return hipFuncGetAttributes(&attributes, kernel);
+}
 
 /// A function of the device that its callers do not inline: what is seldom needed shall not take their registers.
 #define GPU_OUT_OF_LINE static __device__ __noinline__

@@ -66,7 +66,12 @@ class GpuDevice final : public Device {
         MPIX_CHECK_GPU(gpuGetDevice(&device));
     }
     std::lock_guard<std::mutex> hold(mutex_);
-    if (!memory_) memory_ = std::make_unique<GpuMemory>(device);
+    if (!memory_) {
+      memory_ = std::make_unique<GpuMemory>(device);
+      OutsideCapture outside;
+      DeviceScope scope(device);
+      Launcher::load();
+    }
     if (memory_->device() != device)
       throw Error(Fault::unsupported, "the window's memory is on GPU " + std::to_string(device) +
                                           ", and earlier windows of this rank are on GPU " +

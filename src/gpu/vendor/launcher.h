@@ -17,10 +17,12 @@ inline namespace GPU_NAMESPACE {
 struct Kernel {
   template <class Argument>
   explicit Kernel(void (*kernel)(Argument)) : symbol(reinterpret_cast<const void*>(kernel)) {
+    MPIX_CHECK_GPU(gpu_load(symbol, &may_be_dependent));
     MPIX_CHECK_GPU(gpu_find_function(&function, symbol));
   }
   const void* symbol;
   gpuFunction_t function;
+  bool may_be_dependent = false;
 };
 
 /// The graph of one kernel, ready to be launched: what costs the CPU least, where the same launch comes often.
@@ -84,6 +86,14 @@ class Launcher {
  public:
   explicit Launcher(const Settings& settings) : form_(settings.launch_form) {}
 
+  /// Load all kernels: at a first use later on, loading might wait for a kernel that waits for a peer.
+  static void load() {
+    (void)for_posts();
+    (void)for_programs<true, NearProgram<4, 4>>(), (void)for_programs<false, NearProgram<4, 4>>();
+    (void)for_programs<true, NearProgram<8, 32>>(), (void)for_programs<false, NearProgram<8, 32>>();
+    (void)for_programs<true, FarProgram>(), (void)for_programs<false, FarProgram>();
+  }
+
   bool prepares() const { return form_ == LaunchForm::graph; }
 
   void launch(gpuStream_t stream, const Launch& launch) {
@@ -94,8 +104,7 @@ class Launcher {
       near.captured = program.captured;
       near.guarded = program.guards != nullptr;
       std::copy_n(launch.on_host.posts, near.count, near.posts);
-      static const Kernel kernel(run_posts);
-      launch_kernel(kernel, dim3(1), NearPosts::most, &near, sizeof near, nullptr, stream, launch);
+      launch_kernel(for_posts(), dim3(1), NearPosts::most, &near, sizeof near, nullptr, stream, launch);
     } else if (NearProgram<4, 4>::fits(program)) {
       launch_program(NearProgram<4, 4>(program, launch.on_host), stream, launch);
     } else if (NearProgram<8, 32>::fits(program)) {
@@ -107,6 +116,16 @@ class Launcher {
 
  private:
   using Kind = CapturedKernels::Kind;
+
+  static const Kernel& for_posts() {
+    static const Kernel kernel(run_posts);
+    return kernel;
+  }
+  template <bool usual, class AnyProgram>
+  static const Kernel& for_programs() {
+    static const Kernel kernel(run_program<usual, AnyProgram>);
+    return kernel;
+  }
 
   template <class AnyProgram>
   void launch_program(const AnyProgram& filled, gpuStream_t stream, const Launch& launch) {
@@ -132,24 +151,25 @@ class Launcher {
     std::uint32_t parts = program.receive_count > 0 ? shape.receive_parts : 1;
     for (std::uint32_t i = 0; i < program.send_count; ++i)
       parts = std::max(parts, shape.parts_of(launch.on_host.sends[i]));
-    const unsigned threads = threads_for(std::max(program.send_bytes, most_expected));
+    const unsigned blocks = peers * (shape.split ? 2 : 1) * launch.sharers;
+    const unsigned threads =
+        std::min(threads_for(std::max(program.send_bytes, most_expected)), threads_beside(blocks));
     const SendPeer* sends = launch.on_host.sends;
     const bool usual = std::all_of(sends, sends + program.send_count, [&](const SendPeer& send) {
       return shape.is_usual(send, launch.on_host.ops, threads);
     });
-    static const Kernel for_usual(run_program<true, AnyProgram>), for_any(run_program<false, AnyProgram>);
-    launch_kernel(usual ? for_usual : for_any, dim3(parts, peers, shape.split ? 2 : 1), threads, &arguments, sizeof arguments, &shape.early,
+    launch_kernel(usual ? for_programs<true, AnyProgram>() : for_programs<false, AnyProgram>(), dim3(parts, peers, shape.split ? 2 : 1), threads, &arguments, sizeof arguments, &shape.early,
                   stream, launch);
   }
 
   void launch_kernel(const Kernel& kernel, dim3 grid, unsigned threads, void* argument, std::size_t bytes, Early* early,
                      gpuStream_t stream, const Launch& launch) {
-    const bool may_overlap = !launch.program.guards;  // behind a guard, a kernel starts when that has passed
+    // Behind a guard, a kernel starts when that has passed.
+    const bool may_overlap = kernel.may_be_dependent && !launch.program.guards;
     if (launch.program.captured) {
       const GpuCapture capture = gpu_capture_of(stream);
-      if (early && gpu_has_dependent_launch) *early = early_behind(captured_.find(capture));
-      MPIX_CHECK_GPU(gpu_launch(kernel.function, grid, threads, argument, bytes, stream,
-                                gpu_has_dependent_launch && may_overlap));
+      if (early && may_overlap) *early = early_behind(captured_.find(capture));
+      MPIX_CHECK_GPU(gpu_launch(kernel.function, grid, threads, argument, bytes, stream, may_overlap));
       captured_.add(gpu_capture_of(stream), kind_of(launch.program));
       return;
     }
@@ -184,6 +204,12 @@ class Launcher {
     if (program.receive_count == 0) return Kind::send;
     if (program.send_count == 0) return Kind::receive;
     return Kind::other;
+  }
+
+  /// So many that the launches of all who share the GPU find room, with one part a peer.
+  static unsigned threads_beside(unsigned blocks) {
+    constexpr unsigned warps = 64;
+    return std::clamp(most_blocks * most_threads / blocks / warps * warps, warps, most_threads);
   }
 
   /// A thread for each word, in whole warps: small blocks start and end sooner.

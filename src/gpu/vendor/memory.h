@@ -47,7 +47,7 @@ class GpuMemory {
       base = idle->second;
       idle_.erase(idle);
     } else {
-      MPIX_CHECK_GPU(gpuMalloc(&base, rounded));
+      MPIX_CHECK_GPU(gpu_malloc_shared(&base, rounded));
     }
     busy_[base] = rounded;
     MPIX_CHECK_GPU(gpuMemsetAsync(base, 0, rounded, stream_));
@@ -162,7 +162,12 @@ class GpuMemory {
       if (at->base != base) continue;
       if (--at->users > 0) return;
       OutsideCapture outside;
-      (void)gpuIpcCloseMemHandle(base);
+      try {
+        DeviceScope scope(device_);
+        if (gpuIpcCloseMemHandle(base) != gpuSuccess) (void)gpuGetLastError();
+      } catch (const Error&) {
+        // The process is ending: the driver is gone, and its mappings with it.
+      }
       imports_.erase(at);
       return;
     }
