@@ -165,7 +165,7 @@ void random_epochs(int ranks, unsigned seed, bool mappable, bool merge, std::uin
     }
     if (!stream->synchronize()) ++wrong;
     if (!window.drain()) ++wrong;
-    bootstrap.allgather(0);  // peers may still acknowledge into this rank's memory
+    bootstrap.allgather(0);  // peers may still write into this rank's memory
   });
   CHECK(wrong.load() == 0);
 }
