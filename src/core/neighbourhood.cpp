@@ -192,9 +192,9 @@ bool Neighbourhood::decide_guards(const std::vector<Card>& cards, const Bootstra
 void Neighbourhood::retire() {
   PairWords words{};
   words.credit = words.pending = open_guard;
-  words.own.opened = retired_epoch;
-  std::fill_n(words.own.sent, most_parts, retired_epoch);
-  std::fill_n(words.own.closed, most_parts, retired_epoch);
+  words.own.opened.epochs = retired_epoch;
+  std::fill_n(words.own.sent.epochs, most_parts, retired_epoch);
+  std::fill_n(words.own.closed.epochs, most_parts, retired_epoch);
   fill_words(words, size());
 }
 

@@ -413,12 +413,13 @@ bool Window::has_run_locked() {
     if (enqueued.opened + enqueued.sent + enqueued.closed == 0) continue;
     PairCounters done;
     device_.read(&done, &peers_.peer(rank).words->own, sizeof done);
-    // Read last: a kernel counts a replayed epoch before the epoch itself, but nothing orders the two stores.
-    EpochCounts replayed;
-    device_.read(&replayed, &peers_.peer(rank).words->own.replayed, sizeof replayed);
-    if (done.opened < enqueued.opened + replayed.opened) return false;
+    // Read again: what was replayed must not be older than the epochs.
+    PairCounters later;
+    device_.read(&later, &peers_.peer(rank).words->own, sizeof later);
+    if (done.opened.epochs < enqueued.opened + later.opened.replayed) return false;
     for (std::uint32_t part = 0; part < device_.parts_in_use(); ++part)
-      if (done.sent[part] < enqueued.sent + replayed.sent || done.closed[part] < enqueued.closed + replayed.closed)
+      if (done.sent[part] < enqueued.sent + later.sent.replayed ||
+          done.closed[part] < enqueued.closed + later.closed.replayed)
         return false;
   }
   return true;

@@ -114,15 +114,6 @@ MPIX_FN void fence_acquire() {
   // On the host the loads acquire by themselves.
 }
 
-/// Count up by one a word that this rank's kernels alone touch, in stream order. On a GPU nobody waits for the load.
-MPIX_FN void count_up(std::uint64_t* p) {
-#if MPIX_ON_DEVICE
-  (void)atomicAdd(reinterpret_cast<unsigned long long*>(p), 1ull);
-#else
-  ++*p;
-#endif
-}
-
 /// A line of a mailbox: 8 bytes of data in two halves, each beside the flag of its epoch. A half is one
 /// 8-byte word, which every machine writes whole, so a half whose flag is right carries the right data:
 /// no order between lines, or between halves, is needed.

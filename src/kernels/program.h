@@ -47,13 +47,30 @@ struct EpochCounts {
   std::uint64_t sent, opened, closed;
 };
 
+/// Counts epochs, and how many of them ran in graphs, which the host cannot know. Side by side: kernels load both early
+/// and store both at their end. (An atomic addition there cost a captured epoch of one kernel 0.7 µs of 3.4.)
+struct alignas(16) EpochCounter {
+  std::uint64_t replayed;
+  std::uint64_t epochs;
+
+  MPIX_FN EpochCounter load() const { return {load_relaxed(&replayed), load_relaxed(&epochs)}; }
+  MPIX_FN EpochCounter next(bool captured) const { return {replayed + (captured ? 1 : 0), epochs + 1}; }
+};
+
+/// The same by part; part 0 counts what was replayed.
+struct alignas(64) PartCounters {
+  std::uint64_t replayed;
+  std::uint64_t epochs[most_parts];
+  MPIX_FN std::uint64_t& operator[](std::uint32_t part) { return epochs[part]; }
+  MPIX_FN const std::uint64_t& operator[](std::uint32_t part) const { return epochs[part]; }
+};
+
 /// How far one rank has come with one peer. Its kernels alone touch them. Where a wait was released by its
 /// time-out they count on, so that they always say how much of what was enqueued has run.
 struct PairCounters {
-  std::uint64_t opened;                         ///< exposure epochs posted to the peer
-  EpochCounts replayed;                         ///< what of all epochs ran in graphs, which the host cannot know
-  alignas(64) std::uint64_t sent[most_parts];   ///< access epochs to the peer that a part has sent
-  alignas(64) std::uint64_t closed[most_parts]; ///< exposure epochs to the peer that a part has waited for
+  EpochCounter opened;  ///< exposure epochs posted to the peer
+  PartCounters sent;    ///< access epochs to the peer that a part has sent
+  PartCounters closed;  ///< exposure epochs to the peer that a part has waited for
 };
 
 /// The counters of a window that has gone while a graph may still hold epochs of it: epochs whose post and whose

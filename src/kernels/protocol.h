@@ -21,15 +21,13 @@ MPIX_FN Line* slot_of(const Ring& ring, std::uint64_t epoch) {
 
 // ---- target: post ----------------------------------------------------------------------------------
 
-MPIX_FN void announce(const PostPeer& peer, bool captured = false, bool guarded = false) {
-  const std::uint64_t epoch = peer.words->own.opened + 1;
-  if (captured) {
-    if (epoch > retired_epoch) return;
-    count_up(&peer.words->own.replayed.opened);
-  }
-  store_after_loads(&peer.there->posted, epoch);
+/// `before`: what own.opened is.
+MPIX_FN void announce(const PostPeer& peer, EpochCounter before, bool captured = false, bool guarded = false) {
+  const EpochCounter after = before.next(captured);
+  if (after.epochs > retired_epoch) return;
+  store_after_loads(&peer.there->posted, after.epochs);
   if (guarded) count_post(peer);
-  peer.words->own.opened = epoch;  // last: when it is seen, the peer's memory is left alone
+  peer.words->own.opened = after;  // last: when it is seen, the peer's memory is left alone
 }
 
 // ---- origin: complete ------------------------------------------------------------------------------

@@ -18,10 +18,10 @@ constexpr Team alone{0, 1};
 
 void finish(const SendPeer& peer) {
   write_header(peer, peer.words->own.sent[0] + 1, 0, 1);
-  advance(peer.words->own.sent);
+  advance(&peer.words->own.sent[0]);
 }
 
-void finish(const ReceivePeer& peer) { advance(peer.words->own.closed); }
+void finish(const ReceivePeer& peer) { advance(&peer.words->own.closed[0]); }
 
 /// One ordered pair: origin and target in one process.
 struct Pair {
@@ -59,7 +59,7 @@ struct Pair {
 
   void start_at(std::uint64_t epoch) {
     origin.own.sent[0] = origin.posted = epoch - 1;
-    target.own.opened = target.own.closed[0] = epoch - 1;
+    target.own.opened.epochs = target.own.closed[0] = epoch - 1;
   }
 
   /// The ops of the next epoch: texts into the mailbox, one after another in the window.
@@ -86,7 +86,7 @@ struct Pair {
   std::string exchange(const std::vector<std::string>& texts) {
     prepare(texts);
     std::fill(window.begin(), window.end(), '.');
-    announce(poster);
+    announce(poster, poster.words->own.opened.load());
     REQUIRE(may_send(sender));
     REQUIRE_FALSE(has_arrived(receiver));
     send(sender, op(), alone);
@@ -115,7 +115,7 @@ TEST_CASE("an origin waits for the post only when something goes direct, or no s
     send(pair.sender, pair.op(), alone);
     finish(pair.sender);
   };
-  const auto post = [&] { announce(pair.poster); };
+  const auto post = [&] { announce(pair.poster, pair.poster.words->own.opened.load()); };
   pair.prepare({"x"});
   send_one();                         // ahead of its post
   CHECK_FALSE(may_send(pair.sender));  // the second slot is known to be free with the first post: it was never used,
@@ -137,7 +137,7 @@ TEST_CASE("with one slot an epoch waits for its own post", "[protocol]") {
   Pair pair(1, 16, 8);
   pair.prepare({"x"});
   CHECK_FALSE(may_send(pair.sender));
-  announce(pair.poster);
+  announce(pair.poster, pair.poster.words->own.opened.load());
   CHECK(may_send(pair.sender));
 }
 
@@ -196,7 +196,7 @@ TEST_CASE("a single put needs no descriptor", "[protocol]") {
     pair.ops[0].payload = Header::single_payload;
     pair.sender.header = Header::of_single(3, bytes);
     std::fill(pair.window.begin(), pair.window.end(), '.');
-    announce(pair.poster);
+    announce(pair.poster, pair.poster.words->own.opened.load());
     send(pair.sender, pair.op(), alone);
     finish(pair.sender);
     REQUIRE(has_arrived(pair.receiver));

@@ -22,15 +22,15 @@ void finish_send(const SendPeer& peer, const Program& program) {
   send(peer, [ops](std::uint32_t i) -> const PutOp& { return ops[i]; }, alone);
   if (!peer.signals) return;
   write_header(peer, peer.words->own.sent[0] + 1, 0, 1);
-  advance(peer.words->own.sent);
-  count_sent(program.captured, program.guards, peer.words, peer.there, 0, 1);
+  advance(&peer.words->own.sent[0]);
+  if (program.guards) count_sent(peer.words, peer.there, 0, 1);
   ring(peer.bell);
 }
 
 void finish_receive(const ReceivePeer& peer, const Program& program) {
   receive(peer, alone);
-  advance(peer.words->own.closed);
-  count_received(program.captured, program.guards, peer.words, 0);
+  advance(&peer.words->own.closed[0]);
+  if (program.guards) count_received(peer.words, 0);
 }
 
 /// The peers of one program that are not served yet, looked at in turn: none waits for another.
@@ -91,8 +91,8 @@ class Pending {
   /// The wait was released: the counters go on without what was awaited.
   void abandon_all() {
     for (const SendPeer* peer : sends_)
-      if (peer->signals) advance(peer->words->own.sent);
-    for (const ReceivePeer* peer : receives_) advance(peer->words->own.closed);
+      if (peer->signals) advance(&peer->words->own.sent[0]);
+    for (const ReceivePeer* peer : receives_) advance(&peer->words->own.closed[0]);
   }
 
  private:
@@ -167,10 +167,10 @@ bool run_on_host(const Launch& launch, const Polling& polling) {
   for (std::uint32_t i = 0; i < program.post_count; ++i) {
     const PostPeer& peer = program.tables.posts[i];
     if (!served) {
-      advance(&peer.words->own.opened);
+      advance(&peer.words->own.opened.epochs);
       continue;
     }
-    announce(peer, program.captured, program.guards);
+    announce(peer, peer.words->own.opened.load(), program.captured, program.guards);
     ring(peer.bell);
   }
   if (program.guards && program.send_count > 0) store_release(&program.guards->targets, 0);

@@ -22,21 +22,28 @@ constexpr std::uint64_t most_bytes_of_a_warp = 2048;
 /// |-----------|--------------------------------------|--------------------------------------------------|
 /// | a post    | `opened`; peers' `posted`            | everything                                       |
 /// | a send    | `sent`; peers' slots and windows     | a receive reads its counters and polls           |
-/// | a receive | `closed`; this rank's window         | a send reads its counters and looks for the post |
+/// | a receive | `closed`; this rank's window         | a send reads its counters and looks for the post; a post reads `opened` |
+/// | both      | both of it                           | a post reads `opened`                            |
 /// | another   | anything                             | nothing                                          |
+///
+/// A receive that carries posts is another. Behind a receive or both, a post lets the next kernel start at once, so that
+/// its blocks are there when the post ends. That kernel may find running what is in front of the post: to it, such a
+/// post is another. (It saved 0.3 to 0.6 of 3.2 to 4.4 µs an epoch.)
 struct Early {
   bool send;     ///< read `sent` and `posted`
   bool sources;  ///< read what puts send
   bool receive;  ///< read `closed`, and poll
 };
 
-/// How a launch is cut into blocks: a grid of parts × peers.
+/// What a kernel is for: each role has kernels of its own, of less code and in fewer registers.
+enum class Role { send, receive, both };
+
+/// How a launch is cut into blocks: a grid of parts × peers; twice that for both roles, sends first.
 struct Shape {
   std::uint32_t receive_parts;  ///< the most for one peer
   std::uint32_t eager_bytes_of_a_part;   ///< of a send through the mailbox alone
   std::uint32_t direct_bytes_of_a_part;  ///< of one where something goes direct
   std::uint32_t most_parts;              ///< for one peer
-  bool split;  ///< sends and receives have blocks of their own
   Early early;
 
   MPIX_FN std::uint32_t parts_of(const SendPeer& peer) const {
@@ -59,6 +66,7 @@ struct NearPosts {
   static constexpr std::uint32_t most = 8;
   std::uint32_t count;
   bool captured, guarded;
+  bool early = false;  ///< read `opened`, and let the next kernel start, before the one in front has ended
   PostPeer posts[most];
 };
 

@@ -33,12 +33,20 @@ __device__ inline bool poll(const Program& program, const Peer& peer, Ready read
   return true;
 }
 
+/// Where a part is: its last epoch, and, part 0, how many of all were replayed.
+__device__ inline EpochCounter load_counter(const PartCounters& counters, std::uint32_t part) {
+  return {part == 0 ? load_relaxed(&counters.replayed) : 0, load_relaxed(&counters.epochs[part])};
+}
+
 /// A part has done its epoch. Part 0 also counts for the parts that this launch does not have. After a barrier
 /// of the block: each thread has read the counter by then.
-__device__ inline void advance_part(std::uint64_t* counters, std::uint64_t epoch, std::uint32_t part, std::uint32_t parts) {
-  if (threadIdx.x == 0) counters[part] = epoch;
-  if (part == 0)
-    for (std::uint32_t other = parts + threadIdx.x; other < most_parts; other += blockDim.x) counters[other] = epoch;
+__device__ inline void advance_part(PartCounters& counters, EpochCounter before, bool captured, std::uint32_t part,
+                                    std::uint32_t parts) {
+  const EpochCounter after = before.next(captured);
+  if (threadIdx.x == 0) counters[part] = after.epochs;
+  if (part != 0) return;
+  if (threadIdx.x == 0) counters.replayed = after.replayed;
+  for (std::uint32_t other = parts + threadIdx.x; other < most_parts; other += blockDim.x) counters[other] = after.epochs;
 }
 
 /// The threads of a team by warps: small puts are shared out among warps, each to one.
@@ -104,7 +112,8 @@ __device__ inline void send_part(const AnyProgram& any, std::uint32_t index, std
   if (!shape.early.send) gpu_wait_for_front();
   // All loads at once; each is half a microsecond.
   const std::uint64_t posted = load_relaxed(&words->posted);
-  const std::uint64_t epoch = load_relaxed(&words->own.sent[part]) + 1;
+  const EpochCounter before = load_counter(words->own.sent, part);
+  const std::uint64_t epoch = before.epochs + 1;
   if (!shape.early.sources) gpu_wait_for_front();
   gpu_let_next_start();
   std::uint64_t word = 0;
@@ -138,9 +147,8 @@ __device__ inline void send_part(const AnyProgram& any, std::uint32_t index, std
   const bool released = __syncthreads_or(!go);
   if (!peer.signals || (released && epoch > retired_epoch)) return;
   if (!usual && !released && peer.awaits_post && threadIdx.x == 0) write_header(peer, epoch, part, parts);
-  if (threadIdx.x == 0)
-    count_sent(any.program.captured, any.program.guards && !released, words, peer.there, part, parts);
-  advance_part(words->own.sent, epoch, part, parts);
+  if (any.program.guards && !released && threadIdx.x == 0) count_sent(words, peer.there, part, parts);
+  advance_part(words->own.sent, before, any.program.captured, part, parts);
 }
 
 // ---- receiving ---------------------------------------------------------------------------------------
@@ -173,9 +181,11 @@ __device__ inline void receive_data(const ReceivePeer& peer, const Descriptor& p
     receive_lines(slot + put.payload(), flag, to, static_cast<std::uint32_t>(put.bytes()), team);
 }
 
-/// An epoch of any kind; its first header has arrived. All threads of the block.
-/// The peer by value: see count_sent().
-GPU_OUT_OF_LINE void receive_any(const ReceivePeer peer, std::uint64_t epoch, Header header, Team team) {
+/// An epoch of any kind; its first header has arrived. All threads of the block. Out of the way of the usual epoch,
+/// and with few arguments, so that it costs that one no registers: `peer` lies in shared memory.
+GPU_OUT_OF_LINE void receive_any(const ReceivePeer& peer, std::uint64_t epoch, Header header, std::uint32_t part,
+                                 std::uint32_t parts) {
+  const Team team{part * blockDim.x + threadIdx.x, parts * blockDim.x};
   constexpr std::uint32_t chunk = 64;  // as many threads as the smallest block has, and as there are parts
   static_assert(chunk >= most_parts, "each thread looks at one header");
   __shared__ Descriptor puts[chunk];
@@ -213,8 +223,9 @@ GPU_OUT_OF_LINE void receive_any(const ReceivePeer peer, std::uint64_t epoch, He
 
 template <class AnyProgram>
 __device__ inline void receive_part(const AnyProgram& any, std::uint32_t index, std::uint32_t part, std::uint32_t parts,
-                                    std::uint64_t epoch, const Shape& shape) {
+                                    EpochCounter before, const Shape& shape) {
   const ReceivePeer& peer = any.receive(index);
+  const std::uint64_t epoch = before.epochs + 1;
   const Team team{part * blockDim.x + threadIdx.x, parts * blockDim.x};
   const std::uint32_t flag = flag_of(epoch);
   const Line* slot = slot_of(peer.ring, epoch);
@@ -237,48 +248,57 @@ __device__ inline void receive_part(const AnyProgram& any, std::uint32_t index, 
   const bool released = __syncthreads_or(!arrived);
   if (released && epoch > retired_epoch) return;
   if (!usual && !released) {
-    receive_any(peer, epoch, header, team);
+    __shared__ ReceivePeer shared;
+    if (threadIdx.x == 0) shared = peer;
+    __syncthreads();
+    receive_any(shared, epoch, header, part, parts);
     __syncthreads();
   }
-  if (threadIdx.x == 0) count_received(any.program.captured, any.program.guards && !released, peer.words, part);
-  advance_part(peer.words->own.closed, epoch, part, parts);
+  if (any.program.guards && !released && threadIdx.x == 0) count_received(peer.words, part);
+  advance_part(peer.words->own.closed, before, any.program.captured, part, parts);
 }
 
 // ---- kernels -----------------------------------------------------------------------------------------
 
-template <bool usual, class AnyProgram>
+template <Role role, bool usual, class AnyProgram>
 __global__ void __launch_bounds__(most_threads, 2) run_program(const GPU_GRID_CONSTANT Arguments<AnyProgram> arguments) {
   const AnyProgram& any = arguments.any;
   const Shape& shape = arguments.shape;
   const Program& program = any.program;
   const std::uint32_t part = blockIdx.x, index = blockIdx.y;
-  const bool may_send_here = !shape.split || blockIdx.z == 0, may_receive_here = !shape.split || blockIdx.z == 1;
-  const std::uint32_t send_parts = may_send_here && index < program.send_count ? shape.parts_of(any.send(index)) : 0;
-  const std::uint32_t receive_parts = may_receive_here && index < program.receive_count ? any.receive_parts(index, shape) : 0;
-  const bool receives = part < receive_parts;
-  std::uint64_t epoch = 0;
+  const bool may_send_here = role != Role::receive && (role == Role::send || blockIdx.z == 0);
+  const bool may_receive_here = role != Role::send && (role == Role::receive || blockIdx.z == 1);
+  const std::uint32_t send_parts = index < program.send_count ? shape.parts_of(any.send(index)) : 0;
+  const std::uint32_t receive_parts = index < program.receive_count ? any.receive_parts(index, shape) : 0;
+  const bool sends = may_send_here && part < send_parts, receives = may_receive_here && part < receive_parts;
+  EpochCounter closed{};
   if (receives) {
     if (!shape.early.receive) gpu_wait_for_front();
-    epoch = load_relaxed(&any.receive(index).words->own.closed[part]) + 1;
+    closed = load_counter(any.receive(index).words->own.closed, part);
   }
-  if (part == 0 && index == 0 && may_send_here && program.post_count > 0) {
+  if (part == 0 && index == 0 && blockIdx.z == 0 && program.post_count > 0) {
     gpu_wait_for_front();
-    for (std::uint32_t i = threadIdx.x; i < program.post_count; i += blockDim.x)
-      announce(any.post(i), program.captured, program.guards);
+    // By the last warps, which have least to do besides: the first must not wait for these counters.
+    for (std::uint32_t i = blockDim.x - 1 - threadIdx.x; i < program.post_count; i += blockDim.x)
+      announce(any.post(i), any.post(i).words->own.opened.load(), program.captured, program.guards);
   }
   if (program.guards && part == 0 && index == 0 && threadIdx.x == 0) {
     if (program.send_count > 0) program.guards->targets = 0;
     if (program.receive_count > 0) program.guards->origins = 0;
   }
-  if (part < send_parts) send_part<usual>(any, index, part, send_parts, shape);
-  if (receives) receive_part(any, index, part, receive_parts, epoch, shape);
+  if (sends) send_part<usual>(any, index, part, send_parts, shape);
+  if (receives) receive_part(any, index, part, receive_parts, closed, shape);
   gpu_wait_for_front();  // a kernel does not end before those in front of it
 }
 
 __global__ void __launch_bounds__(NearPosts::most) run_posts(const GPU_GRID_CONSTANT NearPosts near) {
-  gpu_wait_for_front();
+  if (!near.early) gpu_wait_for_front();
   gpu_let_next_start();
-  if (threadIdx.x < near.count) announce(near.posts[threadIdx.x], near.captured, near.guarded);
+  const bool posts = threadIdx.x < near.count;
+  EpochCounter opened{};
+  if (posts) opened = near.posts[threadIdx.x].words->own.opened.load();
+  if (near.early) gpu_wait_for_front();
+  if (posts) announce(near.posts[threadIdx.x], opened, near.captured, near.guarded);
 }
 
 }  // namespace GPU_NAMESPACE

@@ -56,7 +56,7 @@ class PreparedKernel final : public PreparedLaunch {
 /// The last kernels of ours in graphs that are being captured: to know what a kernel will find in front of it.
 class CapturedKernels {
  public:
-  enum class Kind { other, post, send, receive };
+  enum class Kind { other, post, send, receive, both };
 
   Kind find(const GpuCapture& capture) {
     std::lock_guard<std::mutex> hold(mutex_);
@@ -89,9 +89,10 @@ class Launcher {
   /// Load all kernels: at a first use later on, loading might wait for a kernel that waits for a peer.
   static void load() {
     (void)for_posts();
-    (void)for_programs<true, NearProgram<4, 4>>(), (void)for_programs<false, NearProgram<4, 4>>();
-    (void)for_programs<true, NearProgram<8, 32>>(), (void)for_programs<false, NearProgram<8, 32>>();
-    (void)for_programs<true, FarProgram>(), (void)for_programs<false, FarProgram>();
+    for (const Role role : {Role::send, Role::receive, Role::both})
+      for (const bool usual : {true, false})
+        (void)for_programs<NearProgram<4, 4>>(role, usual), (void)for_programs<NearProgram<8, 32>>(role, usual),
+            (void)for_programs<FarProgram>(role, usual);
   }
 
   bool prepares() const { return form_ == LaunchForm::graph; }
@@ -104,7 +105,7 @@ class Launcher {
       near.captured = program.captured;
       near.guarded = program.guards != nullptr;
       std::copy_n(launch.on_host.posts, near.count, near.posts);
-      launch_kernel(for_posts(), dim3(1), NearPosts::most, &near, sizeof near, nullptr, stream, launch);
+      launch_posts(near, stream, launch);
     } else if (NearProgram<4, 4>::fits(program)) {
       launch_program(NearProgram<4, 4>(program, launch.on_host), stream, launch);
     } else if (NearProgram<8, 32>::fits(program)) {
@@ -121,10 +122,17 @@ class Launcher {
     static const Kernel kernel(run_posts);
     return kernel;
   }
-  template <bool usual, class AnyProgram>
-  static const Kernel& for_programs() {
-    static const Kernel kernel(run_program<usual, AnyProgram>);
+  template <Role role, bool usual, class AnyProgram>
+  static const Kernel& the_kernel() {
+    static const Kernel kernel(run_program<role, usual, AnyProgram>);
     return kernel;
+  }
+  template <class AnyProgram>
+  static const Kernel& for_programs(Role role, bool usual) {
+    if (role == Role::receive) return the_kernel<Role::receive, false, AnyProgram>();  // finds out what is usual
+    if (role == Role::send)
+      return usual ? the_kernel<Role::send, true, AnyProgram>() : the_kernel<Role::send, false, AnyProgram>();
+    return usual ? the_kernel<Role::both, true, AnyProgram>() : the_kernel<Role::both, false, AnyProgram>();
   }
 
   template <class AnyProgram>
@@ -147,30 +155,45 @@ class Launcher {
       most_expected = std::max(most_expected, bytes);
       shape.receive_parts = std::max(shape.receive_parts, own);
     }
-    shape.split = program.send_count > 0 && program.receive_count > 0;
+    const Role role = program.receive_count == 0 ? Role::send : program.send_count == 0 ? Role::receive : Role::both;
+    const unsigned roles = role == Role::both ? 2 : 1;
     std::uint32_t parts = program.receive_count > 0 ? shape.receive_parts : 1;
     for (std::uint32_t i = 0; i < program.send_count; ++i)
       parts = std::max(parts, shape.parts_of(launch.on_host.sends[i]));
-    const unsigned blocks = peers * (shape.split ? 2 : 1) * launch.sharers;
-    const unsigned threads =
-        std::min(threads_for(std::max(program.send_bytes, most_expected)), threads_beside(blocks));
+    const unsigned blocks = peers * roles * launch.sharers;
+    const unsigned wanted = threads_for(std::max(program.send_bytes, most_expected)) +
+                            (program.post_count > 0 ? threads_of_posts : 0);
+    const unsigned threads = std::min({wanted, most_threads, threads_beside(blocks)});
     const SendPeer* sends = launch.on_host.sends;
     const bool usual = std::all_of(sends, sends + program.send_count, [&](const SendPeer& send) {
       return shape.is_usual(send, launch.on_host.ops, threads);
     });
-    launch_kernel(usual ? for_programs<true, AnyProgram>() : for_programs<false, AnyProgram>(), dim3(parts, peers, shape.split ? 2 : 1), threads, &arguments, sizeof arguments, &shape.early,
-                  stream, launch);
+    const Kernel& kernel = for_programs<AnyProgram>(role, usual);
+    if (program.captured && may_overlap(kernel, program)) shape.early = early_behind(captured_.find(gpu_capture_of(stream)));
+    launch_kernel(kernel, dim3(parts, peers, roles), threads, &arguments, sizeof arguments, stream, launch);
+    if (program.captured) captured_.add(gpu_capture_of(stream), kind_of(program));
   }
 
-  void launch_kernel(const Kernel& kernel, dim3 grid, unsigned threads, void* argument, std::size_t bytes, Early* early,
+  void launch_posts(NearPosts& near, gpuStream_t stream, const Launch& launch) {
+    Kind kind = Kind::post;
+    if (near.captured && may_overlap(for_posts(), launch.program)) {
+      const Kind front = captured_.find(gpu_capture_of(stream));
+      near.early = front == Kind::receive || front == Kind::both;
+      if (near.early) kind = Kind::other;
+    }
+    launch_kernel(for_posts(), dim3(1), NearPosts::most, &near, sizeof near, stream, launch);
+    if (near.captured) captured_.add(gpu_capture_of(stream), kind);
+  }
+
+  /// Behind a guard, a kernel starts when that has passed.
+  static bool may_overlap(const Kernel& kernel, const Program& program) {
+    return kernel.may_be_dependent && !program.guards;
+  }
+
+  void launch_kernel(const Kernel& kernel, dim3 grid, unsigned threads, void* argument, std::size_t bytes,
                      gpuStream_t stream, const Launch& launch) {
-    // Behind a guard, a kernel starts when that has passed.
-    const bool may_overlap = kernel.may_be_dependent && !launch.program.guards;
     if (launch.program.captured) {
-      const GpuCapture capture = gpu_capture_of(stream);
-      if (early && may_overlap) *early = early_behind(captured_.find(capture));
-      MPIX_CHECK_GPU(gpu_launch(kernel.function, grid, threads, argument, bytes, stream, may_overlap));
-      captured_.add(gpu_capture_of(stream), kind_of(launch.program));
+      MPIX_CHECK_GPU(gpu_launch(kernel.function, grid, threads, argument, bytes, stream, may_overlap(kernel, launch.program)));
       return;
     }
     if (form_ == LaunchForm::graph && launch.prepared) {
@@ -179,7 +202,7 @@ class Launcher {
       return;
     }
     MPIX_CHECK_GPU(gpu_launch(kernel.function, grid, threads, argument, bytes, stream,
-                              form_ != LaunchForm::plain && may_overlap));
+                              form_ != LaunchForm::plain && may_overlap(kernel, launch.program)));
   }
 
   static void set_receive_parts(FarProgram&, std::uint32_t, std::uint32_t) {}  // as many for each
@@ -194,16 +217,16 @@ class Launcher {
       case Kind::post: return Early{true, true, true};
       case Kind::send: return Early{false, false, true};
       case Kind::receive: return Early{true, false, false};
+      case Kind::both:
       case Kind::other: break;
     }
     return Early{};
   }
 
   static Kind kind_of(const Program& program) {
-    if (program.send_count == 0 && program.receive_count == 0) return Kind::post;
-    if (program.receive_count == 0) return Kind::send;
-    if (program.send_count == 0) return Kind::receive;
-    return Kind::other;
+    if (program.receive_count == 0) return program.send_count > 0 ? Kind::send : Kind::other;
+    if (program.post_count > 0) return Kind::other;
+    return program.send_count > 0 ? Kind::both : Kind::receive;
   }
 
   /// So many that the launches of all who share the GPU find room, with one part a peer.
@@ -219,6 +242,7 @@ class Launcher {
   }
 
   // Measured on 4 H200: a word for each of 512 threads; and enough stores under way to fill the links.
+  static constexpr unsigned threads_of_posts = 64;
   static constexpr std::uint32_t eager_bytes_of_a_part = 8 * most_threads;
   static constexpr std::uint32_t direct_bytes_of_a_part = 32 * 1024;
   static constexpr std::uint32_t most_parts_worth_it = 32;
