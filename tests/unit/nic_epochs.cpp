@@ -127,7 +127,7 @@ std::string error_of(const std::function<void()>& call) {
 }
 
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-constexpr long most_growth = 20000;  // they keep what is freed
+constexpr long most_growth = 1 << 30;  // they keep what is freed, and notes of their own
 #else
 constexpr long most_growth = 500;
 #endif
