@@ -31,8 +31,8 @@ class FakeNetwork final : public mpix::Network {
     state_->until_refused = more;
   }
   void accept() { state_->until_refused = never; }
-  /// From here on peers give no sign of life.
-  void kill_peers() { state_->peers_live = false; }
+  /// Whether peers give a sign of life.
+  void let_peers_live(bool live) { state_->peers_live = live; }
   std::size_t queued_operations() const {
     std::lock_guard<std::mutex> hold(state_->mutex);
     return state_->operations;

@@ -353,7 +353,7 @@ TEST_CASE("a rank that is only late is reported; one that is dead breaks the win
       std::thread killer([&] {
         std::this_thread::sleep_for(std::chrono::milliseconds(500));
         EXPECT(error_of([&] { rank.window->start_stream({1}); }, Fault::synchronization).empty());  // reported, no more
-        rank.network->kill_peers();
+        rank.network->let_peers_live(false);
       });
       std::string text;
       // Posts that the stream never gets to: what they hold is the others' again when the window breaks.
@@ -369,6 +369,7 @@ TEST_CASE("a rank that is only late is reported; one that is dead breaks the win
       EXPECT(rank.interconnect.is_idle(&other));
       EXPECT(rank.interconnect.budget() == 3);
       EXPECT(rank.network->queued_operations() == 0);
+      rank.network->let_peers_live(true);
     }
     bootstrap.allgather(0);
     HostStream* stream = create_host_stream();
