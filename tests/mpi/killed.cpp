@@ -171,7 +171,11 @@ int main(int argc, char* argv[]) {
     dprintf(STDOUT_FILENO, "survivor %d: FAILED: hangs at %s\n", rank, doing);
     _exit(3);
   });
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+  alarm(100);
+#else
   alarm(25);
+#endif
   signal(SIGUSR1, SIG_IGN);  // how MPICH's mpiexec tells of it, which would end the program
 
   int pid = getpid();
