@@ -214,7 +214,7 @@ int main(int argc, char* argv[]) {
   std::printf("survivor %d: calls %.2f s (%s), synchronized after %.2f s (%s), then: %s\n", rank, called, first ? "error" : "ok", took,
               synchronized ? "error" : "ok", handled.c_str());
   std::fflush(stdout);
-  require(is_dead(pid), "the victim lives");
+  while (!is_dead(pid)) usleep(1000);  // connections end before the process has
   require(code != MPI_SUCCESS, "a call on the broken window succeeded");
   int error_class = 0;
   MPI_Error_class(code, &error_class);
