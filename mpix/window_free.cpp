@@ -17,7 +17,7 @@ void quiesce(WinState& state) {
   state.window->with_state([](EpochState& epochs) { epochs.check_free(); });
   if (!state.window->drain())
     log(LogLevel::warn, "window '" + state.window->name() +
-                            "' is freed after one of its waits ran into its time-out");
+                            "' is freed after it broke");
 }
 
 void report(const WinState& state) {

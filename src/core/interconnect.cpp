@@ -26,11 +26,38 @@ std::string Interconnect::describe() const {
 
 void Interconnect::reclaim(Until until) {
   for (auto at = holders_.begin(); at != holders_.end();) {
-    used_.take((*at)->reclaim());
-    const bool over = (*at)->held().empty();
+    const bool broken = (*at)->is_broken();
+    if (broken)
+      lose(*at);
+    else
+      used_.take((*at)->reclaim());
+    const bool over = broken || (*at)->held().empty();
     if (!over && until == Until::first_under_way) return;
     at = over ? holders_.erase(at) : std::next(at);
   }
+}
+
+void Interconnect::reclaim_lost() {
+  if (lost_.empty()) return;
+  network_->progress();
+  for (auto at = lost_.begin(); at != lost_.end();) {
+    const Grant back = (*at)->reclaim();
+    if (capacity_.operations != Capacity::any) capacity_.operations += back.operations;
+    if (capacity_.transfers != Capacity::any) capacity_.transfers += back.transfers;
+    at = (*at)->held().empty() ? lost_.erase(at) : std::next(at);
+  }
+}
+
+/// It is still part of what is used.
+void Interconnect::lose(const std::shared_ptr<GrantHolder>& holder) {
+  holder->give_up();
+  used_.take(holder->reclaim());
+  const Grant lost = holder->held();
+  if (lost.empty()) return;
+  used_.take(lost);
+  if (capacity_.operations != Capacity::any) capacity_.operations -= lost.operations;
+  if (capacity_.transfers != Capacity::any) capacity_.transfers -= lost.transfers;
+  lost_.push_back(holder);
 }
 
 bool Interconnect::has_room_for(const Grant& grant) const {
@@ -40,10 +67,11 @@ bool Interconnect::has_room_for(const Grant& grant) const {
 
 std::optional<Grant> Interconnect::try_admit(const void* window, const Grant& wanted) {
   Hold hold(mutex_);
-  if (capacity_.operations == 0 || capacity_.transfers == 0)
-    throw Error(Fault::memory, "all triggered operations are held by epochs of windows that broke");
+  reclaim_lost();
   // As a rule the oldest are over, and that is enough.
   reclaim(Until::first_under_way);
+  if (capacity_.operations == 0 || capacity_.transfers == 0)
+    throw Error(Fault::memory, "all triggered operations are held by epochs of windows that broke");
   const Grant grant{std::min(wanted.operations, capacity_.operations), std::min(wanted.transfers, capacity_.transfers)};
   if (!has_room_for(grant)) reclaim(Until::end);
   Demand demand{wanted.operations, capacity_.operations, capacity_.operations - used_.operations, 0};
@@ -55,14 +83,14 @@ std::optional<Grant> Interconnect::try_admit(const void* window, const Grant& wa
   return grant;
 }
 
-void Interconnect::give_back(const Grant& grant) {
-  Hold hold(mutex_);
-  used_.take(grant);
-}
-
 void Interconnect::enlist(std::shared_ptr<GrantHolder> holder) {
   Hold hold(mutex_);
   holders_.push_back(std::move(holder));
+}
+
+void Interconnect::give_up(std::shared_ptr<GrantHolder> holder) {
+  Hold hold(mutex_);
+  lose(holder);
 }
 
 bool Interconnect::is_idle(const void* window) {
@@ -72,15 +100,19 @@ bool Interconnect::is_idle(const void* window) {
   return std::none_of(holders_.begin(), holders_.end(), [&](const auto& holder) { return holder->window() == window; });
 }
 
-std::string Interconnect::failure_of(const void* window) {
+std::string Interconnect::first_of(const void* window, std::string (GrantHolder::*ask)()) {
   Hold hold(mutex_);
   for (const auto& holder : holders_) {
     if (holder->window() != window) continue;
-    const std::string failure = holder->failure();
-    if (!failure.empty()) return failure;
+    const std::string text = (holder.get()->*ask)();
+    if (!text.empty()) return text;
   }
   return "";
 }
+
+std::string Interconnect::failure_of(const void* window) { return first_of(window, &GrantHolder::failure); }
+
+std::string Interconnect::probe(const void* window) { return first_of(window, &GrantHolder::probe); }
 
 std::string Interconnect::missing(const void* window) const {
   Hold hold(mutex_);
@@ -96,22 +128,25 @@ std::string Interconnect::missing(const void* window) const {
 void Interconnect::abandon(const void* window) {
   Hold hold(mutex_);
   reclaim(Until::end);
-  Grant lost;
+  const std::size_t before = capacity_.operations;
   for (auto at = holders_.begin(); at != holders_.end();) {
-    const auto next = std::next(at);
-    if ((*at)->window() == window) {
-      lost.add((*at)->held());
-      abandoned_.splice(abandoned_.end(), holders_, at);  // the NIC may still read what they own
+    if ((*at)->window() != window) {
+      ++at;
+      continue;
     }
-    at = next;
+    lose(*at);
+    at = holders_.erase(at);
   }
-  if (lost.empty()) return;
-  used_.take(lost);
-  if (capacity_.operations == Capacity::any) return;
-  capacity_.operations -= lost.operations;
-  capacity_.transfers -= lost.transfers;
-  log(LogLevel::warn, std::to_string(lost.operations) + " triggered operations are lost with a window that broke; " +
-                          std::to_string(capacity_.operations) + " are left");
+  reclaim_lost();
+  if (capacity_.operations < before)
+    log(LogLevel::warn, std::to_string(before - capacity_.operations) +
+                            " triggered operations are lost with a window that broke, until they are over; " +
+                            std::to_string(capacity_.operations) + " are left");
+}
+
+std::size_t Interconnect::budget() const {
+  Hold hold(mutex_);
+  return capacity_.operations;
 }
 
 std::size_t Interconnect::most_used() const {

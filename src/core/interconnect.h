@@ -41,8 +41,14 @@ class GrantHolder {
   virtual Grant held() const = 0;
   /// Empty, or why it will hold it for ever.
   virtual std::string failure() = 0;
+  /// The same, after asking the peers that have not got all of it whether they live.
+  virtual std::string probe() = 0;
   /// Which peers have not got all of it, for reports.
   virtual std::string missing() const = 0;
+  /// Its window broke: it will not be served any more.
+  virtual bool is_broken() const = 0;
+  /// From here on only what is under way holds something, until it is over.
+  virtual void give_up() = 0;
 };
 
 /// The network of this process, and its budget, which all windows share. Never more is granted than there is.
@@ -56,35 +62,42 @@ class Interconnect {
   /// The grant that an epoch of `window` needs: at most what it wants, and less where the whole budget is less. None:
   /// not now. Throws Error where the policy says so, or where nothing of the budget is left for good.
   std::optional<Grant> try_admit(const void* window, const Grant& wanted);
-  /// A grant that no holder came to have.
-  void give_back(const Grant& grant);
   /// From here on the holder's grant is given back as it reclaims.
   void enlist(std::shared_ptr<GrantHolder> holder);
+  /// The same for one whose operations could not all be queued: the grant of those that were is lost until they are over.
+  void give_up(std::shared_ptr<GrantHolder> holder);
 
   /// Whether nothing of the window's epochs is queued any more.
   bool is_idle(const void* window);
   /// Empty, or what went wrong with one of its epochs.
   std::string failure_of(const void* window);
+  /// The same, after asking the peers that have not got all of its epochs whether they live.
+  std::string probe(const void* window);
   std::string missing(const void* window) const;
-  /// The window ends, and what its epochs still hold is lost: their operations stay with the NIC.
+  /// The window ends, and what its epochs still hold is lost until it is over: their operations stay with the NIC.
   void abandon(const void* window);
 
-  std::size_t budget() const { return capacity_.operations; }
+  /// Without what is lost.
+  std::size_t budget() const;
   std::size_t most_used() const;
 
  private:
   enum class Until { first_under_way, end };
+  using Holders = std::list<std::shared_ptr<GrantHolder>>;
   void reclaim(Until until);                     // under mutex_
+  void reclaim_lost();                           // under mutex_
+  void lose(const std::shared_ptr<GrantHolder>& holder);  // under mutex_
   bool has_room_for(const Grant& grant) const;  // under mutex_
+  std::string first_of(const void* window, std::string (GrantHolder::*ask)());
 
   const std::unique_ptr<Network> network_;
   const std::unique_ptr<ThrottlePolicy> policy_;
   mutable std::mutex mutex_;  ///< guards what follows
-  Capacity capacity_;
+  Capacity capacity_;  ///< without what is lost
   Grant used_;
   std::size_t most_used_ = 0;
-  std::list<std::shared_ptr<GrantHolder>> holders_;  ///< the oldest first
-  std::list<std::shared_ptr<GrantHolder>> abandoned_;
+  Holders holders_;  ///< the oldest first
+  Holders lost_;     ///< the NIC may still read what they own
 };
 
 }  // namespace mpix

@@ -66,6 +66,8 @@ class Transfer {
   virtual bool finished() = 0;
   /// Empty, or what went wrong: then it is never finished.
   virtual std::string failure() = 0;
+  /// For one that is given up: have what is not under way yet forgotten. True: nothing of it is queued any more.
+  virtual bool cancel() { return false; }
 };
 
 /// How much a network can have queued.
@@ -100,6 +102,10 @@ class Network {
 
   /// Called now and then by who waits for anything of this network.
   virtual void progress() = 0;
+
+  /// Ask the peer for a sign of life, where that is possible: what takes no part of the capacity, and leaves this word of
+  /// 8 bytes as it is. Empty, or why it cannot be reached, as far as this question, or one before, has told so far.
+  virtual std::string probe(Connection, const RemoteMemory&, std::uint64_t /*offset*/) { return ""; }
 };
 
 }  // namespace mpix

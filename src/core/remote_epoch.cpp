@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "core/error.h"
+
 namespace mpix {
 
 namespace {
@@ -64,8 +66,12 @@ bool RemoteOperations::queue_stage(Item& item) {
   scratch_.clear();
   for (std::size_t i = 0; i < count; ++i) scratch_.push_back(write_of(item, item.writes_queued + i));
   const NetworkSignal signal = signal_of(item);
-  item.transfer = peers_->interconnect().network().queue(item.peer->connection, scratch_.data(), count,
-                                                         last ? &signal : nullptr);
+  try {
+    item.transfer = peers_->interconnect().network().queue(item.peer->connection, scratch_.data(), count,
+                                                           last ? &signal : nullptr);
+  } catch (const Error& error) {
+    throw Error(error.fault(), item.peer->lost(error.what()));
+  }
   item.stage = {count + (last ? 1 : 0), 1};
   item.writes_queued += count;
   item.signal_queued = last;
@@ -81,13 +87,13 @@ void RemoteOperations::end_stage(Item& item) {
 
 void RemoteOperations::recycle() {
   for (Item& item : items_)
-    if (item.state == State::served && item.transfer && item.transfer->finished()) end_stage(item);
+    if ((item.state == State::served || given_up_) && item.transfer && item.transfer->finished()) end_stage(item);
 }
 
 Grant RemoteOperations::reclaim() {
   Hold hold(mutex_);
   recycle();
-  const bool all_queued = std::all_of(items_.begin(), items_.end(), [](const Item& item) { return item.signal_queued; });
+  const bool all_queued = given_up_ || std::all_of(items_.begin(), items_.end(), [](const Item& item) { return item.signal_queued; });
   if (!all_queued) return {};
   const Grant back = free_;
   held_.take(back);
@@ -102,12 +108,28 @@ Grant RemoteOperations::held() const {
 
 std::string RemoteOperations::failure() {
   Hold hold(mutex_);
+  if (!failure_.empty()) return failure_;
   for (Item& item : items_) {
     if (!item.transfer) continue;
     const std::string text = item.transfer->failure();
-    if (!text.empty()) return "rank " + std::to_string(item.peer->rank) + " cannot be reached over the network: " + text;
+    if (!text.empty()) return item.peer->lost(text);
   }
   return "";
+}
+
+std::string RemoteOperations::probe() {
+  std::string text = failure();
+  Hold hold(mutex_);
+  for (const Item& item : items_)
+    if (text.empty() && (item.transfer || item.state != State::served)) text = peers_->probe(*item.peer);
+  return text;
+}
+
+void RemoteOperations::give_up() {
+  Hold hold(mutex_);
+  given_up_ = true;
+  for (Item& item : items_)
+    if (item.transfer && item.transfer->cancel()) end_stage(item);
 }
 
 std::string RemoteOperations::missing() const {
@@ -126,8 +148,19 @@ bool RemoteOperations::serve(std::size_t first, std::size_t end) {
   Hold hold(mutex_);
   bool moved = false;
   for (std::size_t i = first; i < end; ++i)
-    if (items_[i].state != State::served && serve(items_[i])) moved = true;
+    if (items_[i].state != State::served && try_to_serve(items_[i])) moved = true;
   return moved;
+}
+
+/// In the thread of a stream, which has nobody to throw to.
+bool RemoteOperations::try_to_serve(Item& item) {
+  if (given_up_ || !failure_.empty()) return false;
+  try {
+    return serve(item);
+  } catch (const Error& error) {
+    failure_ = error.what();
+    return false;
+  }
 }
 
 bool RemoteOperations::is_ready(const Item& item) const {
@@ -211,6 +244,13 @@ bool RemoteReceives::look() {
   const bool moved = gone != pending_.end();
   pending_.erase(gone, pending_.end());
   return moved;
+}
+
+std::string RemoteReceives::probe() {
+  std::string text = failure();
+  for (const Item& item : pending_)
+    if (text.empty()) text = peers_->probe(*item.peer);
+  return text;
 }
 
 void RemoteReceives::describe(std::string& text) const {

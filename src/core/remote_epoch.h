@@ -21,8 +21,10 @@ namespace mpix {
 /// Shared by the stream, which serves it, and by the interconnect, until nothing of it is queued any more.
 class RemoteOperations final : public GrantHolder {
  public:
-  RemoteOperations(std::shared_ptr<RemotePeers> peers, const void* window, const Grant& grant)
-      : peers_(std::move(peers)), window_(window), free_(grant), held_(grant) {}
+  /// `words` are the window's: they tell whether it broke.
+  RemoteOperations(std::shared_ptr<RemotePeers> peers, const void* window, std::shared_ptr<const HostWords> words,
+                   const Grant& grant)
+      : peers_(std::move(peers)), window_(window), words_(std::move(words)), free_(grant), held_(grant) {}
 
   void add_post(RemotePeer& peer, std::uint64_t epoch);
   /// `send` stays as long as `keep`.
@@ -42,7 +44,10 @@ class RemoteOperations final : public GrantHolder {
   Grant reclaim() override;
   Grant held() const override;
   std::string failure() override;
+  std::string probe() override;
   std::string missing() const override;
+  bool is_broken() const override { return __atomic_load_n(&words_->released, __ATOMIC_ACQUIRE) != 0; }
+  void give_up() override;
 
  private:
   /// waiting for the peer → ready: only the start is missing → moving ( → ready again, for the next stage) → served
@@ -62,6 +67,7 @@ class RemoteOperations final : public GrantHolder {
     std::size_t writes() const { return send ? send->writes() : 0; }
   };
 
+  bool try_to_serve(Item& item);
   bool serve(Item& item);
   bool is_ready(const Item& item) const;
   bool queue_stage(Item& item);
@@ -73,12 +79,15 @@ class RemoteOperations final : public GrantHolder {
 
   const std::shared_ptr<RemotePeers> peers_;
   const void* const window_;
+  const std::shared_ptr<const HostWords> words_;
   mutable std::mutex mutex_;  ///< guards what follows
   std::shared_ptr<const void> plan_;
   std::vector<Item> items_;
   std::vector<NetworkWrite> scratch_;
   Grant free_;  ///< of what is held: not queued
   Grant held_;
+  bool given_up_ = false;
+  std::string failure_;  ///< of a call of the network
 };
 
 /// Some items of the operations of a call, as one launch serves them.
@@ -91,6 +100,7 @@ class RemoteOperationsPart final : public RemoteWork {
   void progress() override { peers_.interconnect().network().progress(); }
   void describe(std::string& text) const override { operations_->describe(first_, end_, text); }
   std::string failure() override { return operations_->failure(); }
+  std::string probe() override { return operations_->probe(); }
 
  private:
   const std::shared_ptr<RemoteOperations> operations_;
@@ -101,14 +111,16 @@ class RemoteOperationsPart final : public RemoteWork {
 /// The origins of an exposure epoch that are on other nodes: waits for each, and moves what came in its message.
 class RemoteReceives final : public RemoteWork {
  public:
-  explicit RemoteReceives(std::shared_ptr<RemotePeers> peers) : peers_(std::move(peers)) {}
+  RemoteReceives(std::shared_ptr<RemotePeers> peers, const void* window) : peers_(std::move(peers)), window_(window) {}
   void add(RemotePeer& peer, std::uint64_t epoch) { pending_.push_back({&peer, epoch}); }
 
   bool look() override;
   bool done() const override { return pending_.empty(); }
   void progress() override { peers_->interconnect().network().progress(); }
   void describe(std::string& text) const override;
-  std::string failure() override { return ""; }
+  /// Who did not get this rank's post, or data of an epoch before, will not complete.
+  std::string failure() override { return peers_->interconnect().failure_of(window_); }
+  std::string probe() override;
 
  private:
   struct Item {
@@ -116,6 +128,7 @@ class RemoteReceives final : public RemoteWork {
     std::uint64_t epoch;
   };
   const std::shared_ptr<RemotePeers> peers_;
+  const void* const window_;
   std::vector<Item> pending_;
 };
 

@@ -162,6 +162,11 @@ RemotePeers::RemotePeers(const LocalMemory& memory, Bootstrap& bootstrap, Device
   }
 }
 
+std::string RemotePeers::probe(const RemotePeer& peer) {
+  const std::string why = interconnect_->network().probe(peer.connection, peer.control, peer.posted_offset);
+  return why.empty() ? why : peer.lost(why);
+}
+
 RemotePeers::~RemotePeers() {
   window_exposed_ = block_exposed_ = staging_registered_ = nullptr;  // before the memory goes
   if (staging_.base) device_.release(staging_.base);

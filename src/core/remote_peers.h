@@ -44,6 +44,10 @@ struct RemotePeer {
   char* inbox = nullptr;
   char* staging = nullptr;
   std::uint64_t sent = 0, opened = 0, closed = 0;
+
+  std::string lost(const std::string& why) const {
+    return "rank " + std::to_string(rank) + " cannot be reached over the network: " + why;
+  }
 };
 
 /// One window's ranks on other nodes. Collective to construct. Kept alive by the epochs that are under way.
@@ -69,6 +73,10 @@ class RemotePeers {
   std::uint32_t depth() const { return depth_; }
   std::size_t eager_bytes() const { return eager_bytes_; }
   std::size_t slot_bytes() const { return slot_bytes_; }  ///< of the slots here
+  /// Asks it for a sign of life. Empty, or, with its rank, why it cannot be reached.
+  std::string probe(const RemotePeer& peer);
+  /// The window ends, and this may not: what arrives from now on is refused, for its memory is the program's again.
+  void hide_window() { window_exposed_ = nullptr; }
   const Registration* staging_registration() const { return staging_registered_.get(); }
 
   std::size_t slot(std::uint64_t epoch) const { return static_cast<std::size_t>(epoch & (depth_ - 1)); }

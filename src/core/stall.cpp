@@ -26,7 +26,7 @@ bool StallReporter::stalled(Call call, const std::string& waiting, double second
                            (fail_ ? "; the wait is released and the window is broken (MPIX_ON_TIMEOUT=error)"
                                   : "; still waiting (MPIX_TIMEOUT sets when this is reported)"));
   if (!fail_) return false;
-  release("a wait of an earlier epoch was released by its time-out (MPIX_TIMEOUT)");
+  release("a wait of an earlier epoch was released by its time-out (MPIX_TIMEOUT): " + waiting);
   return true;
 }
 

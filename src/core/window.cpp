@@ -57,7 +57,10 @@ Window::Window(std::string name, const LocalMemory& memory, Bootstrap& bootstrap
 }
 
 Window::~Window() {
-  if (remote_->is_connected()) remote_->interconnect().abandon(this);
+  if (remote_->is_connected()) {
+    remote_->interconnect().abandon(this);
+    remote_->hide_window();
+  }
   if (!was_captured_) return;
   watch_ = nullptr;
   try {
@@ -265,7 +268,7 @@ void Window::launch_copies(const std::shared_ptr<const AccessPlan>& plan, Stream
 
 void Window::launch_complete(const std::shared_ptr<const AccessPlan>& plan, Call call, Stream stream,
                              const Grant& grant) {
-  const auto remote = queue_sends(plan, grant);
+  const auto remote = queue_sends(plan, call, grant);
   if (guards_) guards_->before_send(*plan, call == Call::complete_wait ? exposure_.get() : nullptr, call, stream);
   launch_copies(plan, stream);
   const DeviceArray<SendPeer>& sends = settings_.merge ? plan->merged : plan->unmerged;
@@ -292,12 +295,13 @@ void Window::complete_wait_stream(Stream stream) {
   const auto access = recorder_.finish(&reused);
   const Grant grant = admit(hold, grant_for(access->remote), Call::complete_wait, check);
   if (settings_.merge && !guards_) {
+    const auto remote = queue_sends(access, Call::complete_wait, grant);
     launch_copies(access, stream);
     Launch launch = new_launch(Call::complete_wait);
     carry_held_post(launch, stream);
     add_sends(launch, access, access->merged, 0, access->merged.count());
     add_receives(launch, exposure_, 0, exposure_->receives.count());
-    add_remote(launch, queue_sends(access, grant), 0, access->remote.size());
+    add_remote(launch, remote, 0, access->remote.size());
     add_remote_receives(launch, *exposure_, 0, exposure_->remote.size());
     enqueue(launch, stream);
   } else {

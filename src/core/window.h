@@ -85,9 +85,10 @@ class Window {
   /// Lets go of the window while it waits, and checks again what the call demands.
   Grant admit(Lock& hold, const Grant& wanted, Call call, const std::function<void()>& check_again);
   void report_throttling(Call call, const Grant& wanted, double waited, double* reported);
-  std::shared_ptr<RemoteOperations> queued(std::shared_ptr<RemoteOperations> operations, const Grant& grant);
+  std::shared_ptr<RemoteOperations> queued(std::shared_ptr<RemoteOperations> operations, Call call);
   std::shared_ptr<RemoteOperations> queue_posts(const std::shared_ptr<const ExposurePlan>& plan, const Grant& grant);
-  std::shared_ptr<RemoteOperations> queue_sends(const std::shared_ptr<const AccessPlan>& plan, const Grant& grant);
+  std::shared_ptr<RemoteOperations> queue_sends(const std::shared_ptr<const AccessPlan>& plan, Call call,
+                                                const Grant& grant);
   void add_remote(Launch& launch, const std::shared_ptr<RemoteOperations>& operations, std::size_t first,
                   std::size_t count);
   void add_remote_receives(Launch& launch, const ExposurePlan& plan, std::size_t first, std::size_t count);

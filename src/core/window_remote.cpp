@@ -8,6 +8,7 @@
 #include <thread>
 #include <utility>
 
+#include "core/error.h"
 #include "core/window.h"
 
 namespace mpix {
@@ -44,18 +45,26 @@ void Window::report_throttling(Call call, const Grant& wanted, double waited, do
   const double patience = stall_.patience();
   if (patience <= 0 || waited - *reported < patience) return;
   *reported = waited;
+  const std::string lost = remote_->interconnect().probe(this);
+  if (!lost.empty()) {
+    stall_.failed(call, lost);
+    return;
+  }
   stall_.stalled(call, "the epoch needs " + std::to_string(wanted.operations) + " triggered operations of a budget of " +
                            std::to_string(remote_->interconnect().budget()) + ", and earlier epochs hold them: " +
                            remote_->interconnect().missing(this), waited);
 }
 
-std::shared_ptr<RemoteOperations> Window::queued(std::shared_ptr<RemoteOperations> operations, const Grant& grant) {
+std::shared_ptr<RemoteOperations> Window::queued(std::shared_ptr<RemoteOperations> operations, Call call) {
   Interconnect& interconnect = remote_->interconnect();
   try {
     operations->queue_ahead();
-  } catch (...) {
-    interconnect.give_back(grant);
-    throw;
+  } catch (const Error& error) {
+    interconnect.give_up(operations);
+    // Where there is no room now there may be later. Whom the network refuses will not come back.
+    if (error.fault() == Fault::memory) throw;
+    stall_.failed(call, error.what());
+    check_usable();
   }
   interconnect.enlist(operations);
   return operations;
@@ -64,19 +73,20 @@ std::shared_ptr<RemoteOperations> Window::queued(std::shared_ptr<RemoteOperation
 std::shared_ptr<RemoteOperations> Window::queue_posts(const std::shared_ptr<const ExposurePlan>& plan,
                                                       const Grant& grant) {
   if (plan->remote.empty()) return nullptr;
-  auto operations = std::make_shared<RemoteOperations>(remote_, this, grant);
+  auto operations = std::make_shared<RemoteOperations>(remote_, this, host_words_, grant);
   for (RemotePeer* peer : plan->remote)
     operations->add_post(*peer, enqueued_[static_cast<std::size_t>(peer->rank)].opened + 1);
-  return queued(std::move(operations), grant);
+  return queued(std::move(operations), Call::post);
 }
 
-std::shared_ptr<RemoteOperations> Window::queue_sends(const std::shared_ptr<const AccessPlan>& plan, const Grant& grant) {
+std::shared_ptr<RemoteOperations> Window::queue_sends(const std::shared_ptr<const AccessPlan>& plan, Call call,
+                                                      const Grant& grant) {
   if (plan->remote.empty()) return nullptr;
-  auto operations = std::make_shared<RemoteOperations>(remote_, this, grant);
+  auto operations = std::make_shared<RemoteOperations>(remote_, this, host_words_, grant);
   operations->keep(plan);
   for (const RemoteSend& send : plan->remote)
     operations->add_send(send, enqueued_[static_cast<std::size_t>(send.peer->rank)].sent + 1);
-  return queued(std::move(operations), grant);
+  return queued(std::move(operations), call);
 }
 
 void Window::add_remote(Launch& launch, const std::shared_ptr<RemoteOperations>& operations, std::size_t first,
@@ -86,7 +96,7 @@ void Window::add_remote(Launch& launch, const std::shared_ptr<RemoteOperations>&
 
 void Window::add_remote_receives(Launch& launch, const ExposurePlan& plan, std::size_t first, std::size_t count) {
   if (count == 0) return;
-  auto receives = std::make_shared<RemoteReceives>(remote_);
+  auto receives = std::make_shared<RemoteReceives>(remote_, this);
   for (std::size_t i = first; i < first + count; ++i)
     receives->add(*plan.remote[i], enqueued_[static_cast<std::size_t>(plan.remote[i]->rank)].closed + 1);
   launch.remote[1] = std::move(receives);
@@ -113,7 +123,11 @@ bool Window::remote_has_run() {
   if (!draining_since_) draining_since_ = now;
   const double waited = std::chrono::duration<double>(now - *draining_since_).count();
   if (stall_.patience() > 0 && waited > stall_.patience()) {
-    stall_.stalled(Call::complete, interconnect.missing(this), waited);
+    const std::string lost = interconnect.probe(this);
+    if (lost.empty())
+      stall_.stalled(Call::complete, interconnect.missing(this), waited);
+    else
+      stall_.failed(Call::complete, lost);
     draining_since_ = now;
   }
   return is_broken();

@@ -60,6 +60,8 @@ class RemoteWork {
   virtual void describe(std::string& text) const = 0;
   /// Empty, or why it will never be done. Dearer than a look.
   virtual std::string failure() = 0;
+  /// The same, after asking those that are missing whether they live. For when it has taken too long.
+  virtual std::string probe() { return failure(); }
 };
 
 /// What a device keeps of a launch that may come again, to launch it faster then.

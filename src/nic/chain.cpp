@@ -29,9 +29,9 @@ void Chain::poke() {
 }
 
 void Chain::rewind(std::uint64_t limit) {
-  doorbell_value += 1;
+  doorbell_value += started ? 1 : 0;
   progress_value += writes + signals;
-  writes = signals = 0;
+  writes = signals = errors = 0;
   started = false;
   // Software counters are signed, of 32 bits: a threshold beyond would be passed at once.
   if (doorbell_value < limit && progress_value < limit) return;

@@ -56,12 +56,18 @@ struct Chain {
   std::atomic<bool> started{false};
   bool resetting = false;  ///< the counters have been told to be zero again
   std::vector<Block*> blocks;
-  std::string failure;  ///< guarded by the queue
+  std::string failure;       ///< guarded by the queue
+  std::uint64_t errors = 0;  ///< operations that failed; likewise
 
   void ring();
   /// Where the signal hangs on the writes, they are the first to be counted.
   bool delivered() const { return counted() >= progress_value + writes + (chained ? 0 : signals); }
   bool finished() const { return counted() >= progress_value + writes + signals; }
+  /// Nothing of it is under way: it was not started, or every operation that the doorbell triggers has succeeded or
+  /// failed. After a failure a signal that hangs on the writes is never triggered.
+  bool is_still() const {
+    return !started || counted() + errors >= progress_value + writes + (chained && errors > 0 ? 0 : signals);
+  }
   /// An operation that found a queue full is tried again.
   void poke();
   /// Once it is finished: ready for the next transfer, or, where a counter has passed `limit`, soon.

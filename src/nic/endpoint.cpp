@@ -2,6 +2,7 @@
 // Copyright (c) the libmpix authors
 #include "nic/endpoint.h"
 
+#include <rdma/fi_atomic.h>
 #include <rdma/fi_cm.h>
 
 #include <cstring>
@@ -95,11 +96,30 @@ FabricHandle<fid_cntr> Endpoint::open_counter() {
   return FabricHandle<fid_cntr>(counter);
 }
 
+long Endpoint::touch(fi_addr_t peer, const RemoteMemory& memory, std::uint64_t offset, void* context) {
+  static std::uint64_t nothing = 0;
+  fi_ioc operand{&nothing, 1};
+  fi_rma_ioc word{memory.base + offset, 1, memory.key};
+  fi_msg_atomic message{};
+  message.msg_iov = &operand;
+  message.iov_count = 1;
+  message.addr = peer;
+  message.rma_iov = &word;
+  message.rma_iov_count = 1;
+  message.datatype = FI_UINT64;
+  message.op = FI_SUM;
+  message.context = context;
+  return fi_atomicmsg(endpoint_.get(), &message, FI_INJECT | FI_COMPLETION | FI_DELIVERY_COMPLETE);
+}
+
 void Endpoint::read_errors(const std::function<void(void*, const std::string&)>& told) {
   for (;;) {
     fi_cq_entry entry;
     const ssize_t got = fi_cq_read(completions_.get(), &entry, 1);
-    if (got > 0) continue;
+    if (got > 0) {
+      told(entry.op_context, "");
+      continue;
+    }
     if (got != -FI_EAVAIL) return;
     fi_cq_err_entry error{};
     if (fi_cq_readerr(completions_.get(), &error, 0) < 1) return;

@@ -46,11 +46,18 @@ class Endpoint : public std::enable_shared_from_this<Endpoint> {
   std::shared_ptr<FabricRegistration> register_memory(void* base, std::size_t bytes, std::uint64_t access);
   /// The most bytes of a write that a later operation of this endpoint to the same peer cannot overtake, where it lands.
   std::size_t ordered_bytes() const;
+  /// Whether closing a counter takes the operations that it has not triggered yet out of the queue. (Of sockets known;
+  /// where it is not known what is queued stays queued.)
+  bool closing_cancels() const { return provider() == "sockets"; }
   bool sources_need_registration() const { return (info_->domain_attr->mr_mode & FI_MR_LOCAL) != 0; }
   /// Null when the NIC has no more counters.
   FabricHandle<fid_cntr> open_counter();
 
-  /// Look at the completion queue, which has nothing but errors: told(context of the operation, text).
+  /// Add 0 to a word of the peer, at once; no trigger. 0, or libfabric's error.
+  long touch(fi_addr_t peer, const RemoteMemory& memory, std::uint64_t offset, void* context);
+
+  /// Look at the completion queue, which has nothing but errors and the end of touches: told(context of the operation,
+  /// text), with an empty text for success.
   void read_errors(const std::function<void(void*, const std::string&)>& told);
 
  private:

@@ -67,6 +67,10 @@ class TriggeredNetwork final : public Network {
 
   void progress() override { queue_->progress(); }
 
+  std::string probe(Connection peer, const RemoteMemory& memory, std::uint64_t offset) override {
+    return queue_->probe(peer, memory, offset);
+  }
+
  private:
   /// Registrations in use, by the memory that they are of. A plan keeps those of its puts, so an epoch that is
   /// repeated registers nothing; when the last plan is gone the memory is unregistered.

@@ -19,6 +19,7 @@ class TriggeredTransfer final : public Transfer {
   bool delivered() override { return delivered_ = delivered_ || looked(chain_->delivered()); }
   bool finished() override { return looked(chain_->finished()); }
   std::string failure() override { return queue_->failure_of(*chain_); }
+  bool cancel() override { return queue_->cancel(*chain_); }
 
  private:
   static constexpr unsigned looks_between_pokes = 8192;
@@ -33,6 +34,14 @@ class TriggeredTransfer final : public Transfer {
   unsigned looks_ = 0;
   bool delivered_ = false;
 };
+
+namespace {
+/// Where the peer's process has gone sockets says that there is no such file.
+std::string meaning_of(long error) {
+  return std::string(error == -FI_ENOENT ? "no connection" : fi_strerror(static_cast<int>(-error))) + " (" +
+         std::to_string(error) + ")";
+}
+}  // namespace
 
 // ---- pools -------------------------------------------------------------------------------------------
 
@@ -65,6 +74,13 @@ std::size_t TriggeredQueue::open_chains(std::size_t most) {
 std::size_t TriggeredQueue::open_counters() const {
   Hold hold(mutex_);
   return 2 * chains_.size();
+}
+
+std::size_t TriggeredQueue::held_blocks() const {
+  Hold hold(mutex_);
+  std::size_t held = 0;
+  for (const auto& chain : chains_) held += chain->blocks.size();
+  return held;
 }
 
 Chain* TriggeredQueue::lease() {
@@ -104,10 +120,30 @@ void TriggeredQueue::recycle(Chain& chain) {
   idle_.push_back(&chain);
 }
 
+/// What was never triggered goes with the counters that it hangs on. False: something of it may still run, or has to
+/// stay queued.
+bool TriggeredQueue::clear(Chain& chain) {
+  if (chain.finished()) return true;
+  if (!chain.is_still() || !endpoint_->closing_cancels()) return false;
+  auto doorbell = endpoint_->open_counter();
+  auto progress = doorbell ? endpoint_->open_counter() : nullptr;
+  if (!progress) return false;
+  chain.doorbell = std::move(doorbell);
+  chain.progress = std::move(progress);
+  chain.doorbell_value = chain.progress_value = 0;
+  chain.writes = chain.signals = chain.errors = 0;
+  chain.started = false;
+  return true;
+}
+
+bool TriggeredQueue::cancel(Chain& chain) {
+  Hold hold(mutex_);
+  return clear(chain);
+}
+
 void TriggeredQueue::take_back(Chain* chain) noexcept {
   Hold hold(mutex_);
-  // One that was never started, or that failed, never finishes: its operations stay the provider's.
-  if (chain->finished())
+  if (clear(*chain))
     recycle(*chain);
   else
     leaving_.push_back(chain);
@@ -115,7 +151,7 @@ void TriggeredQueue::take_back(Chain* chain) noexcept {
 
 void TriggeredQueue::reclaim() {
   const auto gone = std::remove_if(leaving_.begin(), leaving_.end(), [this](Chain* chain) {
-    if (!chain->finished()) return false;
+    if (!clear(*chain)) return false;
     recycle(*chain);
     return true;
   });
@@ -180,9 +216,9 @@ void TriggeredQueue::submit(Block& block) {
     if (result == -FI_EAGAIN)
       endpoint_->read_errors([this](void* context, const std::string& text) { note(context, text); });
   }
-  if (result == -FI_ENOSPC)
+  if (result == -FI_ENOSPC || result == -FI_EAGAIN)
     throw Error(Fault::memory, "the NIC has no room for another triggered operation (MPIX_TRIGGERED_OPS sets a lower budget)");
-  MPIX_CHECK_FABRIC(result);
+  if (result < 0) throw Error(Fault::other, "libfabric: fi_control(FI_QUEUE_WORK): " + meaning_of(result));
 }
 
 std::unique_ptr<Transfer> TriggeredQueue::queue(fi_addr_t peer, const NetworkWrite* writes, std::size_t count,
@@ -193,6 +229,7 @@ std::unique_ptr<Transfer> TriggeredQueue::queue(fi_addr_t peer, const NetworkWri
   chain.signals = signal ? 1 : 0;
   chain.chained = std::any_of(writes, writes + count, [this](const NetworkWrite& write) { return write.bytes > ordered_bytes_; });
   chain.failure.clear();
+  chain.errors = 0;
   const auto next = [&]() -> Block& {
     Block* block = take_block();
     block->work = fi_deferred_work{};
@@ -213,7 +250,10 @@ std::unique_ptr<Transfer> TriggeredQueue::queue(fi_addr_t peer, const NetworkWri
     }
     return std::make_unique<TriggeredTransfer>(shared_from_this(), &chain);
   } catch (...) {
-    leaving_.push_back(&chain);  // with what was queued already, and will never run
+    if (clear(chain))
+      recycle(chain);
+    else
+      leaving_.push_back(&chain);  // with what was queued already, and will never run
     throw;
   }
 }
@@ -241,11 +281,31 @@ bool TriggeredQueue::is_busy() const {
                      [](const auto& chain) { return chain->started && !chain->finished() && chain->failure.empty(); });
 }
 
-/// The first error is the cause, and what hangs on it follows. Contexts that are none of ours are ignored.
+/// The first error of a chain is the cause, and what hangs on it follows. Contexts that are none of ours are ignored.
 void TriggeredQueue::note(void* context, const std::string& text) {
+  for (auto& entry : probes_)
+    if (&entry.second.context == context) {
+      entry.second.under_way = false;
+      entry.second.failure = text;
+    }
+  if (text.empty()) return;
   for (const auto& chain : chains_)
     for (Block* block : chain->blocks)
-      if (&block->work.context == context && chain->failure.empty()) chain->failure = text;
+      if (&block->work.context == context) {
+        ++chain->errors;
+        if (chain->failure.empty()) chain->failure = text;
+      }
+}
+
+std::string TriggeredQueue::probe(fi_addr_t peer, const RemoteMemory& memory, std::uint64_t offset) {
+  Hold hold(mutex_);
+  Probe& probe = probes_[peer];
+  if (probe.under_way) return "";
+  const std::string earlier = probe.failure;
+  const long result = endpoint_->touch(peer, memory, offset, &probe.context);
+  probe.under_way = result == 0;
+  if (result == 0 || result == -FI_EAGAIN) return earlier;
+  return meaning_of(result);
 }
 
 std::string TriggeredQueue::failure_of(const Chain& chain) const {

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <deque>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -38,8 +39,12 @@ class TriggeredQueue : public std::enable_shared_from_this<TriggeredQueue> {
   /// Something was started that has not ended.
   bool is_busy() const;
 
-  /// How many counters are open; for tests.
+  /// See Network.
+  std::string probe(fi_addr_t peer, const RemoteMemory& memory, std::uint64_t offset);
+
+  /// How many counters are open, and how many operations are held by transfers, over or not; for tests.
   std::size_t open_counters() const;
+  std::size_t held_blocks() const;
 
  private:
   friend class TriggeredTransfer;
@@ -50,6 +55,8 @@ class TriggeredQueue : public std::enable_shared_from_this<TriggeredQueue> {
   void reclaim();                                  // under mutex_
   Block* take_block();                             // under mutex_
   void recycle(Chain& chain);                      // under mutex_
+  bool clear(Chain& chain);                        // under mutex_
+  bool cancel(Chain& chain);
   void take_back(Chain* chain) noexcept;
   std::string failure_of(const Chain& chain) const;
   void fill(Block& block, Chain& chain, fi_addr_t peer, const NetworkWrite& write);
@@ -63,12 +70,18 @@ class TriggeredQueue : public std::enable_shared_from_this<TriggeredQueue> {
     std::shared_ptr<FabricRegistration> registration;  ///< null where operands need none
   };
   std::vector<Slab> slabs_;
+  struct Probe {
+    fi_context2 context{};
+    bool under_way = false;
+    std::string failure;
+  };
+  std::map<fi_addr_t, Probe> probes_;  ///< lie still
   const std::shared_ptr<Endpoint> endpoint_;
   const std::uint64_t counter_limit_;
   const std::size_t ordered_bytes_;
   std::atomic<std::uint64_t> looks_{0};
   std::atomic_flag in_progress_ = ATOMIC_FLAG_INIT;
-  mutable std::mutex mutex_;  ///< guards slabs_ and what follows
+  mutable std::mutex mutex_;  ///< guards slabs_, probes_ and what follows
   std::vector<std::unique_ptr<Chain>> chains_;
   std::vector<Chain*> idle_;
   std::deque<Chain*> leaving_;  ///< their transfers are gone, and they are not over

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/error.h"
 #include "core/network.h"
 #include "thread_ranks.h"
 
@@ -24,6 +25,18 @@ class FakeNetwork final : public mpix::Network {
 
   /// Transfers from here on to who exposes from this address fail when they are started.
   void fail(mpix::Connection peer) { state_->failing = peer + 1; }
+  /// After `more` others, transfers cannot be queued, for this reason.
+  void refuse(long more, mpix::Fault reason) {
+    state_->refusal = reason;
+    state_->until_refused = more;
+  }
+  void accept() { state_->until_refused = never; }
+  /// Whether peers give a sign of life.
+  void let_peers_live(bool live) { state_->peers_live = live; }
+  std::size_t queued_operations() const {
+    std::lock_guard<std::mutex> hold(state_->mutex);
+    return state_->operations;
+  }
   std::size_t most_operations() const { return state_->most_operations; }
   std::size_t most_transfers() const { return state_->most_transfers; }
 
@@ -53,11 +66,16 @@ class FakeNetwork final : public mpix::Network {
     work->writes.assign(writes, writes + count);
     if (signal) work->signal = std::make_unique<mpix::NetworkSignal>(*signal);
     std::lock_guard<std::mutex> hold(state_->mutex);
+    if (state_->until_refused-- <= 0) throw mpix::Error(state_->refusal, "nobody is there");
     state_->operations += work->size();
     ++state_->transfers;
     state_->most_operations = std::max<std::size_t>(state_->most_operations, state_->operations);
     state_->most_transfers = std::max<std::size_t>(state_->most_transfers, state_->transfers);
     return std::make_unique<FakeTransfer>(state_, work);
+  }
+
+  std::string probe(mpix::Connection, const mpix::RemoteMemory&, std::uint64_t) override {
+    return state_->peers_live ? "" : "no sign of life";
   }
 
   void progress() override {
@@ -66,8 +84,7 @@ class FakeNetwork final : public mpix::Network {
     const std::size_t at = state_->random() % state_->started.size();
     Work& work = *state_->started[at];
     if (work.step()) return;
-    state_->operations -= work.size();
-    --state_->transfers;
+    state_->remove(work);
     work.finished = true;
     state_->started.erase(state_->started.begin() + static_cast<std::ptrdiff_t>(at));
   }
@@ -84,7 +101,7 @@ class FakeNetwork final : public mpix::Network {
     std::vector<mpix::NetworkWrite> writes;
     std::unique_ptr<mpix::NetworkSignal> signal;
     std::size_t done = 0;
-    std::atomic<bool> delivered{false}, finished{false}, failed{false};
+    std::atomic<bool> started{false}, delivered{false}, finished{false}, failed{false};
 
     std::size_t size() const { return writes.size() + (signal ? 1 : 0); }
     static char* place(const mpix::RemoteMemory& memory, std::uint64_t offset) {
@@ -108,13 +125,22 @@ class FakeNetwork final : public mpix::Network {
     }
   };
 
+  static constexpr long never = 1L << 60;
+
   struct State {
+    void remove(const Work& work) {
+      operations -= work.size();
+      --transfers;
+    }
     std::mutex mutex;
     std::mt19937 random;
     std::vector<std::shared_ptr<Work>> started;
     std::size_t operations = 0, transfers = 0;
     std::atomic<std::size_t> most_operations{0}, most_transfers{0};
     std::atomic<mpix::Connection> failing{0};
+    std::atomic<bool> peers_live{true};
+    std::atomic<long> until_refused{never};
+    mpix::Fault refusal = mpix::Fault::other;
   };
 
   class FakeTransfer final : public mpix::Transfer {
@@ -122,6 +148,7 @@ class FakeNetwork final : public mpix::Network {
     FakeTransfer(std::shared_ptr<State> state, std::shared_ptr<Work> work)
         : state_(std::move(state)), work_(std::move(work)) {}
     void start() override {
+      work_->started = true;
       if (state_->failing == work_->peer + 1) {
         work_->failed = true;
         return;
@@ -132,6 +159,12 @@ class FakeNetwork final : public mpix::Network {
     bool delivered() override { return work_->delivered; }
     bool finished() override { return work_->finished; }
     std::string failure() override { return work_->failed ? "the cable is cut" : ""; }
+    bool cancel() override {
+      if (work_->started) return work_->finished;
+      std::lock_guard<std::mutex> hold(state_->mutex);
+      state_->remove(*work_);
+      return true;
+    }
 
    private:
     const std::shared_ptr<State> state_;

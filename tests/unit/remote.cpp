@@ -245,6 +245,164 @@ TEST_CASE("a network error breaks the window, names the rank, and costs what was
   });
 }
 
+TEST_CASE("a rank that the network refuses is named, and what was queued for the others is taken back", "[remote]") {
+  const long queued_before = GENERATE(0, 1);  // which of the two posts is refused
+  const Settings settings = settings_for(Throttle::adaptive, 1000);
+  auto device = make_host_device(settings, 3);
+  ThreadRanks(3, 1).run([&](Bootstrap& bootstrap) {
+    Rank rank(bootstrap, *device, settings, {8, 8}, 64);
+    if (rank.me == 0) {
+      rank.network->refuse(queued_before, Fault::other);
+      const std::string text = error_of([&] { rank.window->post_stream({1, 2}, rank.stream); }, Fault::synchronization);
+      EXPECT(contains(text, "broken"));
+      EXPECT(contains(text, "rank " + std::to_string(1 + queued_before)));
+      EXPECT(contains(text, "nobody is there"));
+      EXPECT(rank.network->queued_operations() == 0);
+      EXPECT(rank.interconnect.budget() == 8);
+      EXPECT(!rank.window->drain());
+    }
+    bootstrap.allgather(0);
+  });
+}
+
+TEST_CASE("where the network has no room now the call fails, and works once there is", "[remote]") {
+  const Settings settings = settings_for(Throttle::adaptive, 1000);
+  auto device = make_host_device(settings, 3);
+  ThreadRanks(3, 1).run([&](Bootstrap& bootstrap) {
+    Rank rank(bootstrap, *device, settings, {8, 8}, 64);
+    const std::vector<int> others{(rank.me + 1) % 3, (rank.me + 2) % 3};
+    for (int i = 0; i < 20; ++i) {
+      rank.network->refuse(i % 2, Fault::memory);
+      const std::string text = error_of([&] { rank.window->post_stream(others, rank.stream); }, Fault::memory);
+      EXPECT(contains(text, "rank " + std::to_string(others[static_cast<std::size_t>(i % 2)])));
+      EXPECT(rank.network->queued_operations() == 0);
+    }
+    rank.network->accept();
+    rank.window->post_stream(others, rank.stream);
+    rank.window->start_stream(others);
+    rank.network->refuse(1, Fault::memory);
+    EXPECT(!error_of([&] { rank.window->complete_wait_stream(rank.stream); }, Fault::memory).empty());
+    rank.network->accept();
+    rank.window->complete_wait_stream(rank.stream);
+    EXPECT(rank.stream->synchronize());
+    EXPECT(rank.window->drain());
+    EXPECT(rank.interconnect.budget() == 8);
+    bootstrap.allgather(0);
+  });
+}
+
+TEST_CASE("a rank that the network refuses in the middle of an epoch is found by the stream", "[remote]") {
+  const Settings settings = settings_for(Throttle::adaptive, 0);  // all puts direct, two at a time
+  auto device = make_host_device(settings, 2);
+  ThreadRanks(2, 1).run([&](Bootstrap& bootstrap) {
+    Rank rank(bootstrap, *device, settings, {2, 2}, 64);
+    const std::vector<int> peer{1 - rank.me};
+    rank.window->post_stream(peer, rank.stream);
+    EXPECT(rank.stream->synchronize());
+    while (!rank.interconnect.is_idle(rank.window.get())) std::this_thread::yield();
+    bootstrap.allgather(0);
+    if (rank.me == 0) {
+      rank.network->refuse(1, Fault::other);
+      const char data[8] = "1234567";
+      rank.window->start_stream(peer);
+      for (int put = 0; put < 5; ++put) rank.window->put({data, sizeof data, 1, 8 * put});
+      rank.window->complete_stream(rank.stream);
+      EXPECT(!rank.stream->synchronize());
+      const std::string text = error_of([&] { rank.window->start_stream(peer); }, Fault::synchronization);
+      EXPECT(contains(text, "rank 1") && contains(text, "nobody is there"));
+      EXPECT(!rank.window->drain());
+      rank.window.reset();
+      EXPECT(rank.interconnect.budget() == 2);
+    }
+    bootstrap.allgather(0);
+  });
+}
+
+TEST_CASE("a post that did not get there ends the wait for its origin", "[remote]") {
+  Settings settings = settings_for(Throttle::adaptive, 1000);
+  settings.timeout_seconds = 0;
+  auto device = make_host_device(settings, 2);
+  ThreadRanks(2, 1).run([&](Bootstrap& bootstrap) {
+    Rank rank(bootstrap, *device, settings, {8, 8}, 64);
+    const std::vector<NetworkAddress> addresses = bootstrap.allgather(rank.network->address());
+    if (rank.me == 0) {
+      rank.network->fail(rank.network->connect(addresses[1]));
+      rank.window->post_stream({1}, rank.stream);
+      rank.window->wait_stream(rank.stream);
+      EXPECT(!rank.stream->synchronize());
+      const std::string text = error_of([&] { rank.window->post_stream({1}, rank.stream); }, Fault::synchronization);
+      EXPECT(contains(text, "rank 1") && contains(text, "the cable is cut"));
+    }
+    bootstrap.allgather(0);
+  });
+}
+
+TEST_CASE("a rank that is only late is reported; one that is dead breaks the window", "[remote]") {
+  const bool waits_for_budget = GENERATE(false, true);
+  Settings settings = settings_for(Throttle::adaptive, 1000);
+  settings.timeout_seconds = 0.2;
+  settings.fail_on_timeout = false;
+  settings.log = LogLevel::error;
+  auto device = make_host_device(settings, 2);
+  ThreadRanks(2, 1).run([&](Bootstrap& bootstrap) {
+    Rank rank(bootstrap, *device, settings, {3, 3}, 64);
+    Window other("other", {rank.memory.data(), 64, 1}, bootstrap, *device, settings, &rank.interconnect);
+    if (rank.me == 0) {
+      rank.window->post_stream({1}, rank.stream);
+      rank.window->wait_stream(rank.stream);
+      std::thread killer([&] {
+        std::this_thread::sleep_for(std::chrono::milliseconds(500));
+        EXPECT(error_of([&] { rank.window->start_stream({1}); }, Fault::synchronization).empty());  // reported, no more
+        rank.network->let_peers_live(false);
+      });
+      std::string text;
+      // Posts that the stream never gets to: what they hold is the others' again when the window breaks.
+      for (int i = 0; waits_for_budget && text.empty() && i < 10; ++i)
+        text = error_of([&] {
+          rank.window->post_stream({1}, rank.stream);
+          rank.window->wait_stream(rank.stream);
+        }, Fault::synchronization);
+      EXPECT(!rank.stream->synchronize());
+      killer.join();
+      if (text.empty()) text = error_of([&] { rank.window->post_stream({1}, rank.stream); }, Fault::synchronization);
+      EXPECT(contains(text, "rank 1") && contains(text, "no sign of life"));
+      EXPECT(rank.interconnect.is_idle(&other));
+      EXPECT(rank.interconnect.budget() == 3);
+      EXPECT(rank.network->queued_operations() == 0);
+      rank.network->let_peers_live(true);
+    }
+    bootstrap.allgather(0);
+    HostStream* stream = create_host_stream();
+    for (int epoch = 0; epoch < 10; ++epoch) {
+      other.post_stream({1 - rank.me}, stream);
+      other.start_stream({1 - rank.me});
+      other.complete_wait_stream(stream);
+    }
+    EXPECT(stream->synchronize());
+    EXPECT(other.drain());
+    destroy_host_stream(stream);
+    bootstrap.allgather(0);
+  });
+}
+
+TEST_CASE("a wait that its time-out released names the rank", "[remote]") {
+  Settings settings = settings_for(Throttle::adaptive, 1000);
+  settings.timeout_seconds = 0.2;
+  settings.log = LogLevel::error;
+  auto device = make_host_device(settings, 2);
+  ThreadRanks(2, 1).run([&](Bootstrap& bootstrap) {
+    Rank rank(bootstrap, *device, settings, {8, 8}, 64);
+    if (rank.me == 0) {
+      rank.window->post_stream({1}, rank.stream);
+      rank.window->wait_stream(rank.stream);
+      EXPECT(!rank.stream->synchronize());
+      const std::string text = error_of([&] { rank.window->post_stream({1}, rank.stream); }, Fault::synchronization);
+      EXPECT(contains(text, "rank 1 has not completed exposure epoch 1"));
+    }
+    bootstrap.allgather(0);
+  });
+}
+
 TEST_CASE("without a network the ranks of other nodes are refused, and the reason is told", "[remote]") {
   const Settings settings = settings_for(Throttle::adaptive, 0);
   auto device = make_host_device(settings, 4);

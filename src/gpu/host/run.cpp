@@ -66,13 +66,8 @@ class Pending {
   }
 
   /// Empty, or why it will never be empty.
-  std::string failure() const {
-    for (const auto& work : launch_.remote) {
-      std::string text = work && !work->done() ? work->failure() : "";
-      if (!text.empty()) return text;
-    }
-    return "";
-  }
+  std::string failure() const { return first_of(&RemoteWork::failure); }
+  std::string probe() const { return first_of(&RemoteWork::probe); }
 
   std::string describe() const {
     MissingRanks missing;
@@ -96,6 +91,14 @@ class Pending {
   }
 
  private:
+  std::string first_of(std::string (RemoteWork::*ask)()) const {
+    for (const auto& work : launch_.remote) {
+      std::string text = work && !work->done() ? (work.get()->*ask)() : "";
+      if (!text.empty()) return text;
+    }
+    return "";
+  }
+
   template <class Peer, class Ready, class Finish>
   static void serve(std::vector<const Peer*>& peers, Ready ready, Finish finish) {
     std::size_t kept = 0;
@@ -152,6 +155,11 @@ bool serve_all(const Launch& launch, const Polling& polling) {
     const double waited = Seconds(patience.waited()).count();
     if (waited - reported < limit) continue;
     reported = waited;
+    const std::string lost = pending.probe();
+    if (!lost.empty()) {
+      launch.stall->failed(launch.call, lost);
+      break;
+    }
     if (launch.stall->stalled(launch.call, pending.describe(), waited)) break;
   }
   const bool served = pending.empty();

@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the libmpix authors
+
+// What a NIC does when it is full, or when a peer has gone: the provider's own functions, with some that fail in
+// between. Each time all that was taken has to come back.
+#include <cstring>
+#include <string>
+
+#include "catch.h"
+#include "core/error.h"
+#include "nic_pair.h"
+
+using namespace mpix;
+
+namespace {
+
+/// Calls of a domain that fail while this lives: libfabric finds its functions in tables that objects point to.
+class Faults {
+ public:
+  explicit Faults(Endpoint& endpoint) : domain_(*endpoint.domain()) {
+    the_one = this;
+    object_ = domain_.fid.ops;
+    operations_ = domain_.ops;
+    changed_object_ = *object_;
+    changed_operations_ = *operations_;
+    changed_object_.control = control;
+    changed_operations_.cntr_open = open_counter;
+    domain_.fid.ops = &changed_object_;
+    domain_.ops = &changed_operations_;
+  }
+  ~Faults() {
+    domain_.fid.ops = object_;
+    domain_.ops = operations_;
+    the_one = nullptr;
+  }
+  Faults(const Faults&) = delete;
+  Faults& operator=(const Faults&) = delete;
+
+  /// After so many more operations have been queued, so many are refused.
+  void refuse_operations(int error, long after = 0, long count = 1L << 40) {
+    error_ = error;
+    good_ = after;
+    bad_ = count;
+  }
+  void refuse_counters(bool refuse = true) { counters_ = !refuse; }
+  long refused() const { return refused_; }
+
+ private:
+  static int control(fid* object, int command, void* argument) {
+    Faults& self = *the_one;
+    if (command == FI_QUEUE_WORK && self.good_-- <= 0 && self.bad_-- > 0) {
+      ++self.refused_;
+      return self.error_;
+    }
+    return self.object_->control(object, command, argument);
+  }
+  static int open_counter(fid_domain* domain, fi_cntr_attr* attributes, fid_cntr** counter, void* context) {
+    if (!the_one->counters_) return -FI_ENOSPC;
+    return the_one->operations_->cntr_open(domain, attributes, counter, context);
+  }
+
+  static Faults* the_one;
+  fid_domain& domain_;
+  fi_ops* object_;
+  fi_ops_domain* operations_;
+  fi_ops changed_object_;
+  fi_ops_domain changed_operations_;
+  int error_ = 0;
+  long good_ = 1L << 40, bad_ = 0, refused_ = 0;
+  bool counters_ = true;
+};
+Faults* Faults::the_one = nullptr;
+
+/// Three writes and a signal that adds 1.
+struct Sender {
+  explicit Sender(Pair& its_pair)
+      : pair(its_pair), writes{pair.write(), pair.write(), pair.write()}, signal(pair.signal(NetworkSignal::Kind::add, 1)) {}
+  std::unique_ptr<Transfer> queue() { return pair.origin.queue->queue(pair.peer, writes.data(), writes.size(), &signal); }
+  void send() {
+    auto transfer = queue();
+    transfer->start();
+    REQUIRE(pair.soon([&] { return transfer->finished(); }));
+    REQUIRE(pair.target.load(0) == ++sent);
+  }
+
+  Pair& pair;
+  std::vector<NetworkWrite> writes;
+  NetworkSignal signal;
+  std::uint64_t sent = 0;
+};
+
+std::string error_of_queue(Sender& sender, Fault expected) {
+  try {
+    sender.queue();
+  } catch (const Error& error) {
+    CHECK(error.fault() == expected);
+    return error.what();
+  }
+  return "no error";
+}
+
+bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+}  // namespace
+
+TEST_CASE("a queue that is full for a moment is tried again", "[nic]") {
+  Pair pair(8);
+  Sender sender(pair);
+  Faults faults(*pair.origin.endpoint);
+  for (long after : {0, 1, 3}) {
+    faults.refuse_operations(-FI_EAGAIN, after, 20);
+    sender.send();
+  }
+  CHECK(faults.refused() == 60);
+  CHECK(pair.origin.queue->open_counters() == 2);
+}
+
+TEST_CASE("a queue that stays full is an error, and costs nothing", "[nic]") {
+  const int full = GENERATE(-FI_EAGAIN, -FI_ENOSPC);
+  Pair pair(8);
+  Sender sender(pair);
+  sender.send();
+  {
+    Faults faults(*pair.origin.endpoint);
+    for (int i = 0; i < 50; ++i) {
+      faults.refuse_operations(full, i % 4);  // some are queued before
+      CHECK(contains(error_of_queue(sender, Fault::memory), "MPIX_TRIGGERED_OPS"));
+      CHECK(pair.origin.queue->held_blocks() == 0);
+    }
+  }
+  CHECK(pair.origin.queue->open_counters() == 2);
+  sender.send();
+}
+
+TEST_CASE("a NIC without counters is an error, and works when it has some", "[nic]") {
+  Pair pair(8);
+  Sender sender(pair);
+  auto first = sender.queue();
+  {
+    Faults faults(*pair.origin.endpoint);
+    faults.refuse_counters();
+    CHECK(contains(error_of_queue(sender, Fault::memory), "counters"));
+    CHECK(contains(error_of_queue(sender, Fault::memory), "counters"));
+  }
+  CHECK(pair.origin.queue->open_counters() == 2);
+  CHECK(pair.origin.queue->held_blocks() == 4);
+  first.reset();
+  sender.send();
+}
+
+TEST_CASE("writes that the peer refuses cost nothing", "[nic]") {
+  const bool ordered = GENERATE(true, false);
+  Pair pair(8, 1 << 30, ordered);
+  Sender sender(pair);
+  for (int i = 0; i < 50; ++i) {
+    const std::size_t wrong = static_cast<std::size_t>(i) % 3;
+    const NetworkWrite right = sender.writes[wrong];
+    if (i % 2)
+      sender.writes[wrong].memory.key += 1000;
+    else
+      sender.writes[wrong].offset += 1 << 20;
+    auto transfer = sender.queue();
+    transfer->start();
+    REQUIRE(pair.soon([&] { return !transfer->failure().empty(); }));
+    CHECK(!transfer->finished());
+    CHECK(pair.soon([&] { return transfer->cancel(); }));  // once the others are over
+    transfer.reset();
+    CHECK(pair.origin.queue->held_blocks() == 0);
+    sender.writes[wrong] = right;
+    sender.sent = pair.target.load(0);
+    sender.send();
+  }
+  CHECK(pair.origin.queue->open_counters() == 2);
+}
+
+TEST_CASE("what is under way is not cancelled", "[nic]") {
+  Pair pair(1 << 18);
+  const NetworkWrite write = pair.write();
+  const NetworkSignal signal = pair.signal(NetworkSignal::Kind::add, 1);
+  auto transfer = pair.origin.queue->queue(pair.peer, &write, 1, &signal);
+  pair.fill(7);
+  transfer->start();
+  CHECK(!transfer->cancel());
+  transfer.reset();
+  CHECK(pair.soon([&] { return pair.target.load(0) == 1; }));
+  CHECK(pair.all_are(7));
+}
+
+TEST_CASE("a peer that has gone before the first connection refuses it", "[nic]") {
+  Side origin(128);
+  NetworkAddress address;
+  RemoteMemory memory;
+  {
+    Side gone(128);
+    address = gone.endpoint->address();
+    memory = gone.exposed->remote();
+  }
+  const fi_addr_t peer = origin.endpoint->insert(address);
+  const NetworkSignal signal{NetworkSignal::Kind::add, 1, memory, 0};
+  for (int i = 0; i < 20; ++i) {
+    CHECK_THROWS_WITH(origin.queue->queue(peer, nullptr, 0, &signal), Catch::Contains("no connection"));
+    CHECK(contains(origin.queue->probe(peer, memory, 0), "no connection"));
+  }
+  CHECK(origin.queue->held_blocks() == 0);
+  CHECK(origin.queue->open_counters() == 2);
+}
+
+TEST_CASE("a sign of life changes nothing, and needs nothing that is scarce", "[nic]") {
+  Pair pair(8);
+  pair.target.memory[0] = 17;
+  Faults faults(*pair.origin.endpoint);
+  faults.refuse_operations(-FI_ENOSPC);
+  faults.refuse_counters();
+  for (int i = 0; i < 100; ++i) {
+    CHECK(pair.origin.queue->probe(pair.peer, pair.target.exposed->remote(), 0) == "");
+    for (int step = 0; step < 20; ++step) {
+      pair.origin.queue->progress();
+      pair.target.queue->progress();
+    }
+  }
+  CHECK(pair.target.load(0) == 17);
+  pair.target.exposed = nullptr;  // what answers, and says no
+  CHECK(pair.soon([&] { return !pair.origin.queue->probe(pair.peer, {1000, 0}, 0).empty(); }));
+}
