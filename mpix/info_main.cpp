@@ -13,14 +13,14 @@
 #include "config.h"
 #include "core/error.h"
 #include "core/settings.h"
+#include "nic/triggered_network.h"
 
 namespace {
 
 void print_usage(std::FILE* to) {
   std::fputs(
       "usage: mpix-info [--help | --version]\n"
-      "Prints the version of libmpix, the devices it was built for, and every setting: the value "
-      "in\n"
+      "Prints the version of libmpix, the devices and networks it was built for, and every setting: the value in\n"
       "force in this environment, the default, what it may hold, what it does.\n"
       "Exit status: 0; 1 when a setting holds what it may not; 2 for a wrong option.\n",
       to);
@@ -68,7 +68,8 @@ void print_settings() {
 }
 
 int report() {
-  std::printf("libmpix %s\nback ends: %s\n\n", PACKAGE_VERSION, back_ends().c_str());
+  std::printf("libmpix %s\nback ends: %s\nbetween nodes: %s\n\n", PACKAGE_VERSION, back_ends().c_str(),
+              mpix::triggered_network_built() ? "cxi, sockets, proxy" : "proxy");
   print_settings();
   for (const std::string& name : mpix::unknown_settings())
     std::fprintf(stderr, "mpix-info: %s is no setting of libmpix\n", name.c_str());

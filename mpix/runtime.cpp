@@ -87,10 +87,12 @@ Runtime& ensure_runtime(int local_ranks) {
 Runtime& start_runtime_over_world() {
   // First what is collective: a process with a wrong setting must not leave the others alone.
   std::vector<int> nodes = real_nodes(MPI_COMM_WORLD);
+  std::shared_ptr<ProxyWorld> proxy_world = ProxyWorld::make_if_needed(nodes);
   const int rank = world_rank();
   const auto local_ranks =
       std::count(nodes.begin(), nodes.end(), nodes[static_cast<std::size_t>(rank)]);
   Runtime& runtime = ensure_runtime(static_cast<int>(local_ranks));
+  runtime.proxy_world = std::move(proxy_world);
   runtime.world_nodes = std::move(nodes);
   if (rank != 0) return runtime;
   for (const std::string& name : unknown_settings())
@@ -108,6 +110,13 @@ Runtime& start_runtime_over_world() {
   return runtime;
 }
 
+void release_mpi() {
+  Runtime* const runtime = find_runtime();
+  if (!runtime || !runtime->proxy_world) return;
+  std::lock_guard<std::mutex> hold(birth);
+  end_proxy(*runtime->proxy_world, runtime->proxy);
+}
+
 void end_runtime() {
   std::lock_guard<std::mutex> hold(birth);
   delete the_runtime.exchange(nullptr);
@@ -118,16 +127,44 @@ Device& usable_device(Runtime& runtime) {
   return *runtime.device;
 }
 
+namespace {
+
+std::unique_ptr<Network> open_proxy(Runtime& runtime) {
+  auto network = std::make_unique<ProxyNetwork>(runtime.proxy_world, runtime.settings);
+  runtime.proxy = network.get();
+  return network;
+}
+
+std::unique_ptr<Network> open_network(Runtime& runtime) {
+  const Settings& settings = runtime.settings;
+  if (settings.nic == "none") throw Error(Fault::unsupported, "MPIX_NIC=none");
+  if (settings.nic == "proxy") return open_proxy(runtime);
+  std::string why_not_triggered;
+  try {
+    return make_triggered_network(settings, runtime.local_ranks);
+  } catch (const Error& error) {
+    if (settings.nic != "auto") throw;
+    why_not_triggered = error.what();
+  }
+  try {
+    std::unique_ptr<Network> network = open_proxy(runtime);
+    log(LogLevel::info, "messages of MPI carry epochs between nodes, as there are no triggered operations: " + why_not_triggered);
+    return network;
+  } catch (const Error& error) {
+    throw Error(error.fault(), why_not_triggered + "; and " + error.what());
+  }
+}
+
+}  // namespace
+
 Interconnect* open_interconnect(Runtime& runtime) {
   std::lock_guard<std::mutex> hold(birth);
   if (runtime.interconnect) return runtime.interconnect.get();
   if (!runtime.no_interconnect.empty()) return nullptr;
   try {
-    if (runtime.settings.nic == "none") throw Error(Fault::unsupported, "MPIX_NIC=none");
     if (!usable_device(runtime).reaches_other_nodes())
       throw Error(Fault::unsupported, std::string("the device ") + runtime.device->name() + " has no way to other nodes yet");
-    runtime.interconnect =
-        std::make_unique<Interconnect>(make_triggered_network(runtime.settings, runtime.local_ranks), runtime.settings);
+    runtime.interconnect = std::make_unique<Interconnect>(open_network(runtime), runtime.settings);
     log(LogLevel::info, runtime.interconnect->describe());
   } catch (const Error& error) {
     runtime.no_interconnect = error.what();

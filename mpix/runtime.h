@@ -10,6 +10,8 @@
 #include "core/settings.h"
 #include "gpu/device.h"
 #include "mpi_library.h"
+#include "proxy_network.h"
+#include "proxy_world.h"
 
 namespace mpix {
 
@@ -22,6 +24,8 @@ struct Runtime {
   std::string failure;
   std::unique_ptr<Interconnect> interconnect;  ///< null: not opened yet, or `no_interconnect` says why there is none
   std::string no_interconnect;
+  std::shared_ptr<ProxyWorld> proxy_world;  ///< null: messages of MPI cannot carry epochs
+  ProxyNetwork* proxy = nullptr;            ///< the interconnect's network, where it is this one
   int local_ranks = 1;
   std::vector<int> world_nodes;  ///< by rank of MPI_COMM_WORLD; empty: never asked
 };
@@ -36,6 +40,9 @@ Runtime& ensure_runtime(int local_ranks);
 /// Collective over MPI_COMM_WORLD, so libmpix stands in front of MPI in all of its processes or in
 /// none: the nodes of its ranks are known afterwards.
 Runtime& start_runtime_over_world();
+
+/// Collective over MPI_COMM_WORLD, in front of MPI_Finalize: the end of what the runtime has of MPI.
+void release_mpi();
 
 void end_runtime();
 

@@ -52,7 +52,8 @@ struct NetworkSignal {
 /// Writes to one peer and then a signal, queued ahead of time. Nothing moves before start(); what follows needs
 /// no further call. The peer makes no call at all: it polls the word.
 ///
-/// The order: who sees the signal (acquire) sees the data of all writes. Between two transfers there is none.
+/// The order: who sees the signal (acquire) sees the data of all writes, and of all transfers to that peer that were
+/// finished when this one was started. Between transfers that are under way at the same time there is none.
 /// One thread at a time calls a transfer; different transfers may be called at the same time.
 class Transfer {
  public:
@@ -60,9 +61,9 @@ class Transfer {
   virtual ~Transfer() = default;
   /// Once. Everything the caller did before is visible to what reads the sources.
   virtual void start() = 0;
-  /// The writes are at the peer: their sources may change.
+  /// The sources of the writes may change.
   virtual bool delivered() = 0;
-  /// The signal is there, too: nothing of the transfer is queued any more.
+  /// Nothing of the transfer is queued here any more. (That it is at the peer only the peer's answer tells.)
   virtual bool finished() = 0;
   /// Empty, or what went wrong: then it is never finished.
   virtual std::string failure() = 0;

@@ -146,12 +146,16 @@ const Row rows[] = {
     {{"MPIX_SPIN", "microseconds, or auto", "auto",
       "how long a host stream polls before it sleeps; auto: 200 where ranks have cores of their own, else 50"},
      [](Settings& s, Info i, Text t) { s.spin_seconds = t == "auto" ? -1 : parse_number(i, t, 0, 1e9) * 1e-6; }},
-    {{"MPIX_NIC", "auto|cxi|sockets|none", "auto",
-      "how ranks of other nodes are reached: by the triggered operations of a provider of libfabric, or not at all. The "
-      "same on all ranks"},
+    {{"MPIX_NIC", "auto|cxi|sockets|proxy|none", "auto",
+      "how ranks of other nodes are reached: by the triggered operations of a provider of libfabric (cxi, sockets), by "
+      "messages of MPI and a thread (proxy), or not at all; auto: the first of them that is there. The same on all ranks"},
      [](Settings& s, Info i, Text t) {
-       s.nic = parse_choice<const char*>(
-           i, t, {{"auto", "auto"}, {"cxi", "cxi"}, {"sockets", "sockets"}, {"none", "none"}});
+       s.nic = parse_choice<const char*>(i, t,
+                                         {{"auto", "auto"},
+                                          {"cxi", "cxi"},
+                                          {"sockets", "sockets"},
+                                          {"proxy", "proxy"},
+                                          {"none", "none"}});
      }},
     {{"MPIX_NIC_EAGER_SIZE", "bytes (k, m), 0 to 1m, or auto", "auto",
       "most bytes an epoch sends to one target of another node in one gathered message; larger puts go direct. The same "
@@ -167,7 +171,8 @@ const Row rows[] = {
            i, t, {{"adaptive", Throttle::adaptive}, {"static", Throttle::fixed}, {"application", Throttle::application}});
      }},
     {{"MPIX_TRIGGERED_OPS", "operations, or auto", "auto",
-      "budget of triggered operations of this process; auto: its share of the NIC's, 512 where the provider does not tell"},
+      "budget of triggered operations of this process; auto: its share of the NIC's, 512 where the provider does not tell, "
+      "no limit for the proxy"},
      [](Settings& s, Info i, Text t) {
        if (t != "auto") s.triggered_operations = static_cast<std::size_t>(parse_integer(i, t, 1, 1 << 20));
      }},

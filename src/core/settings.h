@@ -42,7 +42,7 @@ struct Settings {
   double spin_seconds;  ///< negative: chosen by the device
 
   // Between nodes.
-  std::string nic;                           ///< auto, cxi, sockets, none
+  std::string nic;                           ///< auto, cxi, sockets, proxy, none
   std::optional<std::size_t> nic_eager_bytes;  ///< none: what was measured to be best
   Throttle throttle;
   std::size_t triggered_operations;          ///< 0: as many as the provider allows

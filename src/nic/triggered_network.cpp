@@ -5,9 +5,9 @@
 #include <algorithm>
 
 #include "core/log.h"
+#include "core/progress_agent.h"
 #include "nic/cxi.h"
 #include "nic/endpoint.h"
-#include "nic/progress_agent.h"
 #include "nic/provider.h"
 #include "nic/triggered_queue.h"
 

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "core/progress_agent.h"
 #include "nic/chain.h"
 #include "nic/endpoint.h"
 
@@ -17,7 +18,7 @@ namespace mpix {
 
 /// The triggered operations of one endpoint: pools of chains (counters) and of blocks (operations), so that an
 /// epoch opens and allocates nothing.
-class TriggeredQueue : public std::enable_shared_from_this<TriggeredQueue> {
+class TriggeredQueue final : public Progressing, public std::enable_shared_from_this<TriggeredQueue> {
  public:
   /// Counters are reset to zero once they have passed `counter_limit`. A signal is triggered by the delivery of the
   /// writes before it (chained); where they have no more than `ordered_bytes` each, it only follows them.
@@ -31,13 +32,10 @@ class TriggeredQueue : public std::enable_shared_from_this<TriggeredQueue> {
   std::unique_ptr<Transfer> queue(fi_addr_t peer, const NetworkWrite* writes, std::size_t count,
                                   const NetworkSignal* signal);
 
-  /// Let the provider work, look for errors, and take back what has ended. Returns at once where another thread is
-  /// doing so.
-  void progress();
-  /// How often that was done.
-  std::uint64_t looks() const { return looks_.load(std::memory_order_relaxed); }
-  /// Something was started that has not ended.
-  bool is_busy() const;
+  /// Let the provider work, look for errors, and take back what has ended.
+  void progress() override;
+  std::uint64_t looks() const override { return looks_.load(std::memory_order_relaxed); }
+  bool is_busy() const override;
 
   /// See Network.
   std::string probe(fi_addr_t peer, const RemoteMemory& memory, std::uint64_t offset);

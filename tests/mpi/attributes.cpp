@@ -297,7 +297,8 @@ TEST_CASE("statistics count what happened") {
     CHECK(stats.bytes_staged == (memory == Memory::unmapped ? here : 0));
     CHECK(stats.bytes_network_eager == (elsewhere ? 5u * 1000 : 0));
     CHECK(stats.bytes_network_direct == (elsewhere ? 5u * 90000 : 0));
-    CHECK(stats.network_peak <= stats.network_budget);
+    const bool has_budget = stats.network_budget > 0;
+    CHECK((!has_budget || stats.network_peak <= stats.network_budget));
     CHECK(stats.plans_built == 1);
     CHECK(stats.plans_reused == 4);
     // Ordinary epochs are not counted. Memory of a GPU many an MPI cannot reach.

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the libmpix authors
-#include "nic/progress_agent.h"
+#include "core/progress_agent.h"
 
 #include <sys/prctl.h>
 
 #include <algorithm>
 
 #include "core/signals_blocked.h"
-#include "nic/triggered_queue.h"
 
 namespace mpix {
 namespace {
@@ -17,7 +16,7 @@ constexpr auto longest_nap = std::chrono::microseconds(1000);
 
 }  // namespace
 
-ProgressAgent::ProgressAgent(std::shared_ptr<TriggeredQueue> queue) : queue_(std::move(queue)) {
+ProgressAgent::ProgressAgent(std::shared_ptr<Progressing> network) : network_(std::move(network)) {
   SignalsBlocked blocked;
   thread_ = std::thread([this] { work(); });
 }
@@ -39,10 +38,10 @@ void ProgressAgent::work() {
   while (!stop_) {
     hold.unlock();
     // Who waits for the network looks all the time; then there is nothing to do here.
-    const bool others_look = queue_->looks() != seen;
-    if (!others_look) queue_->progress();
-    seen = queue_->looks();
-    nap = !others_look && queue_->is_busy() ? nap_while_busy : std::min(2 * nap, longest_nap);
+    const bool others_look = network_->looks() != seen;
+    if (!others_look) network_->progress();
+    seen = network_->looks();
+    nap = !others_look && network_->is_busy() ? nap_while_busy : std::min(2 * nap, longest_nap);
     hold.lock();
     if (!stop_) changed_.wait_for(hold, nap);
   }

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the libmpix authors
+#include "proxy_engine.h"
+
+#include <chrono>
+#include <string>
+#include <thread>
+
+#include "core/log.h"
+
+namespace mpix {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+/// How long the end of a window waits for large data that are on their way into it. Only after a failure are there any.
+constexpr auto patience = std::chrono::seconds(10);
+
+}  // namespace
+
+/// A transfer, for its user.
+class ProxyEngine::ProxyTransfer final : public Transfer {
+ public:
+  ProxyTransfer(std::shared_ptr<ProxyEngine> engine, ProxyOutgoing* outgoing)
+      : engine_(std::move(engine)), outgoing_(outgoing) {}
+  ~ProxyTransfer() override { engine_->pool_.let_go(outgoing_); }
+  void start() override { engine_->start(*outgoing_); }
+  bool delivered() override { return outgoing_->reads.load(std::memory_order_acquire) == 0; }
+  bool finished() override { return outgoing_->messages.load(std::memory_order_acquire) == 0; }
+  std::string failure() override { return engine_->failure_of(*outgoing_); }
+
+ private:
+  const std::shared_ptr<ProxyEngine> engine_;
+  ProxyOutgoing* const outgoing_;
+};
+
+class ProxyEngine::ExposedRegistration final : public Registration {
+ public:
+  ExposedRegistration(std::shared_ptr<ProxyEngine> engine, std::uint64_t key) : engine_(std::move(engine)), key_(key) {}
+  ~ExposedRegistration() override { engine_->hide(key_); }
+  RemoteMemory remote() const override { return {key_, 0}; }
+
+ private:
+  const std::shared_ptr<ProxyEngine> engine_;
+  const std::uint64_t key_;
+};
+
+ProxyEngine::ProxyEngine(std::shared_ptr<ProxyWorld> world)
+    : world_(std::move(world)), sends_(*world_, pool_), receives_(*world_) {}
+
+// ---- transfers ---------------------------------------------------------------------------------------
+
+std::unique_ptr<Transfer> ProxyEngine::queue(int peer, const NetworkWrite* writes, std::size_t count,
+                                             const NetworkSignal* signal) {
+  ProxyOutgoing* const outgoing = pool_.take();
+  auto transfer = std::make_unique<ProxyTransfer>(shared_from_this(), outgoing);
+  outgoing->peer = peer;
+  outgoing->writes.assign(writes, writes + count);
+  outgoing->has_signal = signal != nullptr;
+  if (signal) outgoing->signal = *signal;
+  outgoing->messages = 1;
+  outgoing->reads = 1;
+  outgoing->failure.clear();
+  return transfer;
+}
+
+void ProxyEngine::start(ProxyOutgoing& outgoing) {
+  Hold hold(mutex_);
+  if (stopped_)
+    outgoing.failure = "MPI_Finalize has begun";
+  else
+    sends_.start(outgoing);
+}
+
+std::string ProxyEngine::failure_of(const ProxyOutgoing& outgoing) const {
+  Hold hold(mutex_);
+  return outgoing.failure;
+}
+
+// ---- memory ------------------------------------------------------------------------------------------
+
+std::shared_ptr<const Registration> ProxyEngine::expose(void* base, std::size_t bytes) {
+  Hold hold(mutex_);
+  return std::make_shared<ExposedRegistration>(shared_from_this(), receives_.expose(base, bytes));
+}
+
+void ProxyEngine::hide(std::uint64_t key) noexcept {
+  const auto until = Clock::now() + patience;
+  std::unique_lock<std::mutex> hold(mutex_);
+  while (receives_.hide(key) && !closed_) {
+    if (Clock::now() > until) {
+      log(LogLevel::error, "memory of a window is given back though large data are still on their way into it");
+      return;
+    }
+    receives_.look();
+    hold.unlock();
+    std::this_thread::sleep_for(std::chrono::microseconds(100));
+    hold.lock();
+  }
+}
+
+// ---- progress ----------------------------------------------------------------------------------------
+
+void ProxyEngine::look(ProxySends::Who who) {
+  const std::unique_lock<std::mutex> hold(mutex_, std::try_to_lock);
+  if (!hold || closed_) return;
+  looks_.fetch_add(1, std::memory_order_relaxed);
+  receives_.look();
+  sends_.look(who);
+}
+
+bool ProxyEngine::is_busy() const {
+  Hold hold(mutex_);
+  return !closed_ && (!sends_.empty() || receives_.is_busy());
+}
+
+// ---- the end -----------------------------------------------------------------------------------------
+
+std::vector<std::uint64_t> ProxyEngine::stop_sending() {
+  Hold hold(mutex_);
+  stopped_ = true;
+  sends_.send_all_held();
+  return sends_.packets_to();
+}
+
+bool ProxyEngine::has_drained(std::uint64_t packets) const {
+  Hold hold(mutex_);
+  return receives_.packets() >= packets && !receives_.is_busy() && sends_.empty();
+}
+
+void ProxyEngine::close() {
+  Hold hold(mutex_);
+  receives_.cancel();
+  closed_ = true;
+}
+
+}  // namespace mpix

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the libmpix authors
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <string>
+
+#include "mpi_library.h"
+
+// What both ends of the proxy's messages agree on.
+namespace mpix {
+
+constexpr int packet_tag = 0, data_tag = 1;
+/// The gathered message of an epoch at its preset size, and its signal, fit in.
+constexpr std::size_t packet_bytes = 32 * 1024;
+
+/// Large data, in pieces whose size is an int, as counts of MPI are. Ends early where `piece` returns false.
+template <class Char, class Piece>
+bool in_pieces(Char* data, std::size_t bytes, Piece piece) {
+  constexpr std::size_t most = std::size_t{1} << 30;
+  for (std::size_t at = 0; at < bytes; at += most)
+    if (!piece(data + at, std::min(most, bytes - at))) return false;
+  return true;
+}
+
+inline std::string error_text(int code) {
+  char text[MPI_MAX_ERROR_STRING + 1] = "";
+  int length = 0;
+  PMPI_Error_string(code, text, &length);
+  return text;
+}
+
+inline bool is_of_class(int code, int error_class) {
+  int of_code = MPI_SUCCESS;
+  return code != MPI_SUCCESS && PMPI_Error_class(code, &of_code) == MPI_SUCCESS && of_code == error_class;
+}
+
+inline std::string rank_text(int rank) { return "rank " + std::to_string(rank) + " of MPI_COMM_WORLD"; }
+
+}  // namespace mpix

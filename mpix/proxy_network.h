@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the libmpix authors
+#pragma once
+
+#include <memory>
+#include <optional>
+
+#include "core/network.h"
+#include "core/progress_agent.h"
+#include "core/settings.h"
+#include "proxy_engine.h"
+#include "proxy_world.h"
+
+namespace mpix {
+
+/// The way to other nodes where there are no triggered operations: messages of MPI, and a thread that stands for the
+/// NIC while nobody waits.
+class ProxyNetwork final : public Network {
+ public:
+  /// Throws Error where MPI does not let several threads call it, or where there is no world.
+  ProxyNetwork(std::shared_ptr<ProxyWorld> world, const Settings& settings);
+
+  std::string name() const override { return "proxy"; }
+  NetworkAddress address() const override;
+  Connection connect(const NetworkAddress& peer) override;
+  std::shared_ptr<const Registration> expose(void* base, std::size_t bytes) override { return engine_->expose(base, bytes); }
+  std::shared_ptr<const Registration> register_source(const void*, std::size_t) override { return nullptr; }
+  Capacity capacity() const override { return capacity_; }
+  std::unique_ptr<Transfer> queue(Connection peer, const NetworkWrite* writes, std::size_t count,
+                                  const NetworkSignal* signal) override {
+    return engine_->queue(static_cast<int>(peer), writes, count, signal);
+  }
+  void progress() override { engine_->progress_for_waiter(); }
+
+  ProxyEngine& engine() { return *engine_; }
+  /// What is still there of windows makes no call of MPI from here on.
+  void close();
+
+ private:
+  const std::shared_ptr<ProxyWorld> world_;
+  const std::shared_ptr<ProxyEngine> engine_;
+  Capacity capacity_;
+  std::optional<ProgressAgent> agent_;
+};
+
+/// Collective over the world, before MPI_Finalize: receive what others have sent, and end. `network` is null where this
+/// process has none.
+void end_proxy(ProxyWorld& world, ProxyNetwork* network);
+
+}  // namespace mpix

@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the libmpix authors
+#include "proxy_receives.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/error.h"
+#include "core/log.h"
+#include "proxy_messages.h"
+
+namespace mpix {
+namespace {
+
+constexpr int receives_ahead = 16;
+
+}  // namespace
+
+ProxyReceives::ProxyReceives(const ProxyWorld& world) : world_(world) {
+  for (int i = 0; i < receives_ahead; ++i) {
+    Place& place = posted_.emplace_back();
+    place.packet.reset(new char[packet_bytes]);
+    if (post(place)) continue;
+    posted_.pop_back();
+    cancel();
+    throw Error(Fault::other, failure_);
+  }
+}
+
+bool ProxyReceives::post(Place& place) {
+  const int code = PMPI_Irecv(place.packet.get(), static_cast<int>(packet_bytes), MPI_BYTE, MPI_ANY_SOURCE, packet_tag,
+                              world_.comm(), &place.request);
+  if (code == MPI_SUCCESS) return true;
+  place.request = MPI_REQUEST_NULL;
+  fail("MPI_Irecv: " + error_text(code));
+  return false;
+}
+
+void ProxyReceives::fail(const std::string& text) {
+  if (failure_.empty()) log(LogLevel::error, "messages of other nodes are received no more: " + text);
+  failure_ = text;
+}
+
+// ---- packets -----------------------------------------------------------------------------------------
+
+bool ProxyReceives::look() {
+  bool moved = false;
+  // A turn at most: who calls has more to do.
+  for (int i = 0; i < receives_ahead && !posted_.empty() && failure_.empty(); ++i) {
+    Place& oldest = posted_.front();
+    int done = 0;
+    MPI_Status status;
+    const int code = PMPI_Test(&oldest.request, &done, &status);
+    if (code != MPI_SUCCESS) fail("a message of " + rank_text(status.MPI_SOURCE) + ": " + error_text(code));
+    if (code != MPI_SUCCESS || !done) break;
+    int bytes = 0;
+    PMPI_Get_count(&status, MPI_BYTE, &bytes);
+    oldest.source = status.MPI_SOURCE;
+    accept(static_cast<std::size_t>(bytes));
+    moved = true;
+  }
+  return continue_blocked() || moved;
+}
+
+/// The oldest place has a packet.
+void ProxyReceives::accept(std::size_t bytes) {
+  const auto place = posted_.begin();
+  ++packets_;
+  place->reader = PacketReader(place->packet.get(), bytes);
+  const auto blocked = blocked_.empty() ? blocked_.end() : blocked_.find(place->source);
+  if (blocked != blocked_.end()) {
+    blocked->second.splice(blocked->second.end(), posted_, place);
+  } else if (apply(*place)) {
+    post(*place);
+    posted_.splice(posted_.end(), posted_, place);
+  } else {
+    Places& behind = blocked_[place->source];
+    behind.splice(behind.end(), posted_, place);
+  }
+}
+
+/// False: it waits for large data.
+bool ProxyReceives::apply(Place& place) {
+  if (place.has_signal) {
+    apply_signal(place, place.signal);
+    place.has_signal = false;
+  }
+  PacketRecord record;
+  while (place.reader.next(record)) {
+    switch (record.kind) {
+      case PacketRecord::Kind::write:
+        if (!exposed_.write(record, place.reader.data())) drop(place, record);
+        break;
+      case PacketRecord::Kind::write_apart: receive_large(place, record); break;
+      case PacketRecord::Kind::add:
+      case PacketRecord::Kind::set:
+        if (!place.large.empty()) {
+          place.signal = record;
+          place.has_signal = true;
+          return false;
+        }
+        apply_signal(place, record);
+        break;
+    }
+  }
+  if (!place.reader.at_end()) log(LogLevel::warn, "a message of " + rank_text(place.source) + " makes no sense from some point on");
+  return place.large.empty();
+}
+
+void ProxyReceives::apply_signal(const Place& place, const PacketRecord& record) {
+  // Who polls it must not believe that the data are there.
+  if (!place.is_damaged && !exposed_.signal(record)) drop(place, record);
+}
+
+/// For memory that is not exposed, or no more. Nobody waits for the last posts of a window, so signals may come late;
+/// data may not.
+void ProxyReceives::drop(const Place& place, const PacketRecord& record) {
+  const bool is_signal = record.kind == PacketRecord::Kind::add || record.kind == PacketRecord::Kind::set;
+  const bool warns = !is_signal && !has_warned_;
+  if (warns) has_warned_ = true;  // once: there may be many
+  log(warns ? LogLevel::warn : LogLevel::debug,
+      rank_text(place.source) + (is_signal ? " signals to" : " writes " + std::to_string(record.amount) + " bytes into") +
+          " memory that is not a window's, or no more: dropped");
+}
+
+// ---- large data --------------------------------------------------------------------------------------
+
+void ProxyReceives::receive_large(Place& place, const PacketRecord& record) {
+  char* to = exposed_.find(record.key, record.offset, record.amount);
+  if (!to) {
+    drop(place, record);
+    place.nowhere.emplace_back(new char[record.amount]);
+    to = place.nowhere.back().get();
+  }
+  in_pieces(to, record.amount, [&](char* piece, std::size_t bytes) {
+    MPI_Request request = MPI_REQUEST_NULL;
+    const int code = PMPI_Irecv(piece, static_cast<int>(bytes), MPI_BYTE, place.source, data_tag, world_.comm(), &request);
+    if (code != MPI_SUCCESS) {
+      fail("MPI_Irecv of data of " + rank_text(place.source) + ": " + error_text(code));
+      place.is_damaged = true;
+      return false;
+    }
+    place.large.push_back(request);
+    place.keys.push_back(record.key);
+    return true;
+  });
+}
+
+bool ProxyReceives::large_have_come(Place& place) {
+  int done = 0;
+  statuses_.resize(place.large.size());
+  const int code = PMPI_Testall(static_cast<int>(place.large.size()), place.large.data(), &done, statuses_.data());
+  if (code != MPI_SUCCESS) {
+    log(LogLevel::error, "data of " + rank_text(place.source) + " have not come: " + error_text(code));
+    place.is_damaged = true;
+    // With an error MPI says of each request whether it is over.
+    const auto pending = [&](std::size_t i) { return place.large[i] != MPI_REQUEST_NULL; };
+    std::size_t kept = 0;
+    for (std::size_t i = 0; i < place.large.size(); ++i) {
+      if (!pending(i)) continue;
+      place.large[kept] = place.large[i];
+      place.keys[kept++] = place.keys[i];
+    }
+    place.large.resize(kept);
+    place.keys.resize(kept);
+    done = kept == 0;
+  }
+  if (!done) return false;
+  place.large.clear();
+  place.keys.clear();
+  place.nowhere.clear();
+  return true;
+}
+
+bool ProxyReceives::continue_blocked() {
+  bool moved = false;
+  for (auto at = blocked_.begin(); at != blocked_.end();) {
+    Places& places = at->second;
+    while (!places.empty()) {
+      Place& first = places.front();
+      if (!first.large.empty() && !large_have_come(first)) break;
+      moved = true;
+      if (!apply(first)) break;
+      first.is_damaged = false;
+      post(first);
+      posted_.splice(posted_.end(), places, places.begin());
+    }
+    at = places.empty() ? blocked_.erase(at) : std::next(at);
+  }
+  return moved;
+}
+
+// ---- ends --------------------------------------------------------------------------------------------
+
+bool ProxyReceives::hide(std::uint64_t key) {
+  exposed_.remove(key);
+  for (const auto& origin : blocked_)
+    for (const Place& place : origin.second)
+      if (std::find(place.keys.begin(), place.keys.end(), key) != place.keys.end()) return true;
+  return false;
+}
+
+void ProxyReceives::cancel() {
+  for (Place& place : posted_) {
+    if (place.request == MPI_REQUEST_NULL) continue;
+    PMPI_Cancel(&place.request);
+    PMPI_Wait(&place.request, MPI_STATUS_IGNORE);
+  }
+  posted_.clear();
+}
+
+}  // namespace mpix

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the libmpix authors
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "mpi_library.h"
+
+namespace mpix {
+
+/// The communicator of the proxy: the processes that were started together, where the program's receives match nothing.
+///
+/// Making one is collective over MPI_COMM_WORLD, and so is its end. A window may be created by some of the ranks
+/// only, in any order with other calls, so that is too late: it is made in MPI_Init, where ranks are on several nodes
+/// and the settings of any of them may come to the proxy. Nothing else of the proxy exists before it is needed.
+class ProxyWorld {
+ public:
+  /// Collective. The node of each rank is known. Null where the proxy will not be needed.
+  static std::shared_ptr<ProxyWorld> make_if_needed(const std::vector<int>& nodes);
+  ~ProxyWorld() = default;
+  ProxyWorld(const ProxyWorld&) = delete;
+  ProxyWorld& operator=(const ProxyWorld&) = delete;
+
+  /// Collective, before MPI_Finalize; all requests are over.
+  void free() { PMPI_Comm_free(&comm_); }
+
+  MPI_Comm comm() const { return comm_; }
+  int rank() const { return rank_; }
+  int size() const { return size_; }
+  /// The same in all of its processes, and in no others.
+  std::uint64_t id() const { return id_; }
+
+ private:
+  ProxyWorld();
+
+  MPI_Comm comm_ = MPI_COMM_NULL;
+  int rank_ = 0, size_ = 0;
+  std::uint64_t id_ = 0;
+};
+
+/// What level of threads a program gets that asks for `required`: more, where its settings ask for the proxy.
+int thread_level(int required);
+
+}  // namespace mpix

@@ -1,0 +1,36 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) the libmpix authors
+#
+# Which way to other nodes is chosen, and what is told about it. Usage: fallback.sh PLAIN THREADED [ARGUMENT]: two
+# programs with epochs, one that calls MPI_Init, and one that asks for MPI_THREAD_MULTIPLE.
+set -u
+plain=$1
+shift
+threaded=("$@")
+output=$(mktemp)
+trap 'rm -f "$output"' EXIT
+failed=0
+
+# expect STATUS TEXT [NAME=VALUE…] PROGRAM: 0 or 1, and what the output has to contain
+expect() {
+  local status=$1 text=$2 got=0
+  shift 2
+  # shellcheck disable=SC2086 # a command
+  $MPIEXEC env MPIX_NODE_SIZE=1 MPIX_LOG=info "$@" > "$output" 2>&1 || got=1
+  if ((got == status)) && grep -q "$text" "$output"; then
+    echo "as it should: $*: $text"
+    return
+  fi
+  echo "FAILED: $*: expected status $status and '$text', got status $got and:"
+  cat "$output"
+  failed=1
+}
+
+# with FI_PROVIDER=tcp libfabric has no triggered operations
+expect 0 'network proxy' MPIX_NIC=proxy "$plain"
+expect 0 'messages of MPI carry epochs between nodes, as ' FI_PROVIDER=tcp MPIX_NIC=auto "${threaded[@]}"
+expect 1 'MPI_THREAD_MULTIPLE' FI_PROVIDER=tcp MPIX_NIC=auto "$plain"
+expect 1 'libfabric' FI_PROVIDER=tcp MPIX_NIC=sockets "${threaded[@]}"
+expect 1 'MPIX_NIC=none' MPIX_NIC=none "${threaded[@]}"
+exit $failed

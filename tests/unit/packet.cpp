@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the libmpix authors
+
+// What the proxy sends: packets of records, and the memory that they are applied to.
+#include "core/packet.h"
+
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "catch.h"
+#include "core/exposed_memory.h"
+
+using namespace mpix;
+
+namespace {
+
+using Kind = PacketRecord::Kind;
+
+NetworkWrite write_of(const std::string& text, std::uint64_t offset) {
+  return {text.data(), nullptr, text.size(), {7, 100}, offset};
+}
+
+}  // namespace
+
+TEST_CASE("a packet gives back what was put into it, in order", "[packet]") {
+  alignas(8) char bytes[512];
+  PacketWriter writer(bytes, sizeof bytes);
+  CHECK(writer.empty());
+  const std::string odd = "thirteen byte", empty;
+  REQUIRE(writer.add(NetworkSignal{NetworkSignal::Kind::add, 3, {8, 0}, 16}));
+  REQUIRE(writer.add(write_of(odd, 5)));
+  REQUIRE(writer.add(write_of(empty, 6)));
+  REQUIRE(writer.add(NetworkSignal{NetworkSignal::Kind::set, ~0ull, {9, 8}, 24}));
+  CHECK_FALSE(writer.empty());
+  CHECK(writer.size() % 8 == 0);
+
+  PacketReader reader(bytes, writer.size());
+  PacketRecord record;
+  REQUIRE(reader.next(record));
+  CHECK((record.kind == Kind::add && record.key == 8 && record.offset == 16 && record.amount == 3));
+  REQUIRE(reader.next(record));
+  CHECK((record.kind == Kind::write && record.key == 7 && record.offset == 105));
+  CHECK(std::string(reader.data(), record.amount) == odd);
+  REQUIRE(reader.next(record));
+  CHECK((record.kind == Kind::write && record.amount == 0));
+  CHECK_FALSE(reader.at_end());
+  REQUIRE(reader.next(record));
+  CHECK((record.kind == Kind::set && record.key == 9 && record.offset == 32 && record.amount == ~0ull));
+  CHECK(reader.at_end());
+  CHECK_FALSE(reader.next(record));
+}
+
+TEST_CASE("what has no room in a packet waits for the next, or comes apart", "[packet]") {
+  alignas(8) char bytes[256];
+  const std::size_t most = PacketWriter::most_bytes(sizeof bytes);
+  const std::string fits(most, 'f'), too_long(most + 1, 'l');
+  for (std::size_t used : {0u, 1u}) {
+    PacketWriter writer(bytes, sizeof bytes);
+    if (used) REQUIRE(writer.add(NetworkSignal{NetworkSignal::Kind::add, 1, {1, 0}, 0}));
+    CHECK_FALSE(PacketWriter::comes_apart(write_of(fits, 0), sizeof bytes));
+    CHECK(writer.add(write_of(fits, 0)) == (used == 0));
+  }
+  PacketWriter writer(bytes, sizeof bytes);
+  CHECK(PacketWriter::comes_apart(write_of(too_long, 0), sizeof bytes));
+  std::size_t added = 0;
+  while (writer.add(write_of(too_long, 0))) ++added;
+  CHECK(added == sizeof bytes / sizeof(PacketRecord));
+  CHECK_FALSE(writer.add(NetworkSignal{NetworkSignal::Kind::add, 1, {1, 0}, 0}));
+  PacketReader reader(bytes, writer.size());
+  PacketRecord record;
+  for (; reader.next(record); --added) CHECK((record.kind == Kind::write_apart && record.amount == too_long.size()));
+  CHECK(added == 0);
+}
+
+TEST_CASE("a packet that is cut short ends early", "[packet]") {
+  alignas(8) char bytes[256];
+  PacketWriter writer(bytes, sizeof bytes);
+  const std::string text(50, 't');
+  REQUIRE(writer.add(write_of(text, 0)));
+  for (std::size_t size = 0; size < writer.size(); ++size) {
+    PacketReader reader(bytes, size);
+    PacketRecord record;
+    CHECK_FALSE(reader.next(record));
+    CHECK(reader.at_end() == (size == 0));
+  }
+  // A size that no packet can have must not wrap around.
+  PacketRecord record;
+  std::memcpy(&record, bytes, sizeof record);
+  record.amount = ~0ull - 3;
+  std::memcpy(bytes, &record, sizeof record);
+  PacketReader reader(bytes, writer.size());
+  CHECK_FALSE(reader.next(record));
+}
+
+TEST_CASE("records are applied to exposed memory only", "[packet]") {
+  std::vector<std::uint64_t> memory(8, 1), other(2, 1);
+  ExposedMemory exposed;
+  const std::uint64_t key = exposed.add(memory.data() + 1, 48);
+  const std::uint64_t key_of_other = exposed.add(other.data(), 16);
+  CHECK(key != key_of_other);
+  const std::string data = "eight by";
+  const auto writes = [&](std::uint64_t to, std::uint64_t offset, std::uint64_t bytes) {
+    return exposed.write({Kind::write, to, offset, bytes}, data.data());
+  };
+  CHECK(writes(key, 0, 8));
+  CHECK(writes(key, 40, 8));
+  CHECK(writes(key, 48, 0));
+  CHECK(std::memcmp(&memory[1], data.data(), 8) == 0);
+  CHECK(std::memcmp(&memory[6], data.data(), 8) == 0);
+  CHECK_FALSE(writes(key, 41, 8));
+  CHECK_FALSE(writes(key, 49, 0));
+  CHECK_FALSE(writes(key, ~0ull - 3, 8));
+  CHECK_FALSE(writes(key, 8, ~0ull));
+  CHECK_FALSE(writes(key_of_other + 1, 0, 8));
+
+  CHECK(exposed.signal({Kind::add, key, 8, 5}));
+  CHECK(exposed.signal({Kind::add, key, 8, 5}));
+  CHECK(memory[2] == 11);
+  CHECK(exposed.signal({Kind::set, key, 8, 5}));
+  CHECK(memory[2] == 5);
+  CHECK_FALSE(exposed.signal({Kind::set, key, 12, 5}));  // not one store
+  CHECK_FALSE(exposed.signal({Kind::set, key, 44, 5}));
+  CHECK_FALSE(exposed.signal({Kind::set, key, 48, 5}));
+
+  // What comes late hits nothing, also where the memory is exposed anew.
+  exposed.remove(key);
+  CHECK_FALSE(writes(key, 0, 8));
+  const std::uint64_t again = exposed.add(memory.data() + 1, 48);
+  CHECK(again != key);
+  CHECK_FALSE(exposed.signal({Kind::set, key, 8, 6}));
+  CHECK(memory[2] == 5);
+  CHECK((memory[0] == 1 && memory[7] == 1 && other[0] == 1 && other[1] == 1));
+}
