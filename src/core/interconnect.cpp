@@ -3,6 +3,7 @@
 #include "core/interconnect.h"
 
 #include <algorithm>
+#include <chrono>
 
 #include "core/error.h"
 #include "core/log.h"
@@ -38,21 +39,54 @@ bool Interconnect::has_room_for(const Grant& grant) const {
          grant.transfers <= capacity_.transfers - used_.transfers;
 }
 
+Grant Interconnect::share_of(const Grant& wanted) const {
+  return {std::min(wanted.operations, capacity_.operations), std::min(wanted.transfers, capacity_.transfers)};
+}
+
+bool Interconnect::would_admit(const void* window, const Grant& wanted) const {
+  Demand demand{wanted.operations, capacity_.operations, capacity_.operations - used_.operations, 0};
+  for (const auto& holder : holders_)
+    if (holder->window() == window) demand.of_window += holder->committed();
+  return policy_->admits(demand) && has_room_for(share_of(wanted));
+}
+
 std::optional<Grant> Interconnect::try_admit(const void* window, const Grant& wanted) {
   Hold hold(mutex_);
   if (capacity_.operations == 0 || capacity_.transfers == 0)
     throw Error(Fault::memory, "all triggered operations are held by epochs of windows that broke");
   // As a rule the oldest are over, and that is enough.
   reclaim(Until::first_under_way);
-  const Grant grant{std::min(wanted.operations, capacity_.operations), std::min(wanted.transfers, capacity_.transfers)};
+  const Grant grant = share_of(wanted);
   if (!has_room_for(grant)) reclaim(Until::end);
-  Demand demand{wanted.operations, capacity_.operations, capacity_.operations - used_.operations, 0};
-  for (const auto& holder : holders_)
-    if (holder->window() == window) demand.of_window += holder->held().operations;
-  if (!policy_->admits(demand) || !has_room_for(grant)) return std::nullopt;
+  if (!would_admit(window, wanted)) return std::nullopt;
   used_.add(grant);
   most_used_ = std::max(most_used_, used_.operations);
   return grant;
+}
+
+void Interconnect::progress() {
+  network_->progress();
+  if (waiters_ == 0) return;
+  Hold hold(mutex_);
+  reclaim(Until::end);
+  bool wake = false;
+  for (Waiting& waiting : waiting_)
+    if (!waiting.woken && would_admit(waiting.window, waiting.wanted)) wake = waiting.woken = true;
+  if (wake) room_.notify_all();
+}
+
+void Interconnect::wait_for_room(const void* window, const Grant& wanted) {
+  // Streams tell, while they wait; where they do not, this thread looks itself.
+  constexpr auto longest_nap = std::chrono::microseconds(200);
+  network_->progress();
+  std::unique_lock<std::mutex> hold(mutex_);
+  reclaim(Until::end);
+  if (would_admit(window, wanted)) return;
+  const auto at = waiting_.insert(waiting_.end(), Waiting{window, wanted, false});
+  ++waiters_;
+  room_.wait_for(hold, longest_nap, [&] { return at->woken; });
+  --waiters_;
+  waiting_.erase(at);
 }
 
 void Interconnect::give_back(const Grant& grant) {

@@ -92,6 +92,10 @@ class Network {
   /// Memory that writes read from; null where the network needs no registration of it.
   virtual std::shared_ptr<const Registration> register_source(const void* base, std::size_t bytes) = 0;
 
+  /// Whether who polls an aligned word of 8 bytes that a write changes finds its last byte as written only when the
+  /// whole word is, for any order among words: then a message needs no signal. Little-endian machines only.
+  virtual bool keeps_words_whole() const { return false; }
+
   /// What may be queued at a time: the caller keeps to it.
   virtual Capacity capacity() const = 0;
   /// Queue writes, and the signal where there is one. Copies its arguments, not the data.

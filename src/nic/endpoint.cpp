@@ -67,6 +67,16 @@ std::size_t Endpoint::ordered_bytes() const {
   return ordered ? info_->ep_attr->max_order_waw_size : 0;
 }
 
+bool Endpoint::keeps_words_whole() const {
+#if defined(__x86_64__) || defined(__aarch64__)
+  // A stream of bytes, which the kernel and the provider copy into place from the first to the last: where a piece of it
+  // ends within a word, the word's last bytes come with the next. Within a piece these machines copy whole words.
+  return provider() == "sockets";
+#else
+  return false;
+#endif
+}
+
 std::shared_ptr<FabricRegistration> Endpoint::register_memory(void* base, std::size_t bytes, std::uint64_t access) {
   const int mode = info_->domain_attr->mr_mode;
   std::uint64_t key = 0;

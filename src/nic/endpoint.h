@@ -46,6 +46,8 @@ class Endpoint : public std::enable_shared_from_this<Endpoint> {
   std::shared_ptr<FabricRegistration> register_memory(void* base, std::size_t bytes, std::uint64_t access);
   /// The most bytes of a write that a later operation of this endpoint to the same peer cannot overtake, where it lands.
   std::size_t ordered_bytes() const;
+  /// See Network. libfabric has no name for it.
+  bool keeps_words_whole() const;
   bool sources_need_registration() const { return (info_->domain_attr->mr_mode & FI_MR_LOCAL) != 0; }
   /// Null when the NIC has no more counters.
   FabricHandle<fid_cntr> open_counter();
