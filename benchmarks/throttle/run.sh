@@ -23,7 +23,7 @@ faces() {  # NAME=VALUE… -- ARGUMENTS
     --no-stdin --size small --niface 2 --variant st --csv "$@" 2>&1
 }
 
-operations=$(((ranks - 1) * 3))  # an epoch's, where all ranks are neighbours: a message, its signal, and a post each
+operations=$(((ranks - 1) * 2))  # an epoch's, where all ranks are neighbours: a message and a post each
 fitting=$((budget / operations - 1))  # operations may be over a little later than what is enqueued
 ((fitting > 0)) || fitting=1
 echo "Faces, small, $ranks ranks as $ranks nodes, budget $budget; $(nproc) cores; application synchronizes after $fitting shares"

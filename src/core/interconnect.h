@@ -88,7 +88,7 @@ class Interconnect {
   enum class Until { first_under_way, end };
   void reclaim(Until until);                     // under mutex_
   bool has_room_for(const Grant& grant) const;  // under mutex_
-  bool would_admit(const void* window, const Grant& wanted) const;  // likewise
+  Demand demand_for(const void* window, const Grant& wanted) const;  // likewise
   Grant share_of(const Grant& wanted) const;                        // likewise
 
   const std::unique_ptr<Network> network_;

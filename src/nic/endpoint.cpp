@@ -24,21 +24,27 @@ Endpoint::Endpoint(FabricInfo info) : info_(std::move(info)) {
   MPIX_CHECK_FABRIC(fi_av_open(domain, &av_attributes, &addresses, nullptr));
   addresses_.reset(addresses);
 
-  fi_cq_attr cq_attributes{};
-  cq_attributes.format = FI_CQ_FORMAT_CONTEXT;
-  cq_attributes.size = 4096;
-  cq_attributes.wait_obj = FI_WAIT_NONE;
-  fid_cq* completions = nullptr;
-  MPIX_CHECK_FABRIC(fi_cq_open(domain, &cq_attributes, &completions, nullptr));
-  completions_.reset(completions);
+  sent_ = open_queue();
+  received_ = open_queue();
 
   fid_ep* endpoint = nullptr;
   MPIX_CHECK_FABRIC(fi_endpoint(domain, info_.get(), &endpoint, nullptr));
   endpoint_.reset(endpoint);
   MPIX_CHECK_FABRIC(fi_ep_bind(endpoint, &addresses->fid, 0));
   // Selective: what succeeds is counted, and comes not to the queue.
-  MPIX_CHECK_FABRIC(fi_ep_bind(endpoint, &completions->fid, FI_TRANSMIT | FI_RECV | FI_SELECTIVE_COMPLETION));
+  MPIX_CHECK_FABRIC(fi_ep_bind(endpoint, &sent_->fid, FI_TRANSMIT | FI_SELECTIVE_COMPLETION));
+  MPIX_CHECK_FABRIC(fi_ep_bind(endpoint, &received_->fid, FI_RECV | FI_SELECTIVE_COMPLETION));
   MPIX_CHECK_FABRIC(fi_enable(endpoint));
+}
+
+FabricHandle<fid_cq> Endpoint::open_queue() {
+  fi_cq_attr attributes{};
+  attributes.format = FI_CQ_FORMAT_CONTEXT;
+  attributes.size = 4096;
+  attributes.wait_obj = FI_WAIT_NONE;
+  fid_cq* queue = nullptr;
+  MPIX_CHECK_FABRIC(fi_cq_open(domain_.get(), &attributes, &queue, nullptr));
+  return FabricHandle<fid_cq>(queue);
 }
 
 NetworkAddress Endpoint::address() const {
@@ -105,14 +111,14 @@ FabricHandle<fid_cntr> Endpoint::open_counter() {
   return FabricHandle<fid_cntr>(counter);
 }
 
-void Endpoint::read_errors(const std::function<void(void*, const std::string&)>& told) {
+void Endpoint::read_errors(fid_cq& queue, const Told& told) {
   for (;;) {
     fi_cq_entry entry;
-    const ssize_t got = fi_cq_read(completions_.get(), &entry, 1);
+    const ssize_t got = fi_cq_read(&queue, &entry, 1);
     if (got > 0) continue;
     if (got != -FI_EAVAIL) return;
     fi_cq_err_entry error{};
-    if (fi_cq_readerr(completions_.get(), &error, 0) < 1) return;
+    if (fi_cq_readerr(&queue, &error, 0) < 1) return;
     told(error.op_context, fi_strerror(error.err));
   }
 }

@@ -52,15 +52,21 @@ class Endpoint : public std::enable_shared_from_this<Endpoint> {
   /// Null when the NIC has no more counters.
   FabricHandle<fid_cntr> open_counter();
 
-  /// Look at the completion queue, which has nothing but errors: told(context of the operation, text).
-  void read_errors(const std::function<void(void*, const std::string&)>& told);
+  /// Look at a completion queue, which has nothing but errors: told(context of the operation, text). A provider in
+  /// software works then: at what goes out (and sockets takes up one operation each time), or at what comes in.
+  using Told = std::function<void(void*, const std::string&)>;
+  void look_outward(const Told& told) { read_errors(*sent_, told); }
+  void look_inward(const Told& told) { read_errors(*received_, told); }
 
  private:
+  FabricHandle<fid_cq> open_queue();
+  static void read_errors(fid_cq& queue, const Told& told);
+
   FabricInfo info_;
   FabricHandle<fid_fabric> fabric_;
   FabricHandle<fid_domain> domain_;
   FabricHandle<fid_av> addresses_;
-  FabricHandle<fid_cq> completions_;
+  FabricHandle<fid_cq> sent_, received_;
   FabricHandle<fid_ep> endpoint_;
   std::mutex mutex_;  ///< guards what follows
   std::map<std::string, fi_addr_t> known_;
