@@ -285,9 +285,14 @@ bool RemoteReceives::receive(Item& item) {
 bool RemoteReceives::receive_marked(Item& item) {
   auto* const words = reinterpret_cast<std::uint64_t*>(item.peer->inbox + peers_->slot(item.epoch) * peers_->slot_bytes());
   MarkedMessage::Front front;
-  if (!MarkedMessage::read_front(words, &front)) return false;
-  item.data.resize(8 * std::size_t{front.words});
-  if (!MarkedMessage::read(words, front.words, &item.words, item.data.data())) return false;
+  if (!MarkedMessage::read_front(words, &front)) return false;  // a first look costs nothing
+  bool all = false;
+  peers_->interconnect().network().read_still([&] {
+    if (!MarkedMessage::read_front(words, &front)) return;
+    item.data.resize(8 * std::size_t{front.words});
+    all = MarkedMessage::read(words, front.words, &item.words, item.data.data());
+  });
+  if (!all) return false;
   RemotePeers::note_ridden(*item.peer, front.posts);
   if (front.words > 1) RemoteMessage::scatter(item.data.data(), peers_->window());
   MarkedMessage::wipe(words, front.words);

@@ -64,7 +64,7 @@ class RemoteMessage {
 
 /// A message whose words say by themselves that they have arrived: 7 bytes of data each, and a mark in the last byte.
 /// The reader wipes what it has read, so a word with a mark is new, in any epoch: no flag that could repeat. Words may
-/// arrive in any order; each whole, or its last byte last (Network::keeps_words_whole).
+/// arrive in any order; each whole, or its last byte last, and once (Network::keeps_words_whole, read_still).
 ///
 /// The first word is the front: how many words there are, with itself, and how many posts its sender has told in such
 /// messages so far (RemotePeers).

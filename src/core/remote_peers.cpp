@@ -174,11 +174,13 @@ bool RemotePeers::has_posted(RemotePeer& peer, std::uint64_t epoch) const {
   if (known()) return true;
   if (!marks_) return false;
   // In messages that no wait has read yet; what those that are read said is known.
-  for (std::uint32_t slot = 0; slot < depth_; ++slot) {
-    MarkedMessage::Front front;
-    if (MarkedMessage::read_front(reinterpret_cast<const std::uint64_t*>(peer.inbox + slot * slot_bytes_), &front))
-      note_ridden(peer, front.posts);
-  }
+  interconnect_->network().read_still([&] {
+    for (std::uint32_t slot = 0; slot < depth_; ++slot) {
+      MarkedMessage::Front front;
+      if (MarkedMessage::read_front(reinterpret_cast<const std::uint64_t*>(peer.inbox + slot * slot_bytes_), &front))
+        note_ridden(peer, front.posts);
+    }
+  });
   return known();
 }
 

@@ -75,9 +75,10 @@ std::size_t Endpoint::ordered_bytes() const {
 
 bool Endpoint::keeps_words_whole() const {
 #if defined(__x86_64__) || defined(__aarch64__)
-  // A stream of bytes, which the kernel and the provider copy into place from the first to the last: where a piece of it
-  // ends within a word, the word's last bytes come with the next. Within a piece these machines copy whole words.
-  return provider() == "sockets";
+  // A stream of bytes, which is copied into place by who reads the queue for what is received, and by nobody else, as
+  // progress is manual. While nobody does, a message is there up to some byte, and not beyond. Within a copy there is no
+  // such order: the copying may write overlapping pieces, and the last first.
+  return provider() == "sockets" && info_->domain_attr->data_progress == FI_PROGRESS_MANUAL;
 #else
   return false;
 #endif

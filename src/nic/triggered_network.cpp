@@ -60,6 +60,7 @@ class TriggeredNetwork final : public Network {
   }
 
   bool keeps_words_whole() const override { return keeps_words_whole_; }
+  bool read_still(const std::function<void()>& read) override { return queue_->read_still(read); }
   Capacity capacity() const override { return capacity_; }
 
   std::unique_ptr<Transfer> queue(Connection peer, const NetworkWrite* writes, std::size_t count,

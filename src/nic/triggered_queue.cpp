@@ -253,6 +253,13 @@ void TriggeredQueue::progress() {
   in_progress_.clear(std::memory_order_release);
 }
 
+bool TriggeredQueue::read_still(const std::function<void()>& read) {
+  if (in_progress_.test_and_set(std::memory_order_acquire)) return false;
+  read();
+  in_progress_.clear(std::memory_order_release);
+  return true;
+}
+
 void TriggeredQueue::note(const Errors& errors) {
   if (errors.empty()) return;
   Hold hold(mutex_);

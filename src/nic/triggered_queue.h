@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -32,6 +33,8 @@ class TriggeredQueue : public std::enable_shared_from_this<TriggeredQueue> {
 
   /// Let the provider work, and look for errors. Returns at once where another thread is doing so.
   void progress();
+  /// Run `read` while no thread is in progress(); false, without it, while one is.
+  bool read_still(const std::function<void()>& read);
   /// How often that was done.
   std::uint64_t looks() const { return looks_.load(std::memory_order_relaxed); }
   /// Something was started that has not ended.
