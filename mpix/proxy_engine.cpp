@@ -24,14 +24,19 @@ class ProxyEngine::ProxyTransfer final : public Transfer {
   ProxyTransfer(std::shared_ptr<ProxyEngine> engine, ProxyOutgoing* outgoing)
       : engine_(std::move(engine)), outgoing_(outgoing) {}
   ~ProxyTransfer() override { engine_->pool_.let_go(outgoing_); }
-  void start() override { engine_->start(*outgoing_); }
+  void start() override {
+    started_ = true;
+    engine_->start(*outgoing_);
+  }
   bool delivered() override { return outgoing_->reads.load(std::memory_order_acquire) == 0; }
   bool finished() override { return outgoing_->messages.load(std::memory_order_acquire) == 0; }
   std::string failure() override { return engine_->failure_of(*outgoing_); }
+  bool cancel() override { return !started_ || finished(); }
 
  private:
   const std::shared_ptr<ProxyEngine> engine_;
   ProxyOutgoing* const outgoing_;
+  bool started_ = false;
 };
 
 class ProxyEngine::ExposedRegistration final : public Registration {

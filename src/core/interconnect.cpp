@@ -2,7 +2,10 @@
 // Copyright (c) the libmpix authors
 #include "core/interconnect.h"
 
+#include <sys/prctl.h>
+
 #include <algorithm>
+#include <chrono>
 
 #include "core/error.h"
 #include "core/log.h"
@@ -10,8 +13,24 @@
 namespace mpix {
 
 namespace {
+
 using Hold = std::lock_guard<std::mutex>;
-}
+
+/// The kernel may add 50 µs to a nap, if it is not asked for better.
+class ShortNaps {
+ public:
+  ShortNaps() : before_(prctl(PR_GET_TIMERSLACK)) { prctl(PR_SET_TIMERSLACK, 1000); }
+  ~ShortNaps() {
+    if (before_ > 0) prctl(PR_SET_TIMERSLACK, before_);
+  }
+  ShortNaps(const ShortNaps&) = delete;
+  ShortNaps& operator=(const ShortNaps&) = delete;
+
+ private:
+  const int before_;
+};
+
+}  // namespace
 
 Interconnect::Interconnect(std::unique_ptr<Network> network, const Settings& settings)
     : network_(std::move(network)), policy_(make_throttle_policy(settings.throttle)), capacity_(network_->capacity()) {}
@@ -65,6 +84,18 @@ bool Interconnect::has_room_for(const Grant& grant) const {
          grant.transfers <= capacity_.transfers - used_.transfers;
 }
 
+Grant Interconnect::share_of(const Grant& wanted) const {
+  return {std::min(wanted.operations, capacity_.operations), std::min(wanted.transfers, capacity_.transfers)};
+}
+
+Demand Interconnect::demand_for(const void* window, const Grant& wanted) const {
+  Demand demand{wanted.operations, capacity_.operations, capacity_.operations - used_.operations, 0};
+  if (policy_->looks_at_window())
+    for (const auto& holder : holders_)
+      if (holder->window() == window) demand.of_window += holder->committed();
+  return demand;
+}
+
 std::optional<Grant> Interconnect::try_admit(const void* window, const Grant& wanted) {
   Hold hold(mutex_);
   reclaim_lost();
@@ -72,15 +103,39 @@ std::optional<Grant> Interconnect::try_admit(const void* window, const Grant& wa
   reclaim(Until::first_under_way);
   if (capacity_.operations == 0 || capacity_.transfers == 0)
     throw Error(Fault::memory, "all triggered operations are held by epochs of windows that broke");
-  const Grant grant{std::min(wanted.operations, capacity_.operations), std::min(wanted.transfers, capacity_.transfers)};
+  const Grant grant = share_of(wanted);
   if (!has_room_for(grant)) reclaim(Until::end);
-  Demand demand{wanted.operations, capacity_.operations, capacity_.operations - used_.operations, 0};
-  for (const auto& holder : holders_)
-    if (holder->window() == window) demand.of_window += holder->held().operations;
-  if (!policy_->admits(demand) || !has_room_for(grant)) return std::nullopt;
+  if (!policy_->admits(demand_for(window, wanted)) || !has_room_for(grant)) return std::nullopt;
   used_.add(grant);
   most_used_ = std::max(most_used_, used_.operations);
   return grant;
+}
+
+void Interconnect::progress() {
+  network_->progress();
+  if (waiters_ == 0) return;
+  Hold hold(mutex_);
+  reclaim(Until::first_under_way);  // often called; who waits looks at all of them now and then
+  bool wake = false;
+  for (Waiting& waiting : waiting_)
+    if (!waiting.woken && policy_->worth_waking(demand_for(waiting.window, waiting.wanted)) &&
+        has_room_for(share_of(waiting.wanted)))
+      wake = waiting.woken = true;
+  if (wake) room_.notify_all();
+}
+
+void Interconnect::wait_for_room(const void* window, const Grant& wanted) {
+  // Streams tell, while they wait; where they do not, this thread looks itself.
+  network_->progress();
+  const ShortNaps short_naps;
+  std::unique_lock<std::mutex> hold(mutex_);
+  reclaim(Until::end);
+  if (policy_->worth_waking(demand_for(window, wanted)) && has_room_for(share_of(wanted))) return;
+  const auto at = waiting_.insert(waiting_.end(), Waiting{window, wanted, false});
+  ++waiters_;
+  room_.wait_for(hold, policy_->nap(), [&] { return at->woken; });
+  --waiters_;
+  waiting_.erase(at);
 }
 
 void Interconnect::enlist(std::shared_ptr<GrantHolder> holder) {

@@ -2,6 +2,8 @@
 // Copyright (c) the libmpix authors
 #pragma once
 
+#include <atomic>
+#include <condition_variable>
 #include <cstddef>
 #include <list>
 #include <memory>
@@ -9,6 +11,7 @@
 #include <optional>
 #include <string>
 
+#include "core/late_posts.h"
 #include "core/network.h"
 #include "core/throttle.h"
 
@@ -39,6 +42,8 @@ class GrantHolder {
   virtual Grant reclaim() = 0;
   /// What it holds after that.
   virtual Grant held() const = 0;
+  /// The operations of it that are queued, or sure to be: posts that may ride are not.
+  virtual std::size_t committed() const = 0;
   /// Empty, or why it will hold it for ever.
   virtual std::string failure() = 0;
   /// The same, after asking the peers that have not got all of it whether they live.
@@ -77,6 +82,13 @@ class Interconnect {
   /// The window ends, and what its epochs still hold is lost until it is over: their operations stay with the NIC.
   void abandon(const void* window);
 
+  /// Let the network work, and wake who waits for room where there is some now.
+  void progress();
+  /// Wait, asleep, until it is likely that try_admit() would find room, or for some time.
+  void wait_for_room(const void* window, const Grant& wanted);
+
+  LatePosts& late_posts() { return late_posts_; }
+
   /// Without what is lost.
   std::size_t budget() const;
   std::size_t most_used() const;
@@ -89,6 +101,8 @@ class Interconnect {
   void lose(const std::shared_ptr<GrantHolder>& holder);  // under mutex_
   bool has_room_for(const Grant& grant) const;  // under mutex_
   std::string first_of(const void* window, std::string (GrantHolder::*ask)());
+  Demand demand_for(const void* window, const Grant& wanted) const;  // likewise
+  Grant share_of(const Grant& wanted) const;                        // likewise
 
   const std::unique_ptr<Network> network_;
   const std::unique_ptr<ThrottlePolicy> policy_;
@@ -98,6 +112,15 @@ class Interconnect {
   std::size_t most_used_ = 0;
   Holders holders_;  ///< the oldest first
   Holders lost_;     ///< the NIC may still read what they own
+  struct Waiting {
+    const void* window;
+    Grant wanted;
+    bool woken;
+  };
+  std::list<Waiting> waiting_;
+  std::condition_variable room_;
+  std::atomic<std::size_t> waiters_{0};
+  LatePosts late_posts_;  ///< last: it ends first
 };
 
 }  // namespace mpix

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -94,6 +95,16 @@ class Network {
   virtual std::shared_ptr<const Registration> expose(void* base, std::size_t bytes) = 0;
   /// Memory that writes read from; null where the network needs no registration of it.
   virtual std::shared_ptr<const Registration> register_source(const void* base, std::size_t bytes) = 0;
+
+  /// Whether read_still() finds an aligned word of 8 bytes that a write changes with its last byte as written only when
+  /// the whole word is, for any order among words, and none is written twice: then a message needs no signal.
+  /// Little-endian machines only.
+  virtual bool keeps_words_whole() const { return false; }
+  /// Run `read` while no write is half-way. False, and it did not run: another thread lets some arrive just now.
+  virtual bool read_still(const std::function<void()>& read) {
+    read();
+    return true;
+  }
 
   /// What may be queued at a time: the caller keeps to it.
   virtual Capacity capacity() const = 0;

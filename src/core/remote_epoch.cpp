@@ -3,6 +3,7 @@
 #include "core/remote_epoch.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "core/error.h"
 
@@ -35,17 +36,35 @@ void RemoteOperations::add_send(const RemoteSend& send, std::uint64_t epoch) {
 
 void RemoteOperations::queue_ahead() {
   Hold hold(mutex_);
-  for (Item& item : items_)
-    if (!queue_stage(item)) return;
+  // What may ride is queued when it turns out that it does not; it must be able to then, come what may.
+  const bool all_granted = free_.operations >= items_.size() && free_.transfers >= items_.size();
+  for (Item& item : items_) {
+    item.may_ride = !item.send && all_granted && peers_->may_ride(*item.peer);
+    if (!item.may_ride && !queue_stage(item)) return;
+  }
 }
 
 NetworkWrite RemoteOperations::write_of(const Item& item, std::size_t i) const {
   const RemoteSend& send = *item.send;
-  const bool has_message = send.message_bytes > 0;
+  const bool has_message = send.has_message();
   if (!has_message || i > 0) return send.direct[i - (has_message ? 1 : 0)];
   const std::size_t slot = peers_->slot(item.epoch) * item.peer->slot_bytes;
-  return {item.peer->staging + slot, peers_->staging_registration(), send.message_bytes, item.peer->control,
-          item.peer->inbox_offset + slot};
+  return {item.peer->staging + slot, peers_->staging_registration(), send.marked ? 8 * send.words() : send.message_bytes,
+          item.peer->control, item.peer->inbox_offset + slot};
+}
+
+void RemoteOperations::write_message(const Item& item) {
+  const RemoteSend& send = *item.send;
+  char* const staging = item.peer->staging + peers_->slot(item.epoch) * item.peer->slot_bytes;
+  if (!send.marked) {
+    RemoteMessage::gather(staging, send.gathered);
+    return;
+  }
+  thread_local std::vector<char> data;
+  data.resize(send.message_bytes);
+  if (send.message_bytes > 0) RemoteMessage::gather(data.data(), send.gathered);
+  const MarkedMessage::Front front{static_cast<std::uint32_t>(send.words()), peers_->give_ride(*item.peer)};
+  MarkedMessage::write(reinterpret_cast<std::uint64_t*>(staging), front, data.data(), data.size());
 }
 
 NetworkSignal RemoteOperations::signal_of(const Item& item) const {
@@ -62,19 +81,20 @@ bool RemoteOperations::queue_stage(Item& item) {
   if (free_.operations == 0 || free_.transfers == 0) return false;
   const std::size_t left = item.writes() - item.writes_queued;
   const std::size_t count = std::min(left, free_.operations);
-  const bool last = count == left && free_.operations > count;
+  const bool last = count == left && (!item.has_signal() || free_.operations > count);
+  const std::size_t signals = last && item.has_signal() ? 1 : 0;
   scratch_.clear();
   for (std::size_t i = 0; i < count; ++i) scratch_.push_back(write_of(item, item.writes_queued + i));
-  const NetworkSignal signal = signal_of(item);
+  const NetworkSignal signal = item.has_signal() ? signal_of(item) : NetworkSignal{};
   try {
     item.transfer = peers_->interconnect().network().queue(item.peer->connection, scratch_.data(), count,
-                                                           last ? &signal : nullptr);
+                                                           signals > 0 ? &signal : nullptr);
   } catch (const Error& error) {
     throw Error(error.fault(), item.peer->lost(error.what()));
   }
-  item.stage = {count + (last ? 1 : 0), 1};
+  item.stage = {count + signals, 1};
   item.writes_queued += count;
-  item.signal_queued = last;
+  item.all_queued = last;
   free_.take(item.stage);
   return true;
 }
@@ -90,10 +110,33 @@ void RemoteOperations::recycle() {
     if ((item.state == State::served || given_up_) && item.transfer && item.transfer->finished()) end_stage(item);
 }
 
+// ---- posts that ride ---------------------------------------------------------------------------------
+
+void RemoteOperations::post_rides(std::size_t index) {
+  Hold hold(mutex_);
+  items_[index].state = State::served;
+  items_[index].all_queued = true;
+}
+
+void RemoteOperations::send_post(std::size_t index) {
+  Hold hold(mutex_);
+  Item& item = items_[index];
+  item.state = State::served;
+  if (given_up_) return;
+  try {
+    queue_stage(item);
+    item.transfer->start();
+  } catch (const Error& error) {
+    failure_ = error.what();
+  }
+}
+
+// ---- the interconnect --------------------------------------------------------------------------------
+
 Grant RemoteOperations::reclaim() {
   Hold hold(mutex_);
   recycle();
-  const bool all_queued = given_up_ || std::all_of(items_.begin(), items_.end(), [](const Item& item) { return item.signal_queued; });
+  const bool all_queued = given_up_ || std::all_of(items_.begin(), items_.end(), [](const Item& item) { return item.all_queued; });
   if (!all_queued) return {};
   const Grant back = free_;
   held_.take(back);
@@ -104,6 +147,12 @@ Grant RemoteOperations::reclaim() {
 Grant RemoteOperations::held() const {
   Hold hold(mutex_);
   return held_;
+}
+
+std::size_t RemoteOperations::committed() const {
+  Hold hold(mutex_);
+  const auto may_ride = [](const Item& item) { return item.may_ride && !item.all_queued; };
+  return held_.operations - static_cast<std::size_t>(std::count_if(items_.begin(), items_.end(), may_ride));
 }
 
 std::string RemoteOperations::failure() {
@@ -148,7 +197,11 @@ bool RemoteOperations::serve(std::size_t first, std::size_t end) {
   Hold hold(mutex_);
   bool moved = false;
   for (std::size_t i = first; i < end; ++i)
-    if (items_[i].state != State::served && try_to_serve(items_[i])) moved = true;
+    if (!is_served(items_[i]) && try_to_serve(items_[i])) moved = true;
+  if (end == items_.size() && send_all_held_ && items_.front().send) {
+    peers_->send_all_held();
+    send_all_held_ = false;
+  }
   return moved;
 }
 
@@ -166,20 +219,20 @@ bool RemoteOperations::try_to_serve(Item& item) {
 bool RemoteOperations::is_ready(const Item& item) const {
   if (!item.send) return true;
   return peers_->has_credit(*item.peer, item.epoch) &&
-         (!item.send->awaits_post() || RemotePeers::is_exposed(*item.peer, item.epoch));
+         (!item.send->awaits_post() || peers_->is_exposed(*item.peer, item.epoch));
 }
 
 bool RemoteOperations::serve(Item& item) {
-  if (item.state == State::waiting) {
-    if (!is_ready(item)) return false;
-    if (item.send && item.send->message_bytes > 0)
-      RemoteMessage::gather(item.peer->staging + peers_->slot(item.epoch) * item.peer->slot_bytes, item.send->gathered);
-    item.state = State::ready;
+  if (item.may_ride) {
+    item.state = State::held;
+    note_served(item);
+    peers_->hold(*item.peer, {shared_from_this(), static_cast<std::size_t>(&item - items_.data())});
+    return true;
   }
   if (item.state == State::moving) {
     // Where all of it was gathered, the origin buffers were free at the start.
-    if (!(item.signal_queued ? item.transfer->delivered() : item.transfer->finished())) return false;
-    if (item.signal_queued) {
+    if (!(item.all_queued ? item.transfer->delivered() : item.transfer->finished())) return false;
+    if (item.all_queued) {
       note_served(item);
       item.state = State::served;
       return true;
@@ -187,13 +240,16 @@ bool RemoteOperations::serve(Item& item) {
     end_stage(item);
     item.state = State::ready;
   }
+  if (item.state == State::waiting && !is_ready(item)) return false;
   if (!item.transfer) {
     recycle();
     if (!queue_stage(item)) return false;
   }
+  // Not before it can start: a post that rides in it must not wait.
+  if (item.state == State::waiting && item.send && item.send->has_message()) write_message(item);
   item.transfer->start();
   const bool origin_is_free = !item.send || item.send->direct.empty();
-  if (item.signal_queued && origin_is_free) {
+  if (item.all_queued && origin_is_free) {
     note_served(item);
     item.state = State::served;
   } else {
@@ -207,7 +263,7 @@ void RemoteOperations::note_served(const Item& item) { set(item.send ? item.peer
 bool RemoteOperations::served(std::size_t first, std::size_t end) const {
   Hold hold(mutex_);
   return std::all_of(items_.begin() + static_cast<std::ptrdiff_t>(first), items_.begin() + static_cast<std::ptrdiff_t>(end),
-                     [](const Item& item) { return item.state == State::served; });
+                     is_served);
 }
 
 void RemoteOperations::describe(std::size_t first, std::size_t end, std::string& text) const {
@@ -216,7 +272,8 @@ void RemoteOperations::describe(std::size_t first, std::size_t end, std::string&
     const Item& item = items_[i];
     const auto epoch = [&](std::uint64_t number) { return "access epoch " + std::to_string(number); };
     switch (item.state) {
-      case State::served: break;
+      case State::served:
+      case State::held: break;
       case State::waiting:
         append(text, item.peer->rank,
                "has not posted " + epoch(peers_->has_credit(*item.peer, item.epoch) ? item.epoch
@@ -231,16 +288,9 @@ void RemoteOperations::describe(std::size_t first, std::size_t end, std::string&
 // ---- receiving ---------------------------------------------------------------------------------------
 
 bool RemoteReceives::look() {
-  const auto gone = std::remove_if(pending_.begin(), pending_.end(), [this](const Item& item) {
-    RemotePeer& peer = *item.peer;
-    const std::size_t slot = peers_->slot(item.epoch);
-    const std::uint64_t arrived = load_acquire(&peer.arrived[slot]);
-    if (arrived / 2 < item.epoch) return false;
-    // The slot is free again when this rank posts anew (remote_peers.h).
-    if (arrived % 2) RemoteMessage::scatter(peer.inbox + slot * peers_->slot_bytes(), peers_->window());
-    set(peer.closed, item.epoch);
-    return true;
-  });
+  if (!looked_) peers_->send_all_held();
+  looked_ = true;
+  const auto gone = std::remove_if(pending_.begin(), pending_.end(), [this](Item& item) { return receive(item); });
   const bool moved = gone != pending_.end();
   pending_.erase(gone, pending_.end());
   return moved;
@@ -251,6 +301,39 @@ std::string RemoteReceives::probe() {
   for (const Item& item : pending_)
     if (text.empty()) text = peers_->probe(*item.peer);
   return text;
+}
+
+bool RemoteReceives::receive(Item& item) {
+  RemotePeer& peer = *item.peer;
+  const std::size_t slot = peers_->slot(item.epoch);
+  const std::uint64_t arrived = load_acquire(&peer.arrived[slot]);
+  if (arrived / 2 < item.epoch) {
+    if (!receive_marked(item)) return false;
+  } else if (arrived % 2) {
+    char* const message = peer.inbox + slot * peers_->slot_bytes();
+    const std::size_t length = RemoteMessage::scatter(message, peers_->window());
+    MarkedMessage::wipe(reinterpret_cast<std::uint64_t*>(message), length / 8);
+  }
+  // The slot is free again when this rank posts anew (remote_peers.h).
+  set(peer.closed, item.epoch);
+  return true;
+}
+
+bool RemoteReceives::receive_marked(Item& item) {
+  auto* const words = reinterpret_cast<std::uint64_t*>(item.peer->inbox + peers_->slot(item.epoch) * peers_->slot_bytes());
+  MarkedMessage::Front front;
+  if (!MarkedMessage::read_front(words, &front)) return false;  // a first look costs nothing
+  bool all = false;
+  peers_->interconnect().network().read_still([&] {
+    if (!MarkedMessage::read_front(words, &front)) return;
+    item.data.resize(8 * std::size_t{front.words});
+    all = MarkedMessage::read(words, front.words, &item.words, item.data.data());
+  });
+  if (!all) return false;
+  RemotePeers::note_ridden(*item.peer, front.posts);
+  if (front.words > 1) RemoteMessage::scatter(item.data.data(), peers_->window());
+  MarkedMessage::wipe(words, front.words);
+  return true;
 }
 
 void RemoteReceives::describe(std::string& text) const {

@@ -19,12 +19,14 @@ namespace mpix {
 /// there and the peer is ready. What the grant was too small for is queued as its first part is over.
 ///
 /// Shared by the stream, which serves it, and by the interconnect, until nothing of it is queued any more.
-class RemoteOperations final : public GrantHolder {
+class RemoteOperations final : public GrantHolder, public std::enable_shared_from_this<RemoteOperations> {
  public:
   /// `words` are the window's: they tell whether it broke.
   RemoteOperations(std::shared_ptr<RemotePeers> peers, const void* window, std::shared_ptr<const HostWords> words,
                    const Grant& grant)
       : peers_(std::move(peers)), window_(window), words_(std::move(words)), free_(grant), held_(grant) {}
+
+  // Locks: the sends of a window, then its posts, a later one before an earlier one.
 
   void add_post(RemotePeer& peer, std::uint64_t epoch);
   /// `send` stays as long as `keep`.
@@ -39,10 +41,15 @@ class RemoteOperations final : public GrantHolder {
   bool served(std::size_t first, std::size_t end) const;
   void describe(std::size_t first, std::size_t end, std::string& text) const;
 
+  // For RemotePeers: what became of a post that was held.
+  void post_rides(std::size_t item);
+  void send_post(std::size_t item);
+
   // For the interconnect, and for failures.
   const void* window() const override { return window_; }
   Grant reclaim() override;
   Grant held() const override;
+  std::size_t committed() const override;
   std::string failure() override;
   std::string probe() override;
   std::string missing() const override;
@@ -50,8 +57,9 @@ class RemoteOperations final : public GrantHolder {
   void give_up() override;
 
  private:
-  /// waiting for the peer → ready: only the start is missing → moving ( → ready again, for the next stage) → served
-  enum class State { waiting, ready, moving, served };
+  /// waiting for the peer → ready: only the start is missing → moving ( → ready again, for the next stage) → served.
+  /// A post that may ride: waiting → held, which is served for its stream → served, in a message or by itself.
+  enum class State { waiting, ready, moving, held, served };
 
   struct Item {
     Item(RemotePeer& its_peer, const RemoteSend* its_send, std::uint64_t its_epoch)
@@ -60,16 +68,20 @@ class RemoteOperations final : public GrantHolder {
     const RemoteSend* send;  ///< null: a post
     std::uint64_t epoch;
     State state = State::waiting;
+    bool may_ride = false;
     std::size_t writes_queued = 0;
-    bool signal_queued = false;
+    bool all_queued = false;
     std::unique_ptr<Transfer> transfer;  ///< of the stage at hand
     Grant stage{};                       ///< what it holds
     std::size_t writes() const { return send ? send->writes() : 0; }
+    bool has_signal() const { return !send || !send->marked; }
   };
 
   bool try_to_serve(Item& item);
+  static bool is_served(const Item& item) { return item.state == State::served || item.state == State::held; }
   bool serve(Item& item);
   bool is_ready(const Item& item) const;
+  void write_message(const Item& item);
   bool queue_stage(Item& item);
   NetworkWrite write_of(const Item& item, std::size_t i) const;
   NetworkSignal signal_of(const Item& item) const;
@@ -87,7 +99,8 @@ class RemoteOperations final : public GrantHolder {
   Grant free_;  ///< of what is held: not queued
   Grant held_;
   bool given_up_ = false;
-  std::string failure_;  ///< of a call of the network
+  std::string failure_;        ///< of a call of the network
+  bool send_all_held_ = true;  ///< no complete has done so yet
 };
 
 /// Some items of the operations of a call, as one launch serves them.
@@ -97,7 +110,7 @@ class RemoteOperationsPart final : public RemoteWork {
       : operations_(std::move(operations)), peers_(peers), first_(first), end_(first + count) {}
   bool look() override { return operations_->serve(first_, end_); }
   bool done() const override { return operations_->served(first_, end_); }
-  void progress() override { peers_.interconnect().network().progress(); }
+  void progress() override { peers_.interconnect().progress(); }
   void describe(std::string& text) const override { operations_->describe(first_, end_, text); }
   std::string failure() override { return operations_->failure(); }
   std::string probe() override { return operations_->probe(); }
@@ -112,11 +125,11 @@ class RemoteOperationsPart final : public RemoteWork {
 class RemoteReceives final : public RemoteWork {
  public:
   RemoteReceives(std::shared_ptr<RemotePeers> peers, const void* window) : peers_(std::move(peers)), window_(window) {}
-  void add(RemotePeer& peer, std::uint64_t epoch) { pending_.push_back({&peer, epoch}); }
+  void add(RemotePeer& peer, std::uint64_t epoch) { pending_.push_back(Item{&peer, epoch}); }
 
   bool look() override;
   bool done() const override { return pending_.empty(); }
-  void progress() override { peers_->interconnect().network().progress(); }
+  void progress() override { peers_->interconnect().progress(); }
   void describe(std::string& text) const override;
   /// Who did not get this rank's post, or data of an epoch before, will not complete.
   std::string failure() override { return peers_->interconnect().failure_of(window_); }
@@ -126,10 +139,15 @@ class RemoteReceives final : public RemoteWork {
   struct Item {
     RemotePeer* peer;
     std::uint64_t epoch;
+    std::size_t words = 1;    ///< of its marked message that have arrived: the front is read apart
+    std::vector<char> data{}; ///< of these
   };
+  bool receive(Item& item);
+  bool receive_marked(Item& item);
   const std::shared_ptr<RemotePeers> peers_;
   const void* const window_;
   std::vector<Item> pending_;
+  bool looked_ = false;
 };
 
 }  // namespace mpix

@@ -4,10 +4,11 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "core/error.h"
 #include "core/log.h"
-#include "core/remote_message.h"
+#include "core/remote_epoch.h"
 
 namespace mpix {
 namespace {
@@ -20,8 +21,11 @@ std::size_t rounded_up(std::size_t bytes) { return (bytes + line - 1) / line * l
 /// Room for `eager_bytes` in puts of some 50 bytes or more; of smaller ones for less.
 std::size_t slot_bytes_for(std::size_t window_bytes, std::size_t eager_bytes) {
   const std::size_t payload = std::min(eager_bytes, window_bytes);
-  return rounded_up(RemoteMessage::head + RemoteMessage::share(payload) + payload / 2);
+  return rounded_up(8 * MarkedMessage::words_for(RemoteMessage::head + RemoteMessage::share(payload) + payload / 2));
 }
+
+/// A post that could not ride costs those who wait for it: so many do not try then.
+constexpr std::uint32_t rides_skipped = 16;
 
 }  // namespace
 
@@ -61,6 +65,7 @@ RemotePeers::Card RemotePeers::make_card(const LocalMemory& memory, const Settin
     const std::string name = network.name();
     std::memcpy(card.network, name.data(), std::min(name.size(), sizeof card.network - 1));
     card.address = network.address();
+    marks_ = network.keeps_words_whole();
     const Layout layout{peers_.size(), depth_, slot_bytes_};
     block_ = device_.allocate(layout.end_of_inboxes());
     block_exposed_ = network.expose(block_.base, layout.end_of_inboxes());
@@ -165,6 +170,103 @@ RemotePeers::RemotePeers(const LocalMemory& memory, Bootstrap& bootstrap, Device
 std::string RemotePeers::probe(const RemotePeer& peer) {
   const std::string why = interconnect_->network().probe(peer.connection, peer.control, peer.posted_offset);
   return why.empty() ? why : peer.lost(why);
+}
+
+// ---- posts -------------------------------------------------------------------------------------------
+
+bool RemotePeers::has_posted(RemotePeer& peer, std::uint64_t epoch) const {
+  const auto known = [&] { return load_acquire(peer.posted) + load_acquire(&peer.posts_ridden) >= epoch; };
+  if (known()) return true;
+  if (!marks_) return false;
+  // In messages that no wait has read yet; what those that are read said is known.
+  interconnect_->network().read_still([&] {
+    for (std::uint32_t slot = 0; slot < depth_; ++slot) {
+      MarkedMessage::Front front;
+      if (MarkedMessage::read_front(reinterpret_cast<const std::uint64_t*>(peer.inbox + slot * slot_bytes_), &front))
+        note_ridden(peer, front.posts);
+    }
+  });
+  return known();
+}
+
+void RemotePeers::note_ridden(RemotePeer& peer, std::uint32_t posts) {
+  std::uint64_t known = load_acquire(&peer.posts_ridden);
+  for (;;) {
+    // The front has 32 bits of the number, and is never far behind.
+    const auto more = static_cast<std::int32_t>(posts - static_cast<std::uint32_t>(known));
+    if (more <= 0) return;
+    if (__atomic_compare_exchange_n(&peer.posts_ridden, &known, known + static_cast<std::uint64_t>(more), true,
+                                    __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
+      return;
+  }
+}
+
+bool RemotePeers::may_ride(RemotePeer& peer) {
+  if (!marks_) return false;
+  std::lock_guard<std::mutex> hold(held_mutex_);
+  if (peer.rides_to_skip == 0) return true;
+  --peer.rides_to_skip;
+  return false;
+}
+
+void RemotePeers::hold(RemotePeer& peer, HeldPost post) {
+  send_held(peer);
+  {
+    std::lock_guard<std::mutex> hold(held_mutex_);
+    peer.held = std::move(post);
+    peer.held_for_long = false;
+    ++held_count_;
+  }
+  interconnect_->late_posts().watch(weak_from_this());
+}
+
+HeldPost RemotePeers::take_held(RemotePeer& peer) {
+  if (!peer.held.operations) return {};
+  --held_count_;
+  return std::exchange(peer.held, {});
+}
+
+std::uint32_t RemotePeers::give_ride(RemotePeer& peer) {
+  HeldPost post;
+  std::uint32_t given;
+  {
+    std::lock_guard<std::mutex> hold(held_mutex_);
+    post = take_held(peer);
+    if (post.operations) {
+      ++peer.rides_given;
+      __atomic_store_n(&rides_, rides_ + 1, __ATOMIC_RELAXED);
+    }
+    given = peer.rides_given;
+  }
+  if (post.operations) post.operations->post_rides(post.item);
+  return given;
+}
+
+void RemotePeers::send_held(RemotePeer& peer) {
+  HeldPost post;
+  {
+    std::lock_guard<std::mutex> hold(held_mutex_);
+    post = take_held(peer);
+    if (post.operations) peer.rides_to_skip = rides_skipped;
+  }
+  if (post.operations) post.operations->send_post(post.item);
+}
+
+void RemotePeers::send_all_held() {
+  if (held_count_ == 0) return;
+  for (RemotePeer& peer : peers_) send_held(peer);
+}
+
+bool RemotePeers::send_late() {
+  for (RemotePeer& peer : peers_) {
+    bool late;
+    {
+      std::lock_guard<std::mutex> hold(held_mutex_);
+      late = peer.held.operations && std::exchange(peer.held_for_long, true);
+    }
+    if (late) send_held(peer);
+  }
+  return held_count_ > 0;
 }
 
 RemotePeers::~RemotePeers() {

@@ -5,6 +5,12 @@
 #include "core/plan.h"
 
 namespace mpix {
+namespace {
+
+/// Marks cost a copy on each side, and an eighth more on the way; a signal costs an operation.
+constexpr std::size_t most_marked_bytes = 64 * 1024;
+
+}  // namespace
 
 RemoteSend RemoteSend::build(RemotePeer& peer, RemotePeers& peers, const std::vector<const Put*>& puts,
                              std::uint64_t displacement_unit, Stats& effect) {
@@ -12,10 +18,11 @@ RemoteSend RemoteSend::build(RemotePeer& peer, RemotePeers& peers, const std::ve
   send.peer = &peer;
   std::size_t message = RemoteMessage::head;
   std::size_t gathered = 0;
+  const std::size_t room = MarkedMessage::capacity(peer.slot_bytes / 8);
   for (const Put* put : puts) {
     const std::uint64_t offset = static_cast<std::uint64_t>(put->displacement) * displacement_unit;
     const std::size_t share = RemoteMessage::share(put->bytes);
-    if (gathered + put->bytes <= peers.eager_bytes() && message + share <= peer.slot_bytes) {
+    if (gathered + put->bytes <= peers.eager_bytes() && message + share <= room) {
       gathered += put->bytes;
       message += share;
       send.gathered.push_back({put->source, put->bytes, offset});
@@ -28,6 +35,7 @@ RemoteSend RemoteSend::build(RemotePeer& peer, RemotePeers& peers, const std::ve
     effect.bytes_network_direct += put->bytes;
   }
   if (!send.gathered.empty()) send.message_bytes = message;
+  send.marked = peers.marks_messages() && send.direct.empty() && send.message_bytes <= most_marked_bytes;
   effect.network_operations += send.operations();
   return send;
 }

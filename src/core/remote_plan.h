@@ -17,14 +17,17 @@ struct Put;
 struct RemoteSend {
   RemotePeer* peer = nullptr;
   std::vector<GatheredPut> gathered;
-  std::size_t message_bytes = 0;     ///< 0: no message
+  std::size_t message_bytes = 0;     ///< 0: no message; without marks
+  bool marked = false;               ///< the message is a marked one, and all there is: also where there are no puts
   std::vector<NetworkWrite> direct;  ///< straight from the origin buffers into the window, after the post
   std::vector<std::shared_ptr<const Registration>> sources;
 
   bool awaits_post() const { return !direct.empty(); }
-  std::size_t writes() const { return direct.size() + (message_bytes > 0 ? 1 : 0); }
-  /// Triggered operations: the writes and the signal.
-  std::size_t operations() const { return writes() + 1; }
+  bool has_message() const { return marked || message_bytes > 0; }
+  std::size_t words() const { return MarkedMessage::words_for(message_bytes); }  ///< of a marked message
+  std::size_t writes() const { return direct.size() + (has_message() ? 1 : 0); }
+  /// Triggered operations: the writes, and the signal where one is needed.
+  std::size_t operations() const { return writes() + (marked ? 0 : 1); }
 
   /// Small puts are gathered as long as they fit, in the order of the calls; the others go direct.
   static RemoteSend build(RemotePeer& peer, RemotePeers& peers, const std::vector<const Put*>& puts,

@@ -26,9 +26,12 @@ class Application final : public ThrottlePolicy {
 class Static final : public ThrottlePolicy {
  public:
   const char* name() const override { return "static"; }
+  bool looks_at_window() const override { return true; }
   bool admits(const Demand& demand) const override {
     return demand.of_window == 0 && demand.needed() <= demand.free;
   }
+  /// The streams have little left to do, and may not look at the network.
+  std::chrono::microseconds nap() const override { return std::chrono::microseconds(20); }
 };
 
 /// An epoch begins when there is room for it.
@@ -36,6 +39,8 @@ class Adaptive final : public ThrottlePolicy {
  public:
   const char* name() const override { return "adaptive"; }
   bool admits(const Demand& demand) const override { return demand.needed() <= demand.free; }
+  /// Streams have the other half to go on with, and who is let in a little later has not to sleep again at the next call.
+  bool worth_waking(const Demand& demand) const override { return admits(demand) && 2 * demand.free >= demand.total; }
 };
 
 }  // namespace

@@ -2,6 +2,7 @@
 // Copyright (c) the libmpix authors
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <memory>
 
@@ -14,7 +15,7 @@ struct Demand {
   std::size_t wanted;     ///< by the whole epoch
   std::size_t total;      ///< the budget
   std::size_t free;
-  std::size_t of_window;  ///< that the window's earlier epochs still hold
+  std::size_t of_window;  ///< that are queued of the window's earlier epochs; for policies that look at it
 
   /// An epoch larger than the budget works through it in stages.
   std::size_t needed() const { return wanted < total ? wanted : total; }
@@ -25,8 +26,13 @@ class ThrottlePolicy {
  public:
   virtual ~ThrottlePolicy() = default;
   virtual const char* name() const = 0;
+  virtual bool looks_at_window() const { return false; }
   /// Whether it may have what it needs now; if not it asks again later. Throws Error where it shall not wait.
   virtual bool admits(const Demand& demand) const = 0;
+  /// Whether it is worth waking who sleeps for that.
+  virtual bool worth_waking(const Demand& demand) const { return admits(demand); }
+  /// How long to sleep without being woken.
+  virtual std::chrono::microseconds nap() const { return std::chrono::microseconds(200); }
 };
 
 std::unique_ptr<ThrottlePolicy> make_throttle_policy(Throttle throttle);

@@ -444,6 +444,7 @@ Stats Window::stats() const {
   Hold hold(mutex_);
   Stats stats = stats_;
   if (remote_->is_connected() && stats.network_operations > 0) {
+    stats.network_operations -= remote_->rides();
     stats.network_operations_peak = remote_->interconnect().most_used();
     const std::size_t budget = remote_->interconnect().budget();
     stats.network_operations_budget = budget == Capacity::any ? 0 : budget;

@@ -21,13 +21,10 @@ Grant Window::admit(Lock& hold, const Grant& wanted, Call call, const std::funct
 
   using Clock = std::chrono::steady_clock;
   const auto begin = Clock::now();
-  auto nap = std::chrono::microseconds(5);
   double reported = 0;
   while (!granted) {
     hold.unlock();
-    interconnect.network().progress();
-    std::this_thread::sleep_for(nap);
-    nap = std::min(2 * nap, std::chrono::microseconds(500));
+    interconnect.wait_for_room(this, wanted);
     hold.lock();
     const std::string failure = interconnect.failure_of(this);
     if (!failure.empty()) stall_.failed(call, failure);
@@ -114,6 +111,7 @@ bool Window::remote_has_run() {
         !reached(peer->closed, enqueued.closed))
       return false;
   }
+  remote_->send_all_held();
   Interconnect& interconnect = remote_->interconnect();
   if (interconnect.is_idle(this)) return true;
   // All streams are done with it. A peer that died is told by an error, or by nothing at all.

@@ -53,6 +53,7 @@ struct Chain {
   std::uint64_t writes = 0;
   std::uint64_t signals = 0;
   bool chained = true;  ///< the signal hangs on the writes
+  bool at_once = false; ///< a provider in software has all of it to do when it has looked once at each operation
   std::atomic<bool> started{false};
   bool resetting = false;  ///< the counters have been told to be zero again
   std::vector<Block*> blocks;
@@ -60,6 +61,8 @@ struct Chain {
   std::uint64_t errors = 0;  ///< operations that failed; likewise
 
   void ring();
+  /// Operations that hang on the doorbell.
+  std::uint64_t rung() const { return writes + (chained ? 0 : signals); }
   /// Where the signal hangs on the writes, they are the first to be counted.
   bool delivered() const { return counted() >= progress_value + writes + (chained ? 0 : signals); }
   bool finished() const { return counted() >= progress_value + writes + signals; }

@@ -25,21 +25,27 @@ Endpoint::Endpoint(FabricInfo info) : info_(std::move(info)) {
   MPIX_CHECK_FABRIC(fi_av_open(domain, &av_attributes, &addresses, nullptr));
   addresses_.reset(addresses);
 
-  fi_cq_attr cq_attributes{};
-  cq_attributes.format = FI_CQ_FORMAT_CONTEXT;
-  cq_attributes.size = 4096;
-  cq_attributes.wait_obj = FI_WAIT_NONE;
-  fid_cq* completions = nullptr;
-  MPIX_CHECK_FABRIC(fi_cq_open(domain, &cq_attributes, &completions, nullptr));
-  completions_.reset(completions);
+  sent_ = open_queue();
+  received_ = open_queue();
 
   fid_ep* endpoint = nullptr;
   MPIX_CHECK_FABRIC(fi_endpoint(domain, info_.get(), &endpoint, nullptr));
   endpoint_.reset(endpoint);
   MPIX_CHECK_FABRIC(fi_ep_bind(endpoint, &addresses->fid, 0));
   // Selective: what succeeds is counted, and comes not to the queue.
-  MPIX_CHECK_FABRIC(fi_ep_bind(endpoint, &completions->fid, FI_TRANSMIT | FI_RECV | FI_SELECTIVE_COMPLETION));
+  MPIX_CHECK_FABRIC(fi_ep_bind(endpoint, &sent_->fid, FI_TRANSMIT | FI_SELECTIVE_COMPLETION));
+  MPIX_CHECK_FABRIC(fi_ep_bind(endpoint, &received_->fid, FI_RECV | FI_SELECTIVE_COMPLETION));
   MPIX_CHECK_FABRIC(fi_enable(endpoint));
+}
+
+FabricHandle<fid_cq> Endpoint::open_queue() {
+  fi_cq_attr attributes{};
+  attributes.format = FI_CQ_FORMAT_CONTEXT;
+  attributes.size = 4096;
+  attributes.wait_obj = FI_WAIT_NONE;
+  fid_cq* queue = nullptr;
+  MPIX_CHECK_FABRIC(fi_cq_open(domain_.get(), &attributes, &queue, nullptr));
+  return FabricHandle<fid_cq>(queue);
 }
 
 NetworkAddress Endpoint::address() const {
@@ -66,6 +72,17 @@ std::size_t Endpoint::ordered_bytes() const {
   // Of writes, and of atomic operations after writes: the general flag has both.
   const bool ordered = (info_->tx_attr->msg_order & FI_ORDER_WAW) && (info_->rx_attr->msg_order & FI_ORDER_WAW);
   return ordered ? info_->ep_attr->max_order_waw_size : 0;
+}
+
+bool Endpoint::keeps_words_whole() const {
+#if defined(__x86_64__) || defined(__aarch64__)
+  // A stream of bytes, which is copied into place by who reads the queue for what is received, and by nobody else, as
+  // progress is manual. While nobody does, a message is there up to some byte, and not beyond. Within a copy there is no
+  // such order: the copying may write overlapping pieces, and the last first.
+  return provider() == "sockets" && info_->domain_attr->data_progress == FI_PROGRESS_MANUAL;
+#else
+  return false;
+#endif
 }
 
 std::shared_ptr<FabricRegistration> Endpoint::register_memory(void* base, std::size_t bytes, std::uint64_t access) {
@@ -112,17 +129,17 @@ long Endpoint::touch(fi_addr_t peer, const RemoteMemory& memory, std::uint64_t o
   return fi_atomicmsg(endpoint_.get(), &message, FI_INJECT | FI_COMPLETION | FI_DELIVERY_COMPLETE);
 }
 
-void Endpoint::read_errors(const std::function<void(void*, const std::string&)>& told) {
+void Endpoint::read_errors(fid_cq& queue, const Told& told) {
   for (;;) {
     fi_cq_entry entry;
-    const ssize_t got = fi_cq_read(completions_.get(), &entry, 1);
+    const ssize_t got = fi_cq_read(&queue, &entry, 1);
     if (got > 0) {
       told(entry.op_context, "");
       continue;
     }
     if (got != -FI_EAVAIL) return;
     fi_cq_err_entry error{};
-    if (fi_cq_readerr(completions_.get(), &error, 0) < 1) return;
+    if (fi_cq_readerr(&queue, &error, 0) < 1) return;
     told(error.op_context, fi_strerror(error.err));
   }
 }

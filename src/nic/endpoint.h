@@ -49,6 +49,8 @@ class Endpoint : public std::enable_shared_from_this<Endpoint> {
   /// Whether closing a counter takes the operations that it has not triggered yet out of the queue. (Of sockets known;
   /// where it is not known what is queued stays queued.)
   bool closing_cancels() const { return provider() == "sockets"; }
+  /// See Network. libfabric has no name for it.
+  bool keeps_words_whole() const;
   bool sources_need_registration() const { return (info_->domain_attr->mr_mode & FI_MR_LOCAL) != 0; }
   /// Null when the NIC has no more counters.
   FabricHandle<fid_cntr> open_counter();
@@ -56,16 +58,22 @@ class Endpoint : public std::enable_shared_from_this<Endpoint> {
   /// Add 0 to a word of the peer, at once; no trigger. 0, or libfabric's error.
   long touch(fi_addr_t peer, const RemoteMemory& memory, std::uint64_t offset, void* context);
 
-  /// Look at the completion queue, which has nothing but errors and the end of touches: told(context of the operation,
-  /// text), with an empty text for success.
-  void read_errors(const std::function<void(void*, const std::string&)>& told);
+  /// Look at a completion queue, which has nothing but errors and the end of touches: told(context of the operation,
+  /// text), with an empty text for success. A provider in software works then: at what goes out (and sockets takes up
+  /// one operation each time), or at what comes in.
+  using Told = std::function<void(void*, const std::string&)>;
+  void look_outward(const Told& told) { read_errors(*sent_, told); }
+  void look_inward(const Told& told) { read_errors(*received_, told); }
 
  private:
+  FabricHandle<fid_cq> open_queue();
+  static void read_errors(fid_cq& queue, const Told& told);
+
   FabricInfo info_;
   FabricHandle<fid_fabric> fabric_;
   FabricHandle<fid_domain> domain_;
   FabricHandle<fid_av> addresses_;
-  FabricHandle<fid_cq> completions_;
+  FabricHandle<fid_cq> sent_, received_;
   FabricHandle<fid_ep> endpoint_;
   std::mutex mutex_;  ///< guards what follows
   std::map<std::string, fi_addr_t> known_;

@@ -27,6 +27,7 @@ class TriggeredNetwork final : public Network {
         queue_(std::make_shared<TriggeredQueue>(endpoint_, settings.counter_limit,
                                                 settings.always_chain ? 0 : endpoint_->ordered_bytes())),
         agent_(queue_),
+        keeps_words_whole_(!settings.always_chain && endpoint_->keeps_words_whole()),
         depth_(triggered_depth(endpoint_->domain())) {
     std::size_t operations = preset_operations;
     // Of what the NIC has, an eighth stays for MPI and for work that the library does not know of.
@@ -58,6 +59,8 @@ class TriggeredNetwork final : public Network {
     });
   }
 
+  bool keeps_words_whole() const override { return keeps_words_whole_; }
+  bool read_still(const std::function<void()>& read) override { return queue_->read_still(read); }
   Capacity capacity() const override { return capacity_; }
 
   std::unique_ptr<Transfer> queue(Connection peer, const NetworkWrite* writes, std::size_t count,
@@ -95,6 +98,7 @@ class TriggeredNetwork final : public Network {
   const std::shared_ptr<Endpoint> endpoint_;
   const std::shared_ptr<TriggeredQueue> queue_;
   ProgressAgent agent_;
+  const bool keeps_words_whole_;
   const std::optional<std::size_t> depth_;
   Capacity capacity_;
   SourceCache sources_;

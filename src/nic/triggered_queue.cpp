@@ -15,7 +15,7 @@ class TriggeredTransfer final : public Transfer {
   TriggeredTransfer(std::shared_ptr<TriggeredQueue> queue, Chain* chain) : queue_(std::move(queue)), chain_(chain) {}
   ~TriggeredTransfer() override { queue_->take_back(chain_); }
 
-  void start() override { chain_->ring(); }
+  void start() override { queue_->start(*chain_); }
   bool delivered() override { return delivered_ = delivered_ || looked(chain_->delivered()); }
   bool finished() override { return looked(chain_->finished()); }
   std::string failure() override { return queue_->failure_of(*chain_); }
@@ -114,6 +114,7 @@ Block* TriggeredQueue::take_block() {
 }
 
 void TriggeredQueue::recycle(Chain& chain) {
+  if (!chain.at_once) --going_out_;
   free_blocks_.insert(free_blocks_.end(), chain.blocks.begin(), chain.blocks.end());
   chain.blocks.clear();
   chain.rewind(counter_limit_);
@@ -214,7 +215,7 @@ void TriggeredQueue::submit(Block& block) {
     result = fi_control(&endpoint_->domain()->fid, FI_QUEUE_WORK, &block.work);
     // Reading frees entries of the command queue that is full.
     if (result == -FI_EAGAIN)
-      endpoint_->read_errors([this](void* context, const std::string& text) { note(context, text); });
+      endpoint_->look_outward([this](void* context, const std::string& text) { note(context, text); });
   }
   if (result == -FI_ENOSPC || result == -FI_EAGAIN)
     throw Error(Fault::memory, "the NIC has no room for another triggered operation (MPIX_TRIGGERED_OPS sets a lower budget)");
@@ -228,6 +229,11 @@ std::unique_ptr<Transfer> TriggeredQueue::queue(fi_addr_t peer, const NetworkWri
   chain.writes = count;
   chain.signals = signal ? 1 : 0;
   chain.chained = std::any_of(writes, writes + count, [this](const NetworkWrite& write) { return write.bytes > ordered_bytes_; });
+  // A small part of what a socket takes without a pause.
+  constexpr std::size_t at_once_bytes = 16 * 1024;
+  std::size_t bytes = 0;
+  for (std::size_t i = 0; i < count; ++i) bytes += writes[i].bytes;
+  chain.at_once = bytes <= at_once_bytes && !(chain.chained && signal);
   chain.failure.clear();
   chain.errors = 0;
   const auto next = [&]() -> Block& {
@@ -260,19 +266,44 @@ std::unique_ptr<Transfer> TriggeredQueue::queue(fi_addr_t peer, const NetworkWri
 
 // ---- errors ------------------------------------------------------------------------------------------
 
+void TriggeredQueue::start(Chain& chain) {
+  if (!chain.at_once) ++going_out_;
+  chain.ring();
+  // Hardware is on its way.
+  if (!chain.doorbell_word) look_outward(chain.rung());
+}
+
+void TriggeredQueue::look_outward(std::uint64_t times) {
+  Errors errors;
+  while (times-- > 0)
+    endpoint_->look_outward([&](void* context, const std::string& text) { errors.emplace_back(context, text); });
+  note(errors);
+}
+
 void TriggeredQueue::progress() {
-  constexpr int steps = 2;  // sockets takes one message of a connection one step further: header, data, answer
+  // What was started has been looked at; what needs more is looked after, and errors are found, now and then.
+  constexpr std::uint64_t looks_between_looks_outward = 8;
   if (in_progress_.test_and_set(std::memory_order_acquire)) return;
-  looks_.fetch_add(1, std::memory_order_relaxed);
+  const std::uint64_t looks = looks_.fetch_add(1, std::memory_order_relaxed);
   // Not under the lock: the provider moves data meanwhile, and others may queue.
-  std::vector<std::pair<void*, std::string>> errors;
-  for (int i = 0; i < steps; ++i)
-    endpoint_->read_errors([&](void* context, const std::string& text) { errors.emplace_back(context, text); });
-  if (!errors.empty()) {
-    Hold hold(mutex_);
-    for (const auto& error : errors) note(error.first, error.second);
-  }
+  if (going_out_ > 0 || looks % looks_between_looks_outward == 0) look_outward(1);
+  Errors errors;
+  endpoint_->look_inward([&](void* context, const std::string& text) { errors.emplace_back(context, text); });
+  note(errors);
   in_progress_.clear(std::memory_order_release);
+}
+
+bool TriggeredQueue::read_still(const std::function<void()>& read) {
+  if (in_progress_.test_and_set(std::memory_order_acquire)) return false;
+  read();
+  in_progress_.clear(std::memory_order_release);
+  return true;
+}
+
+void TriggeredQueue::note(const Errors& errors) {
+  if (errors.empty()) return;
+  Hold hold(mutex_);
+  for (const auto& error : errors) note(error.first, error.second);
 }
 
 bool TriggeredQueue::is_busy() const {

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -32,8 +33,10 @@ class TriggeredQueue final : public Progressing, public std::enable_shared_from_
   std::unique_ptr<Transfer> queue(fi_addr_t peer, const NetworkWrite* writes, std::size_t count,
                                   const NetworkSignal* signal);
 
-  /// Let the provider work, look for errors, and take back what has ended.
+  /// Let the provider work, and look for errors. Returns at once where another thread is doing so.
   void progress() override;
+  /// Run `read` while no thread is in progress(); false, without it, while one is.
+  bool read_still(const std::function<void()>& read);
   std::uint64_t looks() const override { return looks_.load(std::memory_order_relaxed); }
   bool is_busy() const override;
 
@@ -48,6 +51,10 @@ class TriggeredQueue final : public Progressing, public std::enable_shared_from_
   friend class TriggeredTransfer;
   using Hold = std::lock_guard<std::mutex>;
 
+  using Errors = std::vector<std::pair<void*, std::string>>;
+  void start(Chain& chain);
+  void look_outward(std::uint64_t times);
+  void note(const Errors& errors);
   Chain* lease();                                  // under mutex_
   Chain* open_chain();                             // under mutex_
   void reclaim();                                  // under mutex_
@@ -78,6 +85,7 @@ class TriggeredQueue final : public Progressing, public std::enable_shared_from_
   const std::uint64_t counter_limit_;
   const std::size_t ordered_bytes_;
   std::atomic<std::uint64_t> looks_{0};
+  std::atomic<std::size_t> going_out_{0};  ///< chains that were started and need more than a look
   std::atomic_flag in_progress_ = ATOMIC_FLAG_INIT;
   mutable std::mutex mutex_;  ///< guards slabs_, probes_ and what follows
   std::vector<std::unique_ptr<Chain>> chains_;

@@ -2,10 +2,12 @@
 // Copyright (c) the libmpix authors
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <memory>
 #include <mutex>
+#include <numeric>
 #include <random>
 #include <string>
 #include <utility>
@@ -17,9 +19,11 @@
 
 /// A network among the ranks of ThreadRanks: it stores into their memory, one operation at a time, in whatever order
 /// the rules of a transfer allow, and only while somebody calls progress(). It counts what is queued, and can fail.
+/// One that keeps words whole writes them in any order, and now and then the last byte of one later than the others.
 class FakeNetwork final : public mpix::Network {
  public:
-  FakeNetwork(mpix::Capacity capacity, unsigned seed) : state_(std::make_shared<State>()), capacity_(capacity) {
+  FakeNetwork(mpix::Capacity capacity, unsigned seed, bool keeps_words_whole)
+      : state_(std::make_shared<State>()), capacity_(capacity), keeps_words_whole_(keeps_words_whole) {
     state_->random.seed(seed);
   }
 
@@ -58,12 +62,14 @@ class FakeNetwork final : public mpix::Network {
   }
   std::shared_ptr<const mpix::Registration> register_source(const void*, std::size_t) override { return nullptr; }
   mpix::Capacity capacity() const override { return capacity_; }
+  bool keeps_words_whole() const override { return keeps_words_whole_; }
 
   std::unique_ptr<mpix::Transfer> queue(mpix::Connection peer, const mpix::NetworkWrite* writes, std::size_t count,
                                         const mpix::NetworkSignal* signal) override {
     auto work = std::make_shared<Work>();
     work->peer = peer;
     work->writes.assign(writes, writes + count);
+    work->by_words = keeps_words_whole_;
     if (signal) work->signal = std::make_unique<mpix::NetworkSignal>(*signal);
     std::lock_guard<std::mutex> hold(state_->mutex);
     if (state_->until_refused-- <= 0) throw mpix::Error(state_->refusal, "nobody is there");
@@ -83,7 +89,7 @@ class FakeNetwork final : public mpix::Network {
     if (state_->started.empty()) return;
     const std::size_t at = state_->random() % state_->started.size();
     Work& work = *state_->started[at];
-    if (work.step()) return;
+    if (work.step(state_->random)) return;
     state_->remove(work);
     work.finished = true;
     state_->started.erase(state_->started.begin() + static_cast<std::ptrdiff_t>(at));
@@ -101,17 +107,54 @@ class FakeNetwork final : public mpix::Network {
     std::vector<mpix::NetworkWrite> writes;
     std::unique_ptr<mpix::NetworkSignal> signal;
     std::size_t done = 0;
+    bool by_words = false;
+    static constexpr std::size_t none = SIZE_MAX;
+    std::vector<std::size_t> order;  ///< words of the write at hand that are still to be written
+    std::size_t torn = none;         ///< its last byte is
     std::atomic<bool> started{false}, delivered{false}, finished{false}, failed{false};
 
     std::size_t size() const { return writes.size() + (signal ? 1 : 0); }
     static char* place(const mpix::RemoteMemory& memory, std::uint64_t offset) {
       return reinterpret_cast<char*>(memory.base + offset);
     }
+    /// False: all of them.
+    bool write_some_words(const mpix::NetworkWrite& write, std::mt19937& random) {
+      if (order.empty() && torn == none) {
+        order.resize(write.bytes / 8);
+        std::iota(order.begin(), order.end(), std::size_t{0});
+        std::shuffle(order.begin(), order.end(), random);
+      }
+      const auto word_of = [&](std::size_t i) {
+        std::uint64_t word;
+        std::memcpy(&word, static_cast<const char*>(write.source) + 8 * i, 8);
+        return word;
+      };
+      auto* const to = reinterpret_cast<std::uint64_t*>(place(write.memory, write.offset));
+      if (torn != none) __atomic_store_n(to + torn, word_of(torn), __ATOMIC_RELEASE);
+      torn = none;
+      for (std::size_t some = random() % (1 + write.bytes / 8); some > 0 && !order.empty(); --some) {
+        const std::size_t i = order.back();
+        order.pop_back();
+        if (random() % 4 == 0) {
+          torn = i;
+          constexpr std::uint64_t last_byte = std::uint64_t{0xff} << 56;
+          const std::uint64_t before = __atomic_load_n(to + i, __ATOMIC_RELAXED);
+          __atomic_store_n(to + i, (word_of(i) & ~last_byte) | (before & last_byte), __ATOMIC_RELEASE);
+          return true;
+        }
+        __atomic_store_n(to + i, word_of(i), __ATOMIC_RELEASE);
+      }
+      return !order.empty();
+    }
     /// False: that was the last.
-    bool step() {
+    bool step(std::mt19937& random) {
       if (done < writes.size()) {
         const mpix::NetworkWrite& write = writes[done];
-        std::memcpy(place(write.memory, write.offset), write.source, write.bytes);
+        if (by_words && write.offset % 8 == 0 && write.bytes % 8 == 0) {
+          if (write_some_words(write, random)) return true;
+        } else {
+          std::memcpy(place(write.memory, write.offset), write.source, write.bytes);
+        }
       } else if (signal) {
         auto* word = reinterpret_cast<std::uint64_t*>(place(signal->memory, signal->offset));
         if (signal->kind == mpix::NetworkSignal::Kind::add)
@@ -173,4 +216,5 @@ class FakeNetwork final : public mpix::Network {
 
   const std::shared_ptr<State> state_;
   const mpix::Capacity capacity_;
+  const bool keeps_words_whole_;
 };

@@ -15,7 +15,7 @@
 #include "core/window.h"
 #include "gpu/host/host_device.h"
 #include "gpu/host/stream.h"
-#include "nic/progress_agent.h"
+#include "core/progress_agent.h"
 #include "nic_pair.h"
 #include "thread_ranks.h"
 

@@ -3,8 +3,12 @@
 
 // Epochs between nodes, with ranks as threads and a network that does what the test wants: stages, the budget and its
 // policies, failures.
+#include <algorithm>
+#include <atomic>
 #include <chrono>
+#include <cstring>
 #include <memory>
+#include <random>
 #include <string>
 #include <thread>
 #include <vector>
@@ -32,10 +36,11 @@ Settings settings_for(Throttle throttle, std::size_t eager_bytes) {
 
 /// One rank: a window over heap memory, a stream, and its way to the others.
 struct Rank {
-  Rank(Bootstrap& bootstrap, Device& device, const Settings& settings, Capacity capacity, std::size_t bytes)
+  Rank(Bootstrap& bootstrap, Device& device, const Settings& settings, Capacity capacity, std::size_t bytes,
+       bool keeps_words_whole = false)
       : me(bootstrap.rank()),
         memory(bytes),
-        network(new FakeNetwork(capacity, 17u + static_cast<unsigned>(me))),
+        network(new FakeNetwork(capacity, 17u + static_cast<unsigned>(me), keeps_words_whole)),
         interconnect(std::unique_ptr<Network>(network), settings),
         window(new Window("remote", {memory.data(), bytes, 1}, bootstrap, device, settings, &interconnect)),
         stream(create_host_stream()) {}
@@ -64,6 +69,7 @@ struct Traffic {
   int puts;
   std::size_t put_bytes;
   unsigned epochs;
+  bool keeps_words_whole = false;
 };
 
 /// Everybody puts to everybody. Every byte is checked in every epoch, and the budget by the network itself.
@@ -74,7 +80,7 @@ void exchange(const Traffic& traffic) {
   std::atomic<long> wrong{0};
   std::atomic<bool> waited{false};
   ThreadRanks(traffic.ranks, traffic.node_size).run([&](Bootstrap& bootstrap) {
-    Rank rank(bootstrap, *device, settings, traffic.capacity, part * static_cast<std::size_t>(traffic.ranks));
+    Rank rank(bootstrap, *device, settings, traffic.capacity, part * static_cast<std::size_t>(traffic.ranks), traffic.keeps_words_whole);
     std::vector<int> all;
     for (int other = 0; other < traffic.ranks; ++other) all.push_back(other);
     std::vector<unsigned char> source(part);
@@ -154,12 +160,112 @@ TEST_CASE("epochs between nodes, of any size and with any budget", "[remote]") {
   const std::size_t transfers = GENERATE(1, 3, 1000);
   const std::size_t eager = GENERATE(0, 100, 16384);
   const Throttle throttle = GENERATE(Throttle::adaptive, Throttle::fixed);
-  CAPTURE(operations, transfers, eager);
-  exchange({3, 1, {operations, transfers}, throttle, eager, 5, 40, 20});
+  const bool keeps_words_whole = GENERATE(false, true);
+  CAPTURE(operations, transfers, eager, keeps_words_whole);
+  exchange({3, 1, {operations, transfers}, throttle, eager, 5, 40, 20, keeps_words_whole});
 }
 
 TEST_CASE("some peers are here and some are there", "[remote]") {
-  exchange({4, 2, {9, 9}, Throttle::adaptive, 100, 3, 700, 40});
+  exchange({4, 2, {9, 9}, Throttle::adaptive, 100, 3, 700, 40, GENERATE(false, true)});
+}
+
+TEST_CASE("a post that no message comes for is told all the same", "[remote]") {
+  const Settings settings = settings_for(Throttle::adaptive, 1000);
+  auto device = make_host_device(settings, 2);
+  ThreadRanks(2, 1).run([&](Bootstrap& bootstrap) {
+    Rank rank(bootstrap, *device, settings, {8, 8}, 64, true);
+    const std::vector<int> peer{1 - rank.me};
+    struct Standstill {
+      std::atomic<bool> over{false};
+      FakeNetwork* network;
+    } standstill;
+    standstill.network = rank.network;
+    const auto stand_still = [](void* p) {
+      auto& here = *static_cast<Standstill*>(p);
+      while (!here.over) {
+        here.network->progress();  // which real ones make by themselves
+        std::this_thread::yield();
+      }
+    };
+    const char data[8] = "1234567";
+    for (int round = 0; round < 40; ++round) {
+      standstill.over = false;
+      if (rank.me == 0) {
+        // Its stream stands still until the other side, which waits for the post of an epoch or four before, is through.
+        rank.window->post_stream(peer, rank.stream);
+        rank.stream->launch(stand_still, &standstill);
+        bootstrap.allgather(0);
+        standstill.over = true;
+        rank.window->wait_stream(rank.stream);
+        EXPECT(rank.stream->synchronize());
+      } else {
+        rank.window->start_stream(peer);
+        rank.window->put({data, sizeof data, peer[0], 0});
+        rank.window->complete_stream(rank.stream);
+        EXPECT(rank.window->drain());  // with progress of this network
+        bootstrap.allgather(0);
+      }
+    }
+    EXPECT(rank.stream->synchronize());
+    if (rank.me == 0) EXPECT(std::memcmp(rank.memory.data(), data, sizeof data) == 0);
+    EXPECT(rank.window->drain());
+    bootstrap.allgather(0);
+  });
+}
+
+TEST_CASE("posts ride in the messages of an exchange", "[remote]") {
+  const Settings settings = settings_for(Throttle::adaptive, 1000);
+  auto device = make_host_device(settings, 2);
+  ThreadRanks(2, 1).run([&](Bootstrap& bootstrap) {
+    Rank rank(bootstrap, *device, settings, {1000, 1000}, 64, true);
+    const std::vector<int> peer{1 - rank.me};
+    const char data[8] = "1234567";
+    constexpr unsigned epochs = 100;
+    for (unsigned epoch = 0; epoch < epochs; ++epoch) {
+      rank.window->post_stream(peer, rank.stream);
+      rank.window->start_stream(peer);
+      rank.window->put({data, sizeof data, peer[0], 0});
+      rank.window->complete_wait_stream(rank.stream);
+    }
+    EXPECT(rank.stream->synchronize());
+    EXPECT(rank.window->drain());
+    // A message an epoch; a thread that is late may miss some.
+    const std::uint64_t operations = rank.window->stats().network_operations;
+    EXPECT(operations >= epochs);
+    EXPECT(operations < 2 * epochs);
+    bootstrap.allgather(0);
+  });
+}
+
+TEST_CASE("the words of a marked message may arrive in any order", "[remote]") {
+  std::mt19937 random(7);
+  for (std::size_t bytes = 0; bytes < 80; ++bytes) {
+    std::vector<char> data(bytes);
+    for (char& byte : data) byte = static_cast<char>(random());  // also what looks like marks
+    const std::size_t count = MarkedMessage::words_for(bytes);
+    CHECK(MarkedMessage::capacity(count) >= bytes);
+    std::vector<std::uint64_t> sent(count), slot(count + 1);
+    const MarkedMessage::Front front{static_cast<std::uint32_t>(count), static_cast<std::uint32_t>(random())};
+    MarkedMessage::write(sent.data(), front, data.data(), bytes);
+    std::vector<std::size_t> order(count);
+    for (std::size_t i = 0; i < count; ++i) order[i] = i;
+    std::shuffle(order.begin(), order.end(), random);
+    std::vector<char> read(8 * count);
+    std::size_t done = 1;
+    MarkedMessage::Front seen{};
+    for (std::size_t i = 0; i < count; ++i) {
+      const bool has_front = MarkedMessage::read_front(slot.data(), &seen);
+      CHECK_FALSE((has_front && MarkedMessage::read(slot.data(), seen.words, &done, read.data())));
+      slot[order[i]] = sent[order[i]];
+    }
+    REQUIRE(MarkedMessage::read_front(slot.data(), &seen));
+    CHECK(seen.words == front.words);
+    CHECK(seen.posts == front.posts);
+    REQUIRE(MarkedMessage::read(slot.data(), seen.words, &done, read.data()));
+    CHECK(std::equal(data.begin(), data.end(), read.begin()));
+    MarkedMessage::wipe(slot.data(), seen.words);
+    CHECK(std::all_of(slot.begin(), slot.end(), [](std::uint64_t word) { return word == 0; }));
+  }
 }
 
 TEST_CASE("when an epoch may begin", "[remote]") {

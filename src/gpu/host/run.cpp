@@ -50,19 +50,14 @@ class Pending {
 
   /// Serve who is ready. False when nobody was.
   bool look() {
-    const std::size_t before = sends_.size() + receives_.size();
-    serve(sends_, [](const SendPeer& peer) { return may_send(peer); }, [this](const SendPeer& peer) { finish_send(peer, program_); });
-    serve(receives_, has_arrived, [this](const ReceivePeer& peer) { finish_receive(peer, program_); });
-    bool moved = sends_.size() + receives_.size() < before;
+    if (look_around()) return true;
     RemoteWork* network = nullptr;
-    for (const auto& work : launch_.remote) {
-      if (!work || work->done()) continue;
-      if (work->look()) moved = true;
-      network = work.get();
-    }
-    // After the look: what was just started goes out, and comes in for the next.
-    if (network) network->progress();
-    return moved;
+    for (const auto& work : launch_.remote)
+      if (work && !work->done()) network = work.get();
+    if (!network) return false;
+    // What it brings is seen before this thread gives its core away.
+    network->progress();
+    return look_around();
   }
 
   /// Empty, or why it will never be empty.
@@ -97,6 +92,16 @@ class Pending {
       if (!text.empty()) return text;
     }
     return "";
+  }
+
+  bool look_around() {
+    const std::size_t before = sends_.size() + receives_.size();
+    serve(sends_, [](const SendPeer& peer) { return may_send(peer); }, [this](const SendPeer& peer) { finish_send(peer, program_); });
+    serve(receives_, has_arrived, [this](const ReceivePeer& peer) { finish_receive(peer, program_); });
+    bool moved = sends_.size() + receives_.size() < before;
+    for (const auto& work : launch_.remote)
+      if (work && !work->done() && work->look()) moved = true;
+    return moved;
   }
 
   template <class Peer, class Ready, class Finish>

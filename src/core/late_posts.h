@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the libmpix authors
+#pragma once
+
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace mpix {
+
+class RemotePeers;
+
+/// The thread that sends posts which were held for a message to ride in (remote_peers.h), and which no message came
+/// for. It looks at short intervals while posts are held, and sleeps when none has been for some time.
+class LatePosts {
+ public:
+  LatePosts() = default;
+  ~LatePosts();
+  LatePosts(const LatePosts&) = delete;
+  LatePosts& operator=(const LatePosts&) = delete;
+
+  /// A post of these peers is held.
+  void watch(std::weak_ptr<RemotePeers> peers);
+
+ private:
+  using Watched = std::vector<std::weak_ptr<RemotePeers>>;  // a window that ends does not wait for this thread
+
+  void work();
+  void add(std::weak_ptr<RemotePeers> peers);  // under mutex_
+
+  std::mutex mutex_;  ///< guards what follows
+  std::condition_variable changed_;
+  Watched watched_;
+  bool asleep_ = false;
+  bool stop_ = false;
+  std::thread thread_;  ///< since the first post
+};
+
+}  // namespace mpix
