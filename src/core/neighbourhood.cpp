@@ -30,16 +30,17 @@ std::size_t mailbox_bytes(std::uint32_t depth, std::uint32_t slot_lines) {
   return rounded_up(std::size_t{depth} * slot_lines * sizeof(Line));
 }
 
-/// Enough for `eager_bytes` of payload: two lines for the descriptor of a put, and one for every 8 bytes. What
-/// does not fit goes direct. A direct put into staging memory needs its descriptor all the same, and a last
-/// payload line may be partly filled: three lines a put.
-std::uint32_t slot_lines_for(const LocalMemory& memory, bool staged, std::size_t eager_bytes) {
-  const std::size_t payload = std::min(eager_bytes, memory.bytes);
-  const std::size_t overhead = staged ? 3 * std::size_t{max_staged_puts} : payload / 16;
+}  // namespace
+
+/// Two lines for the descriptor of a put, and one for every 8 bytes. What does not fit goes direct. A direct put into
+/// staging memory needs its descriptor, and a last payload line may be partly filled: three lines a put.
+std::uint32_t slot_lines_for(std::size_t window_bytes, std::uint32_t staged_puts, std::size_t eager_bytes) {
+  const std::size_t payload = std::min(eager_bytes, window_bytes);
+  const std::size_t overhead = staged_puts > 0 ? 3 * std::size_t{staged_puts} : payload / 16;
   return static_cast<std::uint32_t>((4 + payload / 8 + overhead + 3) / 4 * 4 + most_parts);
 }
 
-}  // namespace
+bool needs_relay(const Device& device, const Settings& settings) { return settings.relay || !device.serves_remote_work(); }
 
 /// What ranks tell each other when a window is created.
 struct Neighbourhood::Card {
@@ -57,6 +58,7 @@ struct Neighbourhood::Card {
   bool usable;        ///< this rank got its memory
   char trouble[200];  ///< why it did not
   bool staged;
+  bool relayed;  ///< this rank reaches other nodes by a relay
 };
 
 Neighbourhood::Card Neighbourhood::make_card(const LocalMemory& memory, int size, const Settings& settings) {
@@ -66,6 +68,7 @@ Neighbourhood::Card Neighbourhood::make_card(const LocalMemory& memory, int size
   card.eager_bytes = eager_bytes_;
   card.depth = settings.mailbox_slots;
   card.waits = settings.waits;
+  card.relayed = needs_relay(device_, settings);
   try {
     device_.use_memory_of(memory.base, memory.bytes);
     std::optional<Allocation> around;
@@ -79,7 +82,7 @@ Neighbourhood::Card Neighbourhood::make_card(const LocalMemory& memory, int size
       card.window = device_.export_memory(around->base);
       card.window_offset = static_cast<std::uint64_t>(static_cast<char*>(memory.base) - around->base);
     }
-    card.slot_lines = slot_lines_for(memory, card.staged, eager_bytes_);
+    card.slot_lines = slot_lines_for(memory.bytes, card.staged ? max_staged_puts : 0, eager_bytes_);
     const ControlLayout layout{static_cast<std::size_t>(size), mailbox_bytes(card.depth, card.slot_lines)};
     control_ = std::shared_ptr<char>(device_.allocate(layout.bytes()).base,
                                      [device = &device_](char* base) { device->release(base); });
@@ -119,6 +122,9 @@ void Neighbourhood::connect(int rank, const Card& card, const Card& mine, int my
     peer.direct = window + card.window_offset;
   }
   peer.staged = card.staged;
+  peer.eager_bytes = eager_bytes_;
+  peer.most_puts = card.staged ? max_staged_puts : 0;
+  peer.staging = staging_.base;
 }
 
 Neighbourhood::Neighbourhood(const LocalMemory& memory, Bootstrap& bootstrap, Device& device,
@@ -157,20 +163,19 @@ Neighbourhood::Neighbourhood(const LocalMemory& memory, Bootstrap& bootstrap, De
   // Every rank sees the same cards, so all throw or none.
   const bool agreed = std::all_of(cards.begin(), cards.end(), [&](const Card& card) {
     return !card.usable ||
-           (card.depth == mine.depth && card.eager_bytes == mine.eager_bytes && card.waits == mine.waits);
+           (card.depth == mine.depth && card.eager_bytes == mine.eager_bytes && card.waits == mine.waits &&
+            (card.relayed == mine.relayed || !bootstrap.spans_nodes()));
   });
   const auto unusable = std::find_if(cards.begin(), cards.end(), [](const Card& card) { return !card.usable; });
   if (unusable != cards.end() || !agreed) {
     close();
     throw Error(Fault::memory, unusable != cards.end()
                                    ? "rank " + std::to_string(unusable - cards.begin()) + ": " + unusable->trouble
-                                   : "MPIX_EAGER_SIZE, MPIX_MAILBOX_SLOTS or MPIX_WAIT differ between the ranks");
+                                   : "MPIX_EAGER_SIZE, MPIX_MAILBOX_SLOTS, MPIX_WAIT or MPIX_DEVICE differ between the ranks");
   }
   needs_guards_ = decide_guards(cards, bootstrap);
   for (int rank = 0; rank < size(); ++rank)
-    if (rank != me && mine.place != 0 && bootstrap.same_node(rank) &&
-        cards[static_cast<std::size_t>(rank)].place == mine.place)
-      ++sharers_;
+    if (rank != me && mine.place != 0 && cards[static_cast<std::size_t>(rank)].place == mine.place) ++sharers_;
 }
 
 /// All ranks of a node alike, for both sides of a pair count. Also those that have a GPU to themselves: a guard costs
@@ -189,14 +194,16 @@ bool Neighbourhood::decide_guards(const std::vector<Card>& cards, const Bootstra
   return std::adjacent_find(places.begin(), places.end()) != places.end();
 }
 
-void Neighbourhood::retire() {
+PairWords Neighbourhood::retired_words() {
   PairWords words{};
   words.credit = words.pending = open_guard;
   words.own.opened.epochs = retired_epoch;
   std::fill_n(words.own.sent.epochs, most_parts, retired_epoch);
   std::fill_n(words.own.closed.epochs, most_parts, retired_epoch);
-  fill_words(words, size());
+  return words;
 }
+
+void Neighbourhood::retire() { fill_words(retired_words(), size()); }
 
 void Neighbourhood::fill_words(const PairWords& words, int size) {
   const std::vector<PairWords> all(static_cast<std::size_t>(size), words);

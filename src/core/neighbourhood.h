@@ -25,11 +25,33 @@ struct LocalMemory {
 
 /// Most puts of one epoch to one target whose window peers cannot map: each needs room in the mailbox.
 constexpr std::uint32_t max_staged_puts = 5000;
+/// And to one that is relayed, whose mailbox takes pinned memory at both ends.
+constexpr std::uint32_t max_relayed_puts = 1000;
+
+/// Lines of a slot for up to `eager_bytes` of payload into a window of so many bytes; `staged_puts`: of an epoch that
+/// does not go by mailbox, but needs its descriptors all the same.
+std::uint32_t slot_lines_for(std::size_t window_bytes, std::uint32_t staged_puts, std::size_t eager_bytes);
+
+/// Where kernels leave the large puts to a relayed peer; see core/outgoing.h.
+class OutgoingLane {
+ public:
+  virtual ~OutgoingLane() = default;
+  struct Block {
+    char* base = nullptr;
+    std::uint64_t place = 0;
+    std::shared_ptr<const void> keep;  ///< gives it back
+  };
+  virtual Block take(std::size_t bytes) = 0;
+};
+
+/// Whether ranks of other nodes are reached by a relay (core/relay.h): the device's streams cannot serve them.
+bool needs_relay(const Device& device, const Settings& settings);
 
 /// What a rank knows of another rank of the window, and shares with it.
 struct Peer {
-  bool reachable = false;  ///< on this node, and both sides have mapped each other
-  std::string trouble;     ///< why its memory could not be mapped here
+  bool reachable = false;  ///< on this node, and both sides have mapped each other; or relayed
+  bool relayed = false;    ///< on another node: what seems to lie there is memory here (core/relay_peers.h)
+  std::string trouble;     ///< why it cannot be reached
   std::size_t window_bytes = 0;
   std::size_t displacement_unit = 1;
 
@@ -37,10 +59,14 @@ struct Peer {
   Ring outbox{};            ///< my mailbox there
   char* direct = nullptr;   ///< its window, or the staging memory that mirrors it; null when it is empty
   bool staged = false;      ///< direct is staging memory
+  OutgoingLane* outgoing = nullptr;  ///< in place of direct, where it is relayed
+  std::size_t eager_bytes = 0;    ///< most that an epoch sends by mailbox
+  std::uint32_t most_puts = 0;    ///< of an epoch; 0: any number
   Bell* bell = nullptr;
 
   // As target: what lies in mine, and the word of the peer that I write.
   Ring inbox{};
+  const char* staging = nullptr;  ///< where it leaves what goes staged; null where it writes into the window
 
   PairWords* words = nullptr;  ///< mine, for this peer
   PairWords* there = nullptr;  ///< mine, in its memory
@@ -62,6 +88,7 @@ class Neighbourhood {
 
   int size() const { return static_cast<int>(peers_.size()); }
   const Peer& peer(int rank) const { return peers_[static_cast<std::size_t>(rank)]; }
+  Peer& peer(int rank) { return peers_[static_cast<std::size_t>(rank)]; }
   Bell* bell() const { return bell_; }
   char* window() const { return window_; }
   const char* staging() const { return staging_.base; }
@@ -73,7 +100,9 @@ class Neighbourhood {
   std::uint32_t sharers() const { return sharers_; }
   /// For what may outlive the window: this rank's shared memory.
   std::shared_ptr<const void> control_memory() const { return control_; }
-  /// At the end of a window whose epochs a graph may hold: what is launched of them later finds nothing to do.
+  /// What the words of all pairs are at the end of a window whose epochs a graph may hold: what is launched of them later
+  /// finds nothing to do.
+  static PairWords retired_words();
   void retire();
 
  private:

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/outgoing.h"
 
 namespace mpix {
 namespace {
@@ -21,15 +22,19 @@ DeviceArray<T> uploaded(Device& device, std::vector<T> entries) {
 /// to wait for the post, the others lose nothing by waiting with it, and by mailbox they would be two copies.
 class SlotPlanner {
  public:
-  SlotPlanner(const Peer& target, std::size_t eager_bytes, const std::vector<const Put*>& puts) : target_(target) {
+  SlotPlanner(const Peer& target, const std::vector<const Put*>& puts) : target_(target) {
     std::size_t lines = 1;  // the header
     for (const Put* put : puts) {
       bytes_ += put->bytes;
       lines += 2 + payload_lines(*put);
     }
     // Overlapping puts can sum up to more than the window, which the slot is made for (slot_lines_for).
-    by_mailbox_ = bytes_ <= std::min(eager_bytes, target.window_bytes) && lines <= data_lines(target.outbox);
+    by_mailbox_ = bytes_ <= std::min(target.eager_bytes, target.window_bytes) && lines <= data_lines(target.outbox);
     if (by_mailbox_ || target.staged) descriptors_ = static_cast<std::uint32_t>(puts.size());
+    if (by_mailbox_ || !target.outgoing) return;
+    std::size_t room = 0;
+    for (const Put* put : puts) room += Outgoing::rounded_up(put->bytes);
+    outgoing_ = target.outgoing->take(room);
   }
 
   /// Of each put, in order.
@@ -38,7 +43,13 @@ class SlotPlanner {
     op.source = static_cast<const char*>(put.source);
     op.bytes = put.bytes;
     op.offset = static_cast<std::uint64_t>(put.displacement) * target_.displacement_unit;
-    if (!by_mailbox_) op.direct = target_.direct + op.offset;
+    if (outgoing_.base) {
+      op.direct = outgoing_.base + outgoing_so_far_;
+      op.offset = Outgoing::marked(op.offset, outgoing_.place + outgoing_so_far_ / Outgoing::unit);
+      outgoing_so_far_ += Outgoing::rounded_up(put.bytes);
+    } else if (!by_mailbox_) {
+      op.direct = target_.direct + op.offset;
+    }
     if (descriptors_ > 0) {
       op.descriptor = 1 + 2 * described_;
       ++described_;
@@ -51,6 +62,7 @@ class SlotPlanner {
   }
 
   std::uint32_t descriptors() const { return descriptors_; }
+  std::shared_ptr<const void> outgoing() { return outgoing_.keep; }
   std::size_t mailbox_bytes() const { return by_mailbox_ ? bytes_ : 0; }
 
  private:
@@ -58,6 +70,8 @@ class SlotPlanner {
 
   const Peer& target_;
   bool by_mailbox_;
+  OutgoingLane::Block outgoing_;
+  std::size_t outgoing_so_far_ = 0;
   std::size_t bytes_ = 0;
   std::uint32_t descriptors_ = 0;
   std::uint32_t described_ = 0;
@@ -65,7 +79,10 @@ class SlotPlanner {
 };
 
 void add_to(Stats& effect, const PutOp& op, const Peer& target) {
-  (!op.direct ? effect.bytes_mailbox : target.staged ? effect.bytes_staged : effect.bytes_direct) += op.bytes;
+  if (target.relayed)
+    (op.direct ? effect.bytes_network_direct : effect.bytes_network_eager) += op.bytes;
+  else
+    (!op.direct ? effect.bytes_mailbox : target.staged ? effect.bytes_staged : effect.bytes_direct) += op.bytes;
 }
 
 }  // namespace
@@ -82,7 +99,7 @@ std::shared_ptr<const ExposurePlan> ExposurePlan::build(const std::vector<int>& 
     }
     const Peer& peer = peers.peer(rank);
     posts.push_back({peer.words, peer.there, peer.bell, rank});
-    receives.push_back({peer.words, peer.inbox, peers.window(), peers.staging(), rank});
+    receives.push_back({peer.words, peer.inbox, peers.window(), peer.staging, rank, peer.relayed});
   }
   plan->origins = origins;
   plan->posts = uploaded(device, std::move(posts));
@@ -112,7 +129,7 @@ std::shared_ptr<const AccessPlan> AccessPlan::build(std::vector<int> targets, st
       plan->remote.push_back(RemoteSend::build(*peer, remote, own, target.displacement_unit, plan->effect));
       continue;
     }
-    SlotPlanner slot(target, peers.eager_bytes(), own);
+    SlotPlanner slot(target, own);
     SendPeer whole{};
     whole.words = target.words;
     whole.there = target.there;
@@ -122,6 +139,7 @@ std::shared_ptr<const AccessPlan> AccessPlan::build(std::vector<int> targets, st
     whole.header = Header::of(slot.descriptors(), 0);
     whole.signals = true;
     whole.first_op = static_cast<std::uint32_t>(ops.size());
+    if (auto outgoing = slot.outgoing()) plan->outgoing.push_back(std::move(outgoing));
     const std::size_t copies_before = plan->copies.size();
     for (const Put* put : own) {
       const PutOp op = slot.place(*put);
@@ -205,13 +223,15 @@ void AccessRecorder::put(const Put& put) {
   }
   check(put);
   stop_following();
-  if (peers_.peer(put.target).staged && put.bytes > 0) {
+  const Peer& target = peers_.peer(put.target);
+  if (target.most_puts > 0 && put.bytes > 0) {
     std::uint32_t& staged = staged_puts_[static_cast<std::size_t>(put.target)];
-    if (staged == max_staged_puts)
-      throw Error(Fault::memory, "more than " + std::to_string(max_staged_puts) + " puts to rank " +
-                                     std::to_string(put.target) +
-                                     " in one epoch, and peers cannot map the memory of its window (into memory "
-                                     "of the kind mpix:device any number goes)");
+    if (staged == target.most_puts)
+      throw Error(Fault::memory,
+                  "more than " + std::to_string(target.most_puts) + " puts to rank " + std::to_string(put.target) + " in one epoch, " +
+                      (target.relayed ? "and it is on another node"
+                                      : "and peers cannot map the memory of its window (into memory of the kind "
+                                        "mpix:device any number goes)"));
     ++staged;
   }
   recorded_.push_back(put);

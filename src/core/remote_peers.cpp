@@ -99,7 +99,7 @@ void RemotePeers::connect(RemotePeer& peer, std::size_t position, const Card& ca
 }
 
 RemotePeers::RemotePeers(const LocalMemory& memory, Bootstrap& bootstrap, Device& device, Interconnect* interconnect,
-                         std::string why_not, const Settings& settings)
+                         std::string why_not, const Settings& settings, bool relayed)
     : device_(device),
       interconnect_(interconnect),
       why_not_(std::move(why_not)),
@@ -107,6 +107,7 @@ RemotePeers::RemotePeers(const LocalMemory& memory, Bootstrap& bootstrap, Device
       depth_(settings.mailbox_slots),
       eager_bytes_(settings.nic_eager_bytes.value_or(preset_eager_bytes)),
       index_(static_cast<std::size_t>(bootstrap.size()), -1) {
+  if (relayed) return;
   const int me = bootstrap.rank();
   int node = me;
   for (int rank = 0; rank < bootstrap.size(); ++rank) {

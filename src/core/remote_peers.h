@@ -87,9 +87,9 @@ struct RemotePeer {
 ///   for each peer: posted, arrived[depth] | for each peer: depth slots that it writes
 class RemotePeers : public std::enable_shared_from_this<RemotePeers> {
  public:
-  /// Without an interconnect none of them can be reached, and `why_not` says why.
+  /// Without an interconnect none of them can be reached, and `why_not` says why. Relayed: they are others' affair.
   RemotePeers(const LocalMemory& memory, Bootstrap& bootstrap, Device& device, Interconnect* interconnect,
-              std::string why_not, const Settings& settings);
+              std::string why_not, const Settings& settings, bool relayed = false);
   ~RemotePeers();
   RemotePeers(const RemotePeers&) = delete;
   RemotePeers& operator=(const RemotePeers&) = delete;

@@ -182,6 +182,10 @@ const Row rows[] = {
      [](Settings& s, Info i, Text t) {
        s.always_chain = parse_choice<bool>(i, t, {{"on", true}, {"auto", false}});
      }},
+    {{"MPIX_RELAY", "on|auto", "auto",
+      "a thread carries what goes to and comes from ranks of other nodes always, or only for devices that need it, which "
+      "are GPUs. The same on all ranks (for tests)"},
+     [](Settings& s, Info i, Text t) { s.relay = parse_choice<bool>(i, t, {{"on", true}, {"auto", false}}); }},
     {{"MPIX_COUNTER_LIMIT", "count", "1073741824", "a counter of the NIC that has passed it is reset when it is idle (for tests)"},
      [](Settings& s, Info i, Text t) { s.counter_limit = static_cast<std::uint64_t>(parse_integer(i, t, 1, 1 << 30)); }},
 };

@@ -48,6 +48,7 @@ struct Settings {
   std::size_t triggered_operations;          ///< 0: as many as the provider allows
   std::uint64_t counter_limit;
   bool always_chain;
+  bool relay;  ///< even for a device that needs none
 
   /// Throws Error, naming the variable, what it holds and what it may hold.
   static Settings from_environment();

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstring>
 #include <thread>
 #include <utility>
 
@@ -39,13 +40,21 @@ Window::Window(std::string name, const LocalMemory& memory, Bootstrap& bootstrap
       device_(device),
       settings_(settings),
       peers_(memory, bootstrap, device, settings),
-      remote_(std::make_shared<RemotePeers>(memory, bootstrap, device, interconnect, std::move(why_not), settings)),
+      remote_(std::make_shared<RemotePeers>(memory, bootstrap, device, interconnect, why_not, settings,
+                                            needs_relay(device, settings))),
       host_words_(device.host_words(static_cast<std::size_t>(bootstrap.size()))),
       stall_(name_, host_words_.get(), settings.timeout_seconds, settings.fail_on_timeout),
       recorder_(peers_, *remote_, device, settings.merge),
       lazy_post_(memory.lazy_post && settings.merge && !peers_.needs_guards()),
       enqueued_(static_cast<std::size_t>(peers_.size())),
       most_receive_bytes_(std::min<std::uint64_t>(memory.bytes, peers_.eager_bytes())) {
+  if (needs_relay(device, settings)) {
+    auto relayed = std::make_shared<RelayPeers>(memory, bootstrap, device, interconnect, why_not, settings, peers_);
+    if (relayed->is_connected()) {
+      relay_ = std::make_unique<Relay>(std::move(relayed), this, stall_, host_words_);
+      log(LogLevel::info, "window '" + name_ + "': a relay carries what goes to ranks of other nodes");
+    }
+  }
   if (peers_.staging())
     log(LogLevel::info, "window '" + name_ + "': peers cannot map its memory, so large puts are staged");
   if (peers_.needs_guards()) {
@@ -57,14 +66,15 @@ Window::Window(std::string name, const LocalMemory& memory, Bootstrap& bootstrap
 }
 
 Window::~Window() {
-  if (remote_->is_connected()) {
-    remote_->interconnect().abandon(this);
-    remote_->hide_window();
-  }
+  if (relay_) relay_->stop();
+  if (interconnect()) interconnect()->abandon(this);
+  if (remote_->is_connected()) remote_->hide_window();
+  if (relay_) relay_->peers().withdraw();
   if (!was_captured_) return;
   watch_ = nullptr;
   try {
     peers_.retire();
+    if (relay_) relay_->peers().retire(Neighbourhood::retired_words());
   } catch (const Error& error) {
     log(LogLevel::warn, error.what());
   }
@@ -338,6 +348,7 @@ Launch Window::new_launch(Call call) {
   launch.program.captured = capture_ != 0;
   launch.program.guards = guards_ ? peers_.guard_marks() : nullptr;
   launch.sharers = peers_.sharers();
+  launch.relayed = relay_ != nullptr;
   launch.program.bell = peers_.bell();
   launch.program.host = host_words_.get();
   return launch;
@@ -387,6 +398,7 @@ void Window::enqueue(Launch& launch, Stream stream) {
     }
   }
   device_.launch(stream, launch);
+  if (relay_) relay_->wake();
   ++launched_;
   if (launch.program.post_count == 0 || !held_post_.plan) return;
   // Only now is it enqueued.
@@ -398,15 +410,15 @@ void Window::enqueue(Launch& launch, Stream stream) {
 /// The graph has a part of this window: what its kernels touch must stay until it is gone.
 void Window::keep_for_graph(Stream stream, std::shared_ptr<const void> plan) {
   struct Parts {
-    std::shared_ptr<const void> plan, control, words;
+    std::shared_ptr<const void> plan, control, words, relayed;
   };
   was_captured_ = true;
-  device_.keep_for_graph(stream, std::make_shared<Parts>(Parts{std::move(plan), peers_.control_memory(), host_words_}));
+  device_.keep_for_graph(stream, std::make_shared<Parts>(Parts{std::move(plan), peers_.control_memory(), host_words_, relay_ ? relay_->memory() : nullptr}));
 }
 
 bool Window::has_run() {
   Hold hold(mutex_);
-  return has_run_locked() && (!remote_->is_connected() || remote_has_run());
+  return has_run_locked() && (!remote_->is_connected() || remote_has_run()) && (!relay_ || relay_has_run());
 }
 
 bool Window::has_run_locked() {
@@ -415,11 +427,18 @@ bool Window::has_run_locked() {
     if (remote_->find(rank)) continue;
     const EpochCounts& enqueued = enqueued_[static_cast<std::size_t>(rank)];
     if (enqueued.opened + enqueued.sent + enqueued.closed == 0) continue;
+    const Peer& peer = peers_.peer(rank);
+    const auto read = [&](auto* to, const auto* from) {
+      if (peer.relayed)
+        std::memcpy(to, from, sizeof *to);  // pinned memory
+      else
+        device_.read(to, from, sizeof *to);
+    };
     PairCounters done;
-    device_.read(&done, &peers_.peer(rank).words->own, sizeof done);
+    read(&done, &peer.words->own);
     // Read again: what was replayed must not be older than the epochs.
     PairCounters later;
-    device_.read(&later, &peers_.peer(rank).words->own, sizeof later);
+    read(&later, &peer.words->own);
     if (done.opened.epochs < enqueued.opened + later.opened.replayed) return false;
     for (std::uint32_t part = 0; part < device_.parts_in_use(); ++part)
       if (done.sent[part] < enqueued.sent + later.sent.replayed ||
@@ -443,10 +462,11 @@ bool Window::is_broken() const { return __atomic_load_n(&host_words_->released, 
 Stats Window::stats() const {
   Hold hold(mutex_);
   Stats stats = stats_;
-  if (remote_->is_connected() && stats.network_operations > 0) {
+  if (relay_) relay_->add_to(stats);
+  if (interconnect() && stats.network_operations > 0) {
     stats.network_operations -= remote_->rides();
-    stats.network_operations_peak = remote_->interconnect().most_used();
-    const std::size_t budget = remote_->interconnect().budget();
+    stats.network_operations_peak = interconnect()->most_used();
+    const std::size_t budget = interconnect()->budget();
     stats.network_operations_budget = budget == Capacity::any ? 0 : budget;
   }
   return stats;

@@ -20,6 +20,7 @@
 #include "core/plan.h"
 #include "core/plans_in_flight.h"
 #include "core/prepared_launches.h"
+#include "core/relay.h"
 #include "core/remote_epoch.h"
 #include "core/settings.h"
 #include "core/stall.h"
@@ -79,6 +80,8 @@ class Window {
   bool has_run();
   bool has_run_locked();
   bool remote_has_run();
+  bool relay_has_run();
+  Interconnect* interconnect() const;
 
   // Ranks of other nodes.
   using Lock = std::unique_lock<std::mutex>;
@@ -146,6 +149,7 @@ class Window {
   std::uint64_t capture_ = 0;  ///< that the stream of this call is in
   bool was_captured_ = false;
   std::unique_ptr<Guards> guards_;    ///< null: kernels wait
+  std::unique_ptr<Relay> relay_;      ///< null: nobody is relayed
   std::unique_ptr<WaitWatch> watch_;  ///< null: streams report by themselves, or nobody wants to know
   const std::uint64_t most_receive_bytes_;           ///< that one origin is likely to send by mailbox
   std::shared_ptr<const AccessPlan> last_access_;  ///< for what will come: plans are alike in both directions

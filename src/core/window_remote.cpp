@@ -99,6 +99,12 @@ void Window::add_remote_receives(Launch& launch, const ExposurePlan& plan, std::
   launch.remote[1] = std::move(receives);
 }
 
+/// Null: ranks of other nodes cannot be reached, or there are none.
+Interconnect* Window::interconnect() const {
+  if (relay_) return &relay_->peers().interconnect();
+  return remote_->is_connected() ? &remote_->interconnect() : nullptr;
+}
+
 /// Whether nothing is left of the epochs that are enqueued, in the streams and in the network.
 bool Window::remote_has_run() {
   if (is_broken()) return true;
@@ -126,6 +132,20 @@ bool Window::remote_has_run() {
       stall_.stalled(Call::complete, interconnect.missing(this), waited);
     else
       stall_.failed(Call::complete, lost);
+    draining_since_ = now;
+  }
+  return is_broken();
+}
+
+/// Whether the relay has nothing more to do for what has run. Of what is stuck on its way it tells by itself.
+bool Window::relay_has_run() {
+  if (is_broken() || relay_->has_run()) return true;
+  const auto now = std::chrono::steady_clock::now();
+  if (!draining_since_) draining_since_ = now;
+  const double waited = std::chrono::duration<double>(now - *draining_since_).count();
+  const std::string unposted = relay_->unposted();
+  if (stall_.patience() > 0 && waited > stall_.patience() && !unposted.empty()) {
+    stall_.stalled(Call::complete, unposted, waited);
     draining_since_ = now;
   }
   return is_broken();

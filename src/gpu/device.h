@@ -82,6 +82,7 @@ struct Launch {
   std::unique_ptr<PreparedLaunch>* prepared = nullptr;  ///< of launches with the same program; null: not kept
   Keep keep;  ///< what program points to, alive for as long as the launch may run
   std::array<std::shared_ptr<RemoteWork>, 2> remote;  ///< null: nothing
+  bool relayed = false;  ///< some of its peers are: they ring no bells
 };
 
 /// Operations of a stream on words of memory, one after another.
@@ -139,8 +140,10 @@ class Device {
   /// Words that kernels and the host share, with a note for each rank. Zeroed; live as long as the pointer.
   virtual std::shared_ptr<HostWords> host_words(std::size_t ranks) = 0;
 
-  /// Whether its streams serve the remote work of launches.
-  virtual bool reaches_other_nodes() const noexcept { return false; }
+  /// Zeroed memory of the host that kernels, the CPU and the network reach at the same address.
+  virtual std::shared_ptr<char> allocate_pinned(std::size_t bytes) = 0;
+  /// Whether its streams serve the remote work of launches; else a relay does what is to do for them (core/relay.h).
+  virtual bool serves_remote_work() const noexcept { return false; }
 
   /// Throws unless `stream` is a stream of this device.
   virtual void check_stream(Stream stream) const = 0;
@@ -159,8 +162,8 @@ class Device {
   virtual void copy(Stream stream, void* to, const void* from, std::size_t bytes) = 0;
   virtual void run_memory_ops(Stream stream, MemoryOps ops) = 0;
 
-  /// A number that stands for what kernels run on: ranks of a node with the same one share it. 0: not known, or of no
-  /// interest.
+  /// A number that stands for what kernels run on, and for that of no other node: ranks with the same one share it. 0:
+  /// not known, or of no interest.
   virtual std::uint64_t place() = 0;
   /// Kernels of several processes run there in turns, not at once. Kernels that wait for each other then keep each
   /// other from running, and guards help against that.

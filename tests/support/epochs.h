@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <functional>
 #include <memory>
 #include <string>
@@ -134,6 +135,18 @@ class DeviceMemory {
  private:
   char* base_ = nullptr;
 };
+
+/// A relay carries what goes to ranks of other nodes: all puts to a target go one way then, and they may not be too many.
+inline bool goes_by_relay() {
+  const char* setting = std::getenv("MPIX_RELAY");
+  return !device().is_host() || (setting && std::string(setting) == "on");
+}
+/// Some of the ranks are on other nodes, or pretend to be.
+inline bool spans_nodes() {
+  const char* setting = std::getenv("MPIX_NODE_SIZE");
+  const int ranks = setting ? std::atoi(setting) : 0;
+  return ranks > 0 && ranks < size();
+}
 
 /// Where a window's memory comes from.
 enum class Memory {

@@ -41,6 +41,8 @@ class FakeNetwork final : public mpix::Network {
     std::lock_guard<std::mutex> hold(state_->mutex);
     return state_->operations;
   }
+  /// What is at the peer is not told to be, and its sources are still read, until this is over.
+  void hold_back_ends(bool held) { state_->holding = held; }
   std::size_t most_operations() const { return state_->most_operations; }
   std::size_t most_transfers() const { return state_->most_transfers; }
 
@@ -89,7 +91,10 @@ class FakeNetwork final : public mpix::Network {
     if (state_->started.empty()) return;
     const std::size_t at = state_->random() % state_->started.size();
     Work& work = *state_->started[at];
-    if (work.step(state_->random)) return;
+    const bool more = work.done < work.size() && work.step(state_->random);
+    if (state_->holding) return;
+    if (work.done >= work.writes.size()) work.delivered = true;
+    if (more) return;
     state_->remove(work);
     work.finished = true;
     state_->started.erase(state_->started.begin() + static_cast<std::ptrdiff_t>(at));
@@ -146,14 +151,31 @@ class FakeNetwork final : public mpix::Network {
       }
       return !order.empty();
     }
+    /// In words, as a NIC writes, and in any order: a reader may poll them.
+    static void copy(char* to, const char* from, std::size_t bytes, std::mt19937& random) {
+      if (reinterpret_cast<std::uintptr_t>(to) % 8 != 0) {
+        std::memcpy(to, from, bytes);
+        return;
+      }
+      const std::size_t words = bytes / 8, begin = words > 0 ? random() % words : 0;
+      for (std::size_t i = 0; i < words; ++i) {
+        const std::size_t word = (begin + i) % words;
+        std::uint64_t value;
+        std::memcpy(&value, from + 8 * word, 8);
+        __atomic_store_n(reinterpret_cast<std::uint64_t*>(to) + word, value, __ATOMIC_RELEASE);
+      }
+      std::memcpy(to + 8 * words, from + 8 * words, bytes % 8);
+    }
     /// False: that was the last.
     bool step(std::mt19937& random) {
       if (done < writes.size()) {
+        if (order.empty() && torn == none)
+          std::swap(writes[done], writes[done + random() % (writes.size() - done)]);  // they have no order
         const mpix::NetworkWrite& write = writes[done];
         if (by_words && write.offset % 8 == 0 && write.bytes % 8 == 0) {
           if (write_some_words(write, random)) return true;
         } else {
-          std::memcpy(place(write.memory, write.offset), write.source, write.bytes);
+          copy(place(write.memory, write.offset), static_cast<const char*>(write.source), write.bytes, random);
         }
       } else if (signal) {
         auto* word = reinterpret_cast<std::uint64_t*>(place(signal->memory, signal->offset));
@@ -162,9 +184,7 @@ class FakeNetwork final : public mpix::Network {
         else
           __atomic_store_n(word, signal->value, __ATOMIC_RELEASE);
       }
-      ++done;
-      if (done >= writes.size()) delivered = true;
-      return done < size();
+      return ++done < size();
     }
   };
 
@@ -184,6 +204,7 @@ class FakeNetwork final : public mpix::Network {
     std::atomic<bool> peers_live{true};
     std::atomic<long> until_refused{never};
     mpix::Fault refusal = mpix::Fault::other;
+    std::atomic<bool> holding{false};
   };
 
   class FakeTransfer final : public mpix::Transfer {

@@ -197,7 +197,7 @@ inline bool gpu_is_time_sliced(int device) {
   return mps == 0;
 }
 
-/// A number that stands for the GPU, on this node; 0: not known.
+/// A number that stands for the GPU, and for no other of any node; 0: not known.
 inline std::uint64_t gpu_place(int device) {
   static const auto get_device = gpu_driver_call<CUresult (*)(CUdevice*, int)>("cuDeviceGet");
   static const auto get_uuid = gpu_driver_call<CUresult (*)(CUuuid*, CUdevice)>("cuDeviceGetUuid");

@@ -4,6 +4,8 @@
 
 #include <hip/hip_runtime.h>
 
+#include <unistd.h>
+
 #include <cstdint>
 #include <string>
 
@@ -87,7 +89,8 @@ inline gpuError_t gpu_malloc_shared(void** p, std::size_t bytes) {
 }
 
 inline gpuError_t gpu_host_alloc(void** p, std::size_t bytes) {
-  return hipHostMalloc(p, bytes, hipHostMallocMapped | hipHostMallocPortable);
+  // Coherent: both sides see each other's stores while kernels run.
+  return hipHostMalloc(p, bytes, hipHostMallocMapped | hipHostMallocPortable | hipHostMallocCoherent);
 }
 
 // ROCm 6 renamed the field; both have the same values in it.
@@ -143,7 +146,7 @@ inline std::string gpu_enqueue_memory_ops(gpuStream_t stream, const MemoryOp* op
 /// AMD GPUs run queues of several processes at once.
 inline bool gpu_is_time_sliced(int) { return false; }
 
-/// A number that stands for the GPU, on this node; 0: not known.
+/// A number that stands for the GPU, and for no other of any node; 0: not known.
 inline std::uint64_t gpu_place(int device) {
   char bus[64] = "";
   if (hipDeviceGetPCIBusId(bus, sizeof bus, device) != hipSuccess) {
@@ -151,7 +154,13 @@ inline std::uint64_t gpu_place(int device) {
     return 0;
   }
   std::uint64_t number = 14695981039346656037u;  // FNV-1a
-  for (const char* c = bus; *c; ++c) number = (number ^ static_cast<unsigned char>(*c)) * 1099511628211u;
+  const auto add = [&number](const char* text) {
+    for (const char* c = text; *c; ++c) number = (number ^ static_cast<unsigned char>(*c)) * 1099511628211u;
+  };
+  char node[256] = "";
+  (void)gethostname(node, sizeof node - 1);
+  add(bus);
+  add(node);
   return number | 1;
 }
 

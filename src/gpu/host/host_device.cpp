@@ -76,7 +76,10 @@ class HostDevice final : public Device {
     return std::shared_ptr<HostWords>(all, &all->words);
   }
 
-  bool reaches_other_nodes() const noexcept override { return true; }
+  std::shared_ptr<char> allocate_pinned(std::size_t bytes) override {
+    return std::shared_ptr<char>(memory_.allocate(bytes).base, [this](char* base) { memory_.release(base); });
+  }
+  bool serves_remote_work() const noexcept override { return true; }
 
   void check_stream(Stream stream) const override { check_host_stream(stream); }
   std::uint64_t capture_of(Stream) const override { return 0; }

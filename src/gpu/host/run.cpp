@@ -137,7 +137,7 @@ bool serve_all(const Launch& launch, const Polling& polling) {
   using Seconds = std::chrono::duration<double>;
   Pending pending(launch);
   const bool remote = launch.remote[0] || launch.remote[1];
-  Patience patience(launch.program.bell, polling, remote);
+  Patience patience(launch.program.bell, polling, remote || launch.relayed);
   unsigned looks = 0;
   const double limit = launch.stall ? launch.stall->patience() : 0;
   double reported = 0;

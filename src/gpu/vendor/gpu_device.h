@@ -124,6 +124,12 @@ class GpuDevice final : public Device {
     return std::shared_ptr<HostWords>(place, words);
   }
 
+  std::shared_ptr<char> allocate_pinned(std::size_t bytes) override {
+    keeper_.bury();
+    const std::shared_ptr<void> place = memory().host_memory(bytes);
+    return std::shared_ptr<char>(place, static_cast<char*>(place.get()));
+  }
+
   void check_stream(Stream stream) const override {
     if (is_host_stream(stream))
       throw Error(Fault::argument, "the stream is an MPIX_Host_stream, and the device in use is " GPU_NAME

@@ -232,7 +232,15 @@ __device__ inline void receive_part(const AnyProgram& any, std::uint32_t index, 
 
   const Line* own_line = slot + Header::single_payload + team.index;
   std::uint64_t first_word = 0;
-  const bool arrived = poll(any.program, peer, [&] { return line_arrived(slot, flag, &first_word); });
+  const auto has_header = [&] { return line_arrived(slot, flag, &first_word); };
+  bool arrived = false;
+  if (!peer.relayed) {
+    arrived = poll(any.program, peer, has_header);
+  } else {
+    // Each look goes to the host and back, one after another.
+    if (threadIdx.x == 0) arrived = poll(any.program, peer, has_header);
+    arrived = __syncthreads_or(arrived) && (threadIdx.x == 0 || has_header());
+  }
   gpu_wait_for_front();
   gpu_let_next_start();
   const Header header{first_word};

@@ -85,7 +85,7 @@ class GpuMemory {
 
   /// Zeroed memory of the host that kernels reach.
   std::shared_ptr<void> host_memory(std::size_t bytes) {
-    const std::size_t rounded = power_of_two(bytes);
+    const std::size_t rounded = bytes < page ? power_of_two(bytes) : (bytes + page - 1) / page * page;
     std::lock_guard<std::mutex> hold(mutex_);
     OutsideCapture outside;
     DeviceScope scope(device_);

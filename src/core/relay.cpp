@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the libmpix authors
+#include "core/relay.h"
+
+#include <algorithm>
+#include <exception>
+#include <utility>
+
+#include "core/error.h"
+#include "core/stall.h"
+
+namespace mpix {
+
+namespace {
+
+using Hold = std::lock_guard<std::mutex>;
+
+/// Dearer than a look.
+constexpr unsigned looks_between_troubles = 256;
+
+std::uint64_t slot_offset(const RelayPeer& peer, std::uint64_t epoch) {
+  return static_cast<std::uint64_t>(reinterpret_cast<const char*>(slot_of(peer.outbox, epoch)) -
+                                    reinterpret_cast<const char*>(peer.outbox.lines));
+}
+
+}  // namespace
+
+Relay::Relay(std::shared_ptr<RelayPeers> peers, const void* window, StallHandler& stall,
+             std::shared_ptr<const HostWords> words)
+    : peers_(std::move(peers)), window_(window), stall_(stall), words_(std::move(words)) {
+  for (RelayPeer* peer : peers_->connected()) lanes_.emplace_back(*peer);
+  listed_ = true;
+  add_to_relay(*this);
+}
+
+void Relay::stop() {
+  if (!std::exchange(listed_, false)) return;
+  remove_from_relay(*this);
+}
+
+bool Relay::is_released() const { return __atomic_load_n(&words_->released, __ATOMIC_ACQUIRE) != 0; }
+
+// ---- one round ---------------------------------------------------------------------------------------
+
+bool Relay::look() noexcept {
+  Hold hold(mutex_);
+  if (is_released()) return false;
+  bool moved = false;
+  try {
+    for (Lane& lane : lanes_)
+      if (serve(lane)) moved = true;
+    if (++looks_ % looks_between_troubles == 0) look_for_trouble();
+  } catch (const std::exception& error) {
+    stall_.failed(Call::complete, error.what());
+  }
+  return moved;
+}
+
+bool Relay::serve(Lane& lane) {
+  bool moved = end_shipments(lane);
+  if (pass_posts_on(lane)) moved = true;
+  if (take_post(lane)) moved = true;
+  while (take_send(lane)) moved = true;
+  return moved;
+}
+
+bool Relay::end_shipments(Lane& lane) {
+  // All of them: each may have another stage to queue.
+  for (const auto& shipment : lane.posts_under_way) (void)shipment->is_over();
+  for (const auto& shipment : lane.sends_under_way) (void)shipment->is_over();
+  bool moved = false;
+  const auto pop = [&](auto& under_way) {
+    if (under_way.empty() || !under_way.front()->is_over()) return false;
+    under_way.pop_front();
+    return moved = true;
+  };
+  while (pop(lane.posts_under_way)) {
+  }
+  while (pop(lane.sends_under_way)) store_release(&lane.peer->words->finished, ++lane.finished);
+  return moved;
+}
+
+bool Relay::pass_posts_on(Lane& lane) {
+  const std::uint64_t posted = std::min(load_acquire(&lane.peer->words->landed), lane.finished + 1);
+  if (posted <= lane.told) return false;
+  lane.told = posted;
+  store_release(&lane.peer->words->mine.posted, posted);
+  return true;
+}
+
+bool Relay::take_post(Lane& lane) {
+  const std::uint64_t posted = load_acquire(&lane.peer->words->there.posted);
+  if (posted <= lane.posts) return false;
+  const NetworkSignal signal{NetworkSignal::Kind::add, posted - lane.posts, lane.peer->block, lane.peer->landed_offset};
+  auto shipment = dispatch({lane.peer, "post", posted, {}, signal});
+  if (!shipment) return false;
+  lane.posts = posted;
+  lane.posts_under_way.push_back(std::move(shipment));
+  return true;
+}
+
+bool Relay::take_send(Lane& lane) {
+  RelayPeer& peer = *lane.peer;
+  const std::uint64_t epoch = lane.sends + 1;
+  if (!lane.slot.look(peer.outbox, epoch)) return false;
+  auto shipment = dispatch(content_of_send(lane));
+  if (!shipment) return false;
+  lane.sends = epoch;
+  lane.slot.reset();
+  lane.sends_under_way.push_back(std::move(shipment));
+  return true;
+}
+
+Shipment::Content Relay::content_of_send(const Lane& lane) const {
+  const RelayPeer& peer = *lane.peer;
+  const std::uint64_t epoch = lane.sends + 1;
+  const std::uint64_t in_ring = slot_offset(peer, epoch);
+  Line* slot = slot_of(peer.outbox, epoch);
+  Shipment::Content content{&peer, "data", epoch, {}, std::nullopt};
+  // As the target does in its ring: no line may carry the flag of an epoch when that comes again.
+  scrub(peer.outbox, epoch, lane.slot.lines(), lane.slot.direct_parts());
+  for (const RelaySlot::Staged& put : lane.slot.staged()) {
+    const std::uint64_t offset = Outgoing::offset_of(put.offset);
+    const Outgoing::Source source = peers_->outgoing().source(Outgoing::place_of(put.offset));
+    content.writes.push_back({source.base, source.registration, put.bytes, peer.staging, offset});
+    write_line(slot + put.line, offset, flag_of(epoch));
+  }
+  Line header;
+  write_line(&header, lane.slot.header_to_send().word, flag_of(epoch));
+  slot->half[0] = header.half[0];
+  slot->half[1] = 0;
+  content.writes.push_back({slot, peers_->outbox_registration(), lane.slot.lines() * sizeof(Line), peer.block,
+                            peer.inbox_offset + in_ring});
+  content.signal = NetworkSignal{NetworkSignal::Kind::set, header.half[1], peer.block,
+                                 peer.inbox_offset + in_ring + sizeof header.half[0]};
+  return content;
+}
+
+/// Null: not now.
+std::shared_ptr<Shipment> Relay::dispatch(Shipment::Content content) {
+  Interconnect& interconnect = peers_->interconnect();
+  const Grant wanted = content.wanted();
+  const std::optional<Grant> grant = interconnect.try_admit(window_, wanted);
+  if (!grant) {
+    if (refused_since_ == Clock::time_point{}) {
+      refused_since_ = Clock::now();
+      ++effect_.throttle_waits;
+    }
+    return nullptr;
+  }
+  if (refused_since_ != Clock::time_point{}) {
+    effect_.throttle_nanoseconds +=
+        static_cast<std::uint64_t>(std::chrono::nanoseconds(Clock::now() - refused_since_).count());
+    refused_since_ = Clock::time_point{};
+  }
+  auto shipment = std::make_shared<Shipment>(peers_, window_, words_, std::move(content), *grant);
+  try {
+    shipment->start();
+  } catch (...) {
+    interconnect.give_up(shipment);
+    throw;
+  }
+  interconnect.enlist(shipment);
+  effect_.network_operations += wanted.operations;
+  return shipment;
+}
+
+// ---- trouble -----------------------------------------------------------------------------------------
+
+/// An error of the network, or something that has been under way for too long.
+void Relay::look_for_trouble() {
+  Clock::time_point oldest = refused_since_;
+  for (const Lane& lane : lanes_) {
+    for (const auto* under_way : {&lane.posts_under_way, &lane.sends_under_way}) {
+      for (const auto& shipment : *under_way) {
+        const std::string failure = shipment->failure();
+        if (!failure.empty()) return stall_.failed(under_way == &lane.posts_under_way ? Call::post : Call::complete, failure);
+      }
+      if (under_way->empty()) continue;
+      const auto born = under_way->front()->born();
+      if (oldest == Clock::time_point{} || born < oldest) oldest = born;
+    }
+  }
+  const double patience = stall_.patience();
+  if (patience <= 0 || oldest == Clock::time_point{}) return;
+  const auto now = Clock::now();
+  const auto seconds = [](Clock::duration d) { return std::chrono::duration<double>(d).count(); };
+  if (seconds(now - std::max(oldest, reported_)) < patience) return;
+  reported_ = now;
+  const std::string lost = peers_->interconnect().probe(window_);
+  if (!lost.empty()) return stall_.failed(Call::complete, lost);
+  std::string text = peers_->interconnect().missing(window_);
+  if (refused_since_ != Clock::time_point{})
+    text += (text.empty() ? "" : "; ") + std::string("other epochs hold the budget of ") +
+            std::to_string(peers_->interconnect().budget()) + " triggered operations";
+  stall_.stalled(Call::complete, text, seconds(now - oldest));
+}
+
+// ---- the end -----------------------------------------------------------------------------------------
+
+bool Relay::nothing_under_way(const Lane& lane) const {
+  const RelayWords& words = *lane.peer->words;
+  const std::uint64_t sent = load_acquire(words.mine.own.sent.epochs);
+  return lane.posts_under_way.empty() && lane.posts == load_acquire(&words.there.posted) && lane.finished >= sent &&
+         load_acquire(&words.landed) >= sent;
+}
+
+bool Relay::has_run() {
+  Hold hold(mutex_);
+  return std::all_of(lanes_.begin(), lanes_.end(), [this](const Lane& lane) { return nothing_under_way(lane); });
+}
+
+std::string Relay::unposted() const {
+  Hold hold(mutex_);
+  MissingRanks missing;
+  for (const Lane& lane : lanes_) {
+    const std::uint64_t landed = load_acquire(&lane.peer->words->landed);
+    if (landed < load_acquire(lane.peer->words->mine.own.sent.epochs)) missing.add(lane.peer->rank, Missing::post, landed + 1);
+  }
+  return missing.text();
+}
+
+void Relay::add_to(Stats& stats) const {
+  Hold hold(mutex_);
+  stats.add(effect_);
+}
+
+}  // namespace mpix

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the libmpix authors
+#include "core/shipment.h"
+
+#include <algorithm>
+
+namespace mpix {
+
+namespace {
+using Hold = std::lock_guard<std::mutex>;
+}
+
+void Shipment::start() {
+  Hold hold(mutex_);
+  start_stage();
+}
+
+void Shipment::start_stage() {
+  const std::size_t left = content_.writes.size() - next_write_;
+  const std::size_t count = std::min(left, held_.operations);
+  signal_queued_ = content_.signal && count == left && held_.operations > count;
+  transfer_ = peers_->interconnect().network().queue(content_.peer->connection, content_.writes.data() + next_write_,
+                                                     count, signal_queued_ ? &*content_.signal : nullptr);
+  next_write_ += count;
+  stage_ = {count + (signal_queued_ ? 1 : 0), 1};
+  transfer_->start();
+}
+
+bool Shipment::advance() {
+  while (!over_ && transfer_ && transfer_->finished()) {
+    transfer_ = nullptr;
+    if (given_up_ || all_queued())
+      over_ = true;
+    else
+      start_stage();
+  }
+  return over_;
+}
+
+bool Shipment::is_over() {
+  Hold hold(mutex_);
+  return advance();
+}
+
+Grant Shipment::reclaim() {
+  Hold hold(mutex_);
+  if (transfer_ && (given_up_ || all_queued()) && transfer_->finished()) {
+    transfer_ = nullptr;
+    over_ = true;
+  }
+  if (!over_ && !given_up_) return {};
+  const Grant kept = transfer_ ? stage_ : Grant{};
+  Grant back = held_;
+  back.take(kept);
+  held_ = kept;
+  return back;
+}
+
+void Shipment::give_up() {
+  Hold hold(mutex_);
+  given_up_ = true;
+}
+
+Grant Shipment::held() const {
+  Hold hold(mutex_);
+  return held_;
+}
+
+std::string Shipment::failure() {
+  Hold hold(mutex_);
+  const std::string text = transfer_ ? transfer_->failure() : "";
+  return text.empty() ? "" : "rank " + std::to_string(content_.peer->rank) + " cannot be reached over the network: " + text;
+}
+
+std::string Shipment::probe() {
+  const std::string text = failure();
+  if (!text.empty()) return text;
+  const RelayPeer& peer = *content_.peer;
+  const std::string why = peers_->interconnect().network().probe(peer.connection, peer.block, peer.landed_offset);
+  return why.empty() ? "" : "rank " + std::to_string(peer.rank) + " cannot be reached over the network: " + why;
+}
+
+std::string Shipment::missing() const {
+  Hold hold(mutex_);
+  if (over_) return "";
+  return "rank " + std::to_string(content_.peer->rank) + " has not been reached with the " + content_.what + " of epoch " +
+         std::to_string(content_.epoch);
+}
+
+}  // namespace mpix

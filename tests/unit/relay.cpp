@@ -1,0 +1,383 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the libmpix authors
+
+// The relay, with ranks as threads and a network that does what the test wants.
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "catch.h"
+#include "core/error.h"
+#include "core/outgoing.h"
+#include "core/relay_slot.h"
+#include "core/window.h"
+#include "fake_network.h"
+#include "gpu/host/host_device.h"
+#include "gpu/host/stream.h"
+#include "thread_ranks.h"
+
+using namespace mpix;
+
+namespace {
+
+Settings relay_settings() {
+  Settings settings = Settings::from_environment();
+  settings.timeout_seconds = 30;
+  settings.fail_on_timeout = true;
+  settings.relay = true;
+  return settings;
+}
+
+/// One rank: a window over heap memory, a stream, and its way to the others.
+struct Rank {
+  Rank(Bootstrap& bootstrap, Device& device, const Settings& settings, Capacity capacity, std::size_t bytes)
+      : me(bootstrap.rank()),
+        memory(bytes),
+        network(new FakeNetwork(capacity, 23u + static_cast<unsigned>(me), false)),
+        interconnect(std::unique_ptr<Network>(network), settings),
+        window(new Window("relayed", {memory.data(), bytes, 1}, bootstrap, device, settings, &interconnect)),
+        stream(create_host_stream()) {}
+  ~Rank() {
+    destroy_host_stream(stream);
+    window.reset();
+  }
+
+  const int me;
+  std::vector<unsigned char> memory;
+  FakeNetwork* const network;
+  Interconnect interconnect;
+  std::unique_ptr<Window> window;
+  HostStream* const stream;
+};
+
+/// Work for a stream that owns its arguments.
+void then(HostStream* stream, std::function<void()> work) {
+  stream->launch(
+      [](void* p) {
+        std::unique_ptr<std::function<void()>> mine(static_cast<std::function<void()>*>(p));
+        (*mine)();
+      },
+      new std::function<void()>(std::move(work)));
+}
+
+struct Piece {
+  std::size_t offset, bytes;
+};
+
+/// What rank `origin` puts into `target` in an epoch, and whether it has one: known to both.
+std::vector<Piece> pieces(unsigned epoch, int origin, int target, std::size_t part) {
+  std::mt19937 random(epoch * 131u + static_cast<unsigned>(origin * 17 + target));
+  std::vector<Piece> all;
+  std::size_t at = 0;
+  const unsigned count = random() % 5;
+  const std::size_t sizes[] = {0, 1, 7, 8, 9, 200, 4096, 30000};
+  for (unsigned i = 0; i < count; ++i) {
+    const std::size_t bytes = sizes[random() % 8];
+    const std::size_t gap = random() % 3 == 0 ? 0 : random() % 13;
+    if (at + gap + bytes > part) break;
+    all.push_back({at + gap, bytes});
+    at += gap + bytes;
+  }
+  return all;
+}
+
+bool has_edge(unsigned epoch, int origin, int target) {
+  std::mt19937 random(epoch * 977u + static_cast<unsigned>(origin * 101 + target));
+  return random() % 4 != 0;
+}
+
+unsigned char byte_of(unsigned epoch, int origin, std::size_t at) {
+  return static_cast<unsigned char>(epoch * 37 + static_cast<unsigned>(origin) * 11 + at * 3 + at / 256);
+}
+
+struct Case {
+  int ranks, node_size;
+  Capacity capacity;
+  Throttle throttle;
+  std::size_t eager_bytes;
+  std::uint32_t slots;
+  bool merge;
+  unsigned epochs;
+};
+
+/// Random epochs. Every byte of every window is checked after every epoch, and the budget by the network itself.
+void random_epochs(const Case& given) {
+  Settings settings = relay_settings();
+  settings.throttle = given.throttle;
+  settings.nic_eager_bytes = given.eager_bytes;
+  settings.mailbox_slots = given.slots;
+  settings.merge = given.merge;
+  const std::size_t part = 70000;
+  const auto ranks = static_cast<std::size_t>(given.ranks);
+  auto device = make_host_device(settings, given.ranks);
+  std::atomic<long> wrong{0};
+  ThreadRanks(given.ranks, given.node_size).run([&](Bootstrap& bootstrap) {
+    Rank rank(bootstrap, *device, settings, given.capacity, part * ranks);
+    const int me = rank.me;
+    std::vector<unsigned char> source(part * ranks), expected(part * ranks, 0);
+    for (unsigned epoch = 1; epoch <= given.epochs; ++epoch) {
+      std::vector<int> origins, targets;
+      for (int other = 0; other < given.ranks; ++other) {
+        if (has_edge(epoch, other, me)) origins.push_back(other);
+        if (has_edge(epoch, me, other)) targets.push_back(other);
+      }
+      rank.window->post_stream(origins, rank.stream);
+      then(rank.stream, [&, epoch] {
+        for (std::size_t at = 0; at < source.size(); ++at) source[at] = byte_of(epoch, me, at);
+      });
+      rank.window->start_stream(targets);
+      for (int target : targets)
+        for (const Piece& piece : pieces(epoch, me, target, part))
+          rank.window->put({source.data() + piece.offset, piece.bytes, target,
+                            static_cast<std::int64_t>(part * static_cast<std::size_t>(me) + piece.offset)});
+      if (epoch % 3 == 0) {
+        rank.window->complete_wait_stream(rank.stream);
+      } else {
+        rank.window->complete_stream(rank.stream);
+        rank.window->wait_stream(rank.stream);
+      }
+      then(rank.stream, [&, epoch, origins] {
+        for (int origin : origins)
+          for (const Piece& piece : pieces(epoch, origin, me, part))
+            for (std::size_t i = 0; i < piece.bytes; ++i)
+              expected[part * static_cast<std::size_t>(origin) + piece.offset + i] = byte_of(epoch, origin, piece.offset + i);
+        if (expected != rank.memory) ++wrong;
+      });
+    }
+    EXPECT(rank.stream->synchronize());
+    EXPECT(rank.window->drain());
+    EXPECT(rank.interconnect.is_idle(rank.window.get()));
+    EXPECT(rank.network->most_operations() <= given.capacity.operations);
+    EXPECT(rank.network->most_transfers() <= given.capacity.transfers);
+    EXPECT(rank.network->most_operations() > 0);
+    bootstrap.allgather(0);
+  });
+  CHECK(wrong == 0);
+}
+
+std::string error_of(const std::function<void()>& call, Fault expected) {
+  try {
+    call();
+  } catch (const Error& error) {
+    if (error.fault() == expected) return error.what();
+  }
+  return "";
+}
+
+bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+template <class Condition>
+bool within_a_second(Condition holds) {
+  for (int i = 0; i < 1000; ++i) {
+    if (holds()) return true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return false;
+}
+
+}  // namespace
+
+TEST_CASE("relayed epochs deliver every byte and touch no other, with any budget", "[relay]") {
+  const std::size_t operations = GENERATE(1, 3, 1000);
+  const Throttle throttle = GENERATE(Throttle::adaptive, Throttle::fixed);
+  const std::size_t eager = GENERATE(0, 300, 16384);
+  CAPTURE(operations, eager);
+  random_epochs({3, 1, {operations, 1000}, throttle, eager, 4, true, 30});
+}
+
+TEST_CASE("relayed peers and peers of this node in one epoch", "[relay]") {
+  const std::uint32_t slots = GENERATE(1u, 4u);
+  const bool merge = GENERATE(true, false);
+  CAPTURE(slots, merge);
+  random_epochs({4, 2, {9, 2}, Throttle::adaptive, 300, slots, merge, 60});
+}
+
+TEST_CASE("the relay sees an epoch when its last line is there, in whatever order they come", "[relay]") {
+  constexpr std::uint32_t slot_lines = 300 + most_parts, depth = 2;
+  std::vector<Line> lines(depth * slot_lines);
+  const Ring ring{lines.data(), depth, slot_lines};
+  std::mt19937 random(5);
+  for (std::uint64_t epoch = 1; epoch < 60; ++epoch) {
+    const std::uint32_t flag = flag_of(epoch);
+    struct Stored {
+      std::uint32_t line;
+      std::uint64_t data;
+    };
+    std::vector<Stored> stored;
+    std::uint32_t used = 0, staged_puts = 0;
+    if (epoch % 3 == 0) {  // a single put
+      const std::uint32_t bytes = random() % 900;
+      stored.push_back({0, Header::of_single(40, bytes).word});
+      for (std::uint32_t i = 0; i < (bytes + 7) / 8; ++i) stored.push_back({Header::single_payload + i, random()});
+      used = Header::single_payload + (bytes + 7) / 8;
+    } else {
+      const bool staged = epoch % 3 == 1;
+      const std::uint32_t puts = random() % 20, parts = staged ? 1 + random() % most_parts : 0;
+      stored.push_back({0, Header::of(puts, parts).word});
+      used = 1 + 2 * puts;
+      std::uint64_t next = 0;
+      for (std::uint32_t i = 0; i < puts; ++i) {
+        const std::uint64_t bytes = 1 + random() % 50;
+        next += random() % 100;
+        stored.push_back({1 + 2 * i, next});
+        stored.push_back({2 + 2 * i, staged ? bytes | Descriptor::staged_bit : bytes | static_cast<std::uint64_t>(used) << 32});
+        next += bytes;
+        if (staged) continue;
+        for (std::uint32_t word = 0; word < (bytes + 7) / 8; ++word) stored.push_back({used++, random()});
+      }
+      if (staged) staged_puts = puts;
+      for (std::uint32_t part = 1; part < parts; ++part) stored.push_back({header_line(ring, part), 0});
+    }
+    std::shuffle(stored.begin(), stored.end(), random);
+    RelaySlot slot;
+    for (std::size_t i = 0; i < stored.size(); ++i) {
+      if (random() % 3 == 0) REQUIRE_FALSE(slot.look(ring, epoch));
+      write_line(slot_of(ring, epoch) + stored[i].line, stored[i].data, flag);
+    }
+    REQUIRE(slot.look(ring, epoch));
+    CHECK(slot.lines() == used);
+    CHECK(slot.staged().size() == staged_puts);
+    REQUIRE_FALSE(RelaySlot().look(ring, epoch + 1));
+  }
+}
+
+TEST_CASE("outgoing memory is used again when its last epoch is over, and not before", "[relay]") {
+  const Settings settings = relay_settings();
+  auto device = make_host_device(settings, 1);
+  FakeNetwork network({100, 100}, 1, false);
+  Outgoing outgoing(*device, network, 1000);  // four units
+  std::uint64_t sent = 0, finished = 0;
+  const Outgoing::Epochs epochs{&sent, &finished};
+  const Outgoing::Block first = outgoing.take(700), second = outgoing.take(1);
+  CHECK(first.base + 3 * Outgoing::unit == second.base);
+  CHECK(outgoing.source(second.place).base == second.base);
+  CHECK(outgoing.source(first.place + 2).base == first.base + 2 * Outgoing::unit);
+  const std::uint64_t marked = Outgoing::marked(12345, second.place);
+  CHECK(Outgoing::offset_of(marked) == 12345);
+  CHECK(Outgoing::place_of(marked) == second.place);
+
+  sent = 7;
+  outgoing.give_back(first, 700, epochs);
+  finished = 6;
+  const Outgoing::Block more = outgoing.take(700);  // beyond what there was
+  CHECK(more.place >= 4);
+  CHECK(outgoing.source(more.place + 1).base == more.base + Outgoing::unit);
+  finished = 7;
+  CHECK(outgoing.take(256).base == first.base);
+  outgoing.give_back(second, 1, epochs);
+  CHECK(outgoing.take(700).base == first.base + Outgoing::unit);  // its rest and the second, as one
+}
+
+TEST_CASE("an origin does not reuse what its network may still read, even though the target has posted again", "[relay]") {
+  Settings settings = relay_settings();
+  settings.mailbox_slots = 1;
+  const std::size_t eager = GENERATE(0, 1000);
+  settings.nic_eager_bytes = eager;
+  auto device = make_host_device(settings, 2);
+  std::atomic<int> sent{0}, received{0};
+  ThreadRanks(2, 1).run([&](Bootstrap& bootstrap) {
+    Rank rank(bootstrap, *device, settings, {100, 100}, 64);
+    const char data[9] = "12345678";
+    if (rank.me == 0) {
+      rank.network->hold_back_ends(true);
+      for (int epoch = 0; epoch < 2; ++epoch) {
+        rank.window->start_stream({1});
+        rank.window->put({data, 8, 1, 0});
+        rank.window->complete_stream(rank.stream);
+        then(rank.stream, [&] { ++sent; });
+      }
+      EXPECT(within_a_second([&] { return received == 1; }));
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      EXPECT(sent == 1);
+      rank.network->hold_back_ends(false);
+      EXPECT(within_a_second([&] { return received == 2; }));
+    } else {
+      for (int epoch = 0; epoch < 2; ++epoch) {
+        rank.window->post_stream({0}, rank.stream);
+        rank.window->wait_stream(rank.stream);
+        then(rank.stream, [&] { ++received; });
+      }
+    }
+    EXPECT(rank.stream->synchronize());
+    EXPECT(rank.window->drain());
+    bootstrap.allgather(0);
+  });
+}
+
+TEST_CASE("a network error breaks a relayed window and names the rank", "[relay]") {
+  const Settings settings = relay_settings();
+  auto device = make_host_device(settings, 2);
+  ThreadRanks(2, 1).run([&](Bootstrap& bootstrap) {
+    Rank rank(bootstrap, *device, settings, {8, 8}, 64);
+    const std::vector<int> peer{1 - rank.me};
+    const std::vector<NetworkAddress> addresses = bootstrap.allgather(rank.network->address());
+    const char data[9] = "12345678";
+    bootstrap.allgather(0);
+    if (rank.me == 0) {
+      rank.network->fail(rank.network->connect(addresses[1]));
+      rank.window->post_stream(peer, rank.stream);
+      rank.window->start_stream(peer);
+      rank.window->put({data, 8, 1, 0});
+      rank.window->complete_wait_stream(rank.stream);  // waits for what never comes
+      EXPECT(!rank.stream->synchronize());
+      EXPECT(!rank.window->drain());
+      const std::string text = error_of([&] { rank.window->start_stream(peer); }, Fault::synchronization);
+      EXPECT(contains(text, "rank 1"));
+      EXPECT(contains(text, "the cable is cut"));
+      rank.window.reset();
+      EXPECT(rank.interconnect.budget() < 8);
+    }
+    bootstrap.allgather(0);
+  });
+}
+
+TEST_CASE("with the policy application a relayed window that finds no room breaks, and names the budget", "[relay]") {
+  Settings settings = relay_settings();
+  settings.throttle = Throttle::application;
+  settings.nic_eager_bytes = 0;
+  auto device = make_host_device(settings, 2);
+  ThreadRanks(2, 1).run([&](Bootstrap& bootstrap) {
+    Rank rank(bootstrap, *device, settings, {2, 2}, 64);
+    const char data[9] = "12345678";
+    if (rank.me == 0) {
+      rank.window->start_stream({1});
+      rank.window->put({data, 8, 1, 0});  // the data, the lines, and the signal: three operations
+      rank.window->complete_stream(rank.stream);
+      EXPECT(rank.stream->synchronize());
+      EXPECT(!rank.window->drain());
+      const std::string text = error_of([&] { rank.window->start_stream({1}); }, Fault::synchronization);
+      EXPECT(contains(text, "needs 3"));
+      EXPECT(contains(text, "budget of 2"));
+    } else {
+      rank.window->post_stream({0}, rank.stream);
+      EXPECT(rank.stream->synchronize());
+    }
+    bootstrap.allgather(0);
+  });
+}
+
+TEST_CASE("without a network relayed ranks are refused, and the reason is told", "[relay]") {
+  const Settings settings = relay_settings();
+  auto device = make_host_device(settings, 4);
+  ThreadRanks(4, 2).run([&](Bootstrap& bootstrap) {
+    std::vector<unsigned char> memory(64);
+    Window window("alone", {memory.data(), 64, 1}, bootstrap, *device, settings, nullptr, "no cable");
+    HostStream* stream = create_host_stream();
+    const int here = bootstrap.rank() ^ 1, there = bootstrap.rank() ^ 2;
+    EXPECT(contains(error_of([&] { window.post_stream({here, there}, stream); }, Fault::unsupported), "no cable"));
+    EXPECT(contains(error_of([&] { window.start_stream({there}); }, Fault::unsupported), std::to_string(there)));
+    window.post_stream({here}, stream);
+    window.start_stream({here});
+    window.complete_wait_stream(stream);
+    EXPECT(stream->synchronize());
+    EXPECT(window.drain());
+    destroy_host_stream(stream);
+    bootstrap.allgather(0);
+  });
+}
