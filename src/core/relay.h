@@ -42,7 +42,7 @@ class Relay final : public Relayed {
   Relay& operator=(const Relay&) = delete;
 
   bool look() noexcept override;
-  Network& network() override { return peers_->interconnect().network(); }
+  Interconnect& interconnect() override { return peers_->interconnect(); }
   /// Something has been enqueued.
   void wake() { wake_relay(); }
   /// No look is under way any more, and none comes.

@@ -102,11 +102,11 @@ class RelayThread {
   void progress() {
     networks_.clear();
     for (Relayed* relayed : relayed_) {
-      Network* const network = &relayed->network();
+      Interconnect* const network = &relayed->interconnect();
       if (std::find(networks_.begin(), networks_.end(), network) == networks_.end()) networks_.push_back(network);
     }
     try {
-      for (Network* network : networks_) network->progress();
+      for (Interconnect* network : networks_) network->progress();
     } catch (const std::exception& error) {
       log(LogLevel::warn, error.what());
     }
@@ -132,7 +132,7 @@ class RelayThread {
   std::mutex mutex_;  ///< of the list; held during looks
   std::condition_variable changed_;
   std::vector<Relayed*> relayed_;
-  std::vector<Network*> networks_;
+  std::vector<Interconnect*> networks_;
   std::atomic<int> wants_in_{0};
   std::atomic<bool> naps_{false}, woken_{false};
   std::thread thread_;

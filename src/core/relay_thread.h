@@ -2,7 +2,7 @@
 // Copyright (c) the libmpix authors
 #pragma once
 
-#include "core/network.h"
+#include "core/interconnect.h"
 
 namespace mpix {
 
@@ -12,7 +12,7 @@ class Relayed {
   virtual ~Relayed() = default;
   /// Called by the relay's thread. False when there was nothing to do.
   virtual bool look() noexcept = 0;
-  virtual Network& network() = 0;
+  virtual Interconnect& interconnect() = 0;
 };
 
 /// The one thread of a process that relays, and lets the networks work meanwhile: there only while something is relayed.

@@ -39,7 +39,7 @@ struct Rank {
   Rank(Bootstrap& bootstrap, Device& device, const Settings& settings, Capacity capacity, std::size_t bytes)
       : me(bootstrap.rank()),
         memory(bytes),
-        network(new FakeNetwork(capacity, 23u + static_cast<unsigned>(me), false)),
+        network(new FakeNetwork(capacity, 23u + static_cast<unsigned>(me), true)),
         interconnect(std::unique_ptr<Network>(network), settings),
         window(new Window("relayed", {memory.data(), bytes, 1}, bootstrap, device, settings, &interconnect)),
         stream(create_host_stream()) {}
