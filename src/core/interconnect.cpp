@@ -96,7 +96,7 @@ Demand Interconnect::demand_for(const void* window, const Grant& wanted) const {
   return demand;
 }
 
-std::optional<Grant> Interconnect::try_admit(const void* window, const Grant& wanted) {
+std::optional<Grant> Interconnect::try_admit(const void* window, const Grant& wanted, bool may_refuse) {
   Hold hold(mutex_);
   reclaim_lost();
   // As a rule the oldest are over, and that is enough.
@@ -105,7 +105,8 @@ std::optional<Grant> Interconnect::try_admit(const void* window, const Grant& wa
     throw Error(Fault::memory, "all triggered operations are held by epochs of windows that broke");
   const Grant grant = share_of(wanted);
   if (!has_room_for(grant)) reclaim(Until::end);
-  if (!policy_->admits(demand_for(window, wanted)) || !has_room_for(grant)) return std::nullopt;
+  if (!may_refuse && !has_room_for(grant)) return std::nullopt;
+  if (!policy_->admits(demand_for(window, may_refuse ? wanted : grant)) || !has_room_for(grant)) return std::nullopt;
   used_.add(grant);
   most_used_ = std::max(most_used_, used_.operations);
   return grant;

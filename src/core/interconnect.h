@@ -66,7 +66,9 @@ class Interconnect {
 
   /// The grant that an epoch of `window` needs: at most what it wants, and less where the whole budget is less. None:
   /// not now. Throws Error where the policy says so, or where nothing of the budget is left for good.
-  std::optional<Grant> try_admit(const void* window, const Grant& wanted);
+  /// `may_refuse` false: for who has no caller to tell, and asks again (the relay): then no policy throws, and what is
+  /// larger than the budget goes in stages.
+  std::optional<Grant> try_admit(const void* window, const Grant& wanted, bool may_refuse = true);
   /// From here on the holder's grant is given back as it reclaims.
   void enlist(std::shared_ptr<GrantHolder> holder);
   /// The same for one whose operations could not all be queued: the grant of those that were is lost until they are over.

@@ -140,7 +140,7 @@ Shipment::Content Relay::content_of_send(const Lane& lane) const {
 std::shared_ptr<Shipment> Relay::dispatch(Shipment::Content content) {
   Interconnect& interconnect = peers_->interconnect();
   const Grant wanted = content.wanted();
-  const std::optional<Grant> grant = interconnect.try_admit(window_, wanted);
+  const std::optional<Grant> grant = interconnect.try_admit(window_, wanted, false);
   if (!grant) {
     if (refused_since_ == Clock::time_point{}) {
       refused_since_ = Clock::now();

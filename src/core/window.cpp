@@ -437,6 +437,7 @@ bool Window::has_run_locked() {
     PairCounters done;
     read(&done, &peer.words->own);
     // Read again: what was replayed must not be older than the epochs.
+    std::atomic_thread_fence(std::memory_order_seq_cst);  // two looks, also where they are plain copies
     PairCounters later;
     read(&later, &peer.words->own);
     if (done.opened.epochs < enqueued.opened + later.opened.replayed) return false;

@@ -185,7 +185,7 @@ struct ReceivePeer {
   char* window;
   const char* staging;  ///< mirrors the window; null where origins write into the window
   int rank;
-  bool relayed = false;  ///< on another node: the ring lies in memory of the host
+  bool relayed;         ///< on another node: the ring lies in memory of the host
 };
 
 /// What a program works on.

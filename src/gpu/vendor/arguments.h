@@ -23,7 +23,7 @@ constexpr std::uint64_t most_bytes_of_a_warp = 2048;
 /// | a post    | `opened`; peers' `posted`            | everything                                       |
 /// | a send    | `sent`; peers' slots and windows     | a receive reads its counters and polls           |
 /// | a receive | `closed`; this rank's window         | a send reads its counters and looks for the post; a post reads `opened` |
-/// | both      | both of it                           | a post reads `opened`                            |
+/// | both, small | both of it                         | a post reads `opened`                            |
 /// | another   | anything                             | nothing                                          |
 ///
 /// A receive that carries posts is another. Behind a receive or both, a post lets the next kernel start at once, so that

@@ -43,9 +43,12 @@ __device__ inline EpochCounter load_counter(const PartCounters& counters, std::u
 __device__ inline void advance_part(PartCounters& counters, EpochCounter before, bool captured, std::uint32_t part,
                                     std::uint32_t parts) {
   const EpochCounter after = before.next(captured);
-  if (threadIdx.x == 0) counters[part] = after.epochs;
-  if (part != 0) return;
-  if (threadIdx.x == 0) counters.replayed = after.replayed;
+  if (part != 0) {
+    if (threadIdx.x == 0) counters[part] = after.epochs;
+    return;
+  }
+  // In one store of 16 bytes: the host may look at any time (Window::has_run_locked).
+  if (threadIdx.x == 0) *reinterpret_cast<EpochCounter*>(&counters.replayed) = after;
   for (std::uint32_t other = parts + threadIdx.x; other < most_parts; other += blockDim.x) counters[other] = after.epochs;
 }
 
@@ -223,7 +226,7 @@ GPU_OUT_OF_LINE void receive_any(const ReceivePeer& peer, std::uint64_t epoch, H
 
 template <class AnyProgram>
 __device__ inline void receive_part(const AnyProgram& any, std::uint32_t index, std::uint32_t part, std::uint32_t parts,
-                                    EpochCounter before, const Shape& shape) {
+                                    EpochCounter before) {
   const ReceivePeer& peer = any.receive(index);
   const std::uint64_t epoch = before.epochs + 1;
   const Team team{part * blockDim.x + threadIdx.x, parts * blockDim.x};
@@ -234,13 +237,9 @@ __device__ inline void receive_part(const AnyProgram& any, std::uint32_t index, 
   std::uint64_t first_word = 0;
   const auto has_header = [&] { return line_arrived(slot, flag, &first_word); };
   bool arrived = false;
-  if (!peer.relayed) {
-    arrived = poll(any.program, peer, has_header);
-  } else {
-    // Each look goes to the host and back, one after another.
-    if (threadIdx.x == 0) arrived = poll(any.program, peer, has_header);
-    arrived = __syncthreads_or(arrived) && (threadIdx.x == 0 || has_header());
-  }
+  if (!peer.relayed || threadIdx.x == 0) arrived = poll(any.program, peer, has_header);
+  // Of a relayed peer each look goes to the host and back, one after another: so one thread looks for all.
+  if (peer.relayed) arrived = __syncthreads_or(arrived) && (threadIdx.x == 0 || has_header());
   gpu_wait_for_front();
   gpu_let_next_start();
   const Header header{first_word};
@@ -295,8 +294,9 @@ __global__ void __launch_bounds__(most_threads, 2) run_program(const GPU_GRID_CO
     if (program.receive_count > 0) program.guards->origins = 0;
   }
   if (sends) send_part<usual>(any, index, part, send_parts, shape);
-  if (receives) receive_part(any, index, part, receive_parts, closed, shape);
-  gpu_wait_for_front();  // a kernel does not end before those in front of it
+  if (receives) receive_part(any, index, part, receive_parts, closed);
+  // A kernel does not end before those in front of it. Blocks without work need not keep their place for that.
+  if (sends || receives || (part == 0 && index == 0 && blockIdx.z == 0)) gpu_wait_for_front();
 }
 
 __global__ void __launch_bounds__(NearPosts::most) run_posts(const GPU_GRID_CONSTANT NearPosts near) {

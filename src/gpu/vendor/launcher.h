@@ -160,10 +160,10 @@ class Launcher {
     std::uint32_t parts = program.receive_count > 0 ? shape.receive_parts : 1;
     for (std::uint32_t i = 0; i < program.send_count; ++i)
       parts = std::max(parts, shape.parts_of(launch.on_host.sends[i]));
-    const unsigned blocks = peers * roles * launch.sharers;
+    const unsigned entries = peers * roles * launch.sharers, blocks = parts * entries;
     const unsigned wanted = threads_for(std::max(program.send_bytes, most_expected)) +
                             (program.post_count > 0 ? threads_of_posts : 0);
-    const unsigned threads = std::min({wanted, most_threads, threads_beside(blocks)});
+    const unsigned threads = std::min({wanted, most_threads, threads_beside(entries)});
     const SendPeer* sends = launch.on_host.sends;
     const bool usual = std::all_of(sends, sends + program.send_count, [&](const SendPeer& send) {
       return shape.is_usual(send, launch.on_host.ops, threads);
@@ -171,7 +171,7 @@ class Launcher {
     const Kernel& kernel = for_programs<AnyProgram>(role, usual);
     if (program.captured && may_overlap(kernel, program)) shape.early = early_behind(captured_.find(gpu_capture_of(stream)));
     launch_kernel(kernel, dim3(parts, peers, roles), threads, &arguments, sizeof arguments, stream, launch);
-    if (program.captured) captured_.add(gpu_capture_of(stream), kind_of(program));
+    if (program.captured) captured_.add(gpu_capture_of(stream), kind_of(program, blocks));
   }
 
   void launch_posts(NearPosts& near, gpuStream_t stream, const Launch& launch) {
@@ -223,16 +223,17 @@ class Launcher {
     return Early{};
   }
 
-  static Kind kind_of(const Program& program) {
+  static Kind kind_of(const Program& program, unsigned blocks) {
     if (program.receive_count == 0) return program.send_count > 0 ? Kind::send : Kind::other;
     if (program.post_count > 0) return Kind::other;
-    return program.send_count > 0 ? Kind::both : Kind::receive;
+    if (program.send_count == 0) return Kind::receive;
+    return blocks <= most_blocks_in_front ? Kind::both : Kind::other;
   }
 
   /// So many that the launches of all who share the GPU find room, with one part a peer.
-  static unsigned threads_beside(unsigned blocks) {
+  static unsigned threads_beside(unsigned entries) {
     constexpr unsigned warps = 64;
-    return std::clamp(most_blocks * most_threads / blocks / warps * warps, warps, most_threads);
+    return std::clamp(most_blocks * most_threads / entries / warps * warps, warps, most_threads);
   }
 
   /// A thread for each word, in whole warps: small blocks start and end sooner.
@@ -250,6 +251,9 @@ class Launcher {
   // find none: so a launch takes but a part of them (an H200 has room for 264 blocks of this size).
   static constexpr std::uint32_t most_blocks = 128;
   static_assert(most_parts_worth_it <= most_parts, "a part has counters");
+  // The sends of a kernel of both roles may still wait for posts, and keep their places, when behind an early post the
+  // blocks of the next kernel come. So a post is early only behind a small one.
+  static constexpr std::uint32_t most_blocks_in_front = 32;
 
   const LaunchForm form_;
   CapturedKernels captured_;
