@@ -110,8 +110,12 @@ class Candidate {
 
   /// Warm up, and choose how many epochs fit into the time limit.
   void settle(const Options& options) {
-    const int few = is_multiple(mode_) ? step_ : 20;
-    epochs_ = few;
+    constexpr int few = 20;
+    if (mode_ == Mode::stream && row_.warm_up > few) {
+      enqueue(row_.warm_up);
+      CHECK_CUDA(cudaStreamSynchronize(stream_));
+    }
+    epochs_ = is_multiple(mode_) ? step_ : few;
     for (int i = 0; i < 2; ++i) measure();
     const double time = of_slowest_rank(times_).back();
     times_.clear();

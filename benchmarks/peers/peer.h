@@ -31,6 +31,7 @@ struct Row {
   bool loops = false;                    ///< captured, it can be the body of a WHILE node
   char* send = nullptr;
   std::function<const char*()> received;  ///< where the data of the latest epoch has arrived
+  int warm_up = 20;                       ///< epochs in a stream before it is measured there
   std::function<void()> meet = {};        ///< not empty: epochs wait for nobody; before a check ranks have to meet
 };
 

@@ -116,7 +116,8 @@ const Row rows[] = {
      }},
     {{"MPIX_LAUNCH", "auto|plain|dependent|graph", "auto",
       "how kernels are launched on a GPU outside of captures: plainly, set up while the kernel in front still runs, or "
-      "as prepared graphs of one kernel; auto: dependent where the GPU can, else plain (the fastest as measured)"},
+      "as prepared graphs of one kernel; auto: each window tries which calls are faster as graphs, and launches the others "
+      "dependent where the GPU can, else plain"},
      [](Settings& s, Info i, Text t) {
        s.launch_form = parse_choice<LaunchForm>(i, t,
                                                 {{"auto", LaunchForm::automatic},

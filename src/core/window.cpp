@@ -55,6 +55,7 @@ Window::Window(std::string name, const LocalMemory& memory, Bootstrap& bootstrap
       log(LogLevel::info, "window '" + name_ + "': a relay carries what goes to ranks of other nodes");
     }
   }
+  if (settings.merge) launch_memory_ = device.new_launch_memory();
   if (peers_.staging())
     log(LogLevel::info, "window '" + name_ + "': peers cannot map its memory, so large puts are staged");
   if (peers_.needs_guards()) {
@@ -387,7 +388,7 @@ void Window::add_receives(Launch& launch, const std::shared_ptr<const ExposurePl
 }
 
 void Window::enqueue(Launch& launch, Stream stream) {
-  if (settings_.merge && device_.prepares_launches()) launch.prepared = prepared_.of(launch);
+  launch.memory = launch_memory_.get();
   // Before the launch is in flight itself: only those before it may have run.
   if (device_.reads_plans_later() && in_flight_.add(launch.keep)) {
     if (has_run_locked()) {

@@ -19,7 +19,6 @@
 #include "core/neighbourhood.h"
 #include "core/plan.h"
 #include "core/plans_in_flight.h"
-#include "core/prepared_launches.h"
 #include "core/relay.h"
 #include "core/remote_epoch.h"
 #include "core/settings.h"
@@ -153,7 +152,7 @@ class Window {
   std::unique_ptr<WaitWatch> watch_;  ///< null: streams report by themselves, or nobody wants to know
   const std::uint64_t most_receive_bytes_;           ///< that one origin is likely to send by mailbox
   std::shared_ptr<const AccessPlan> last_access_;  ///< for what will come: plans are alike in both directions
-  PreparedLaunches prepared_;
+  std::unique_ptr<LaunchMemory> launch_memory_;
   PlansInFlight in_flight_;
   Stats stats_;
   std::optional<std::chrono::steady_clock::time_point> draining_since_;  ///< nothing but the network is left to wait for

@@ -64,10 +64,10 @@ class RemoteWork {
   virtual std::string probe() { return failure(); }
 };
 
-/// What a device keeps of a launch that may come again, to launch it faster then.
-class PreparedLaunch {
+/// What a device remembers of a window's launches, to make those that come again cheaper.
+class LaunchMemory {
  public:
-  virtual ~PreparedLaunch() = default;
+  virtual ~LaunchMemory() = default;
 };
 
 struct Launch {
@@ -79,7 +79,7 @@ struct Launch {
   bool before_copies = false;  ///< the first part of a complete whose largest puts the copy engine carries
   StallHandler* stall = nullptr;  ///< outlives the launch; not for a device that stalls_silently()
   using Keep = std::array<std::shared_ptr<const void>, 2>;
-  std::unique_ptr<PreparedLaunch>* prepared = nullptr;  ///< of launches with the same program; null: not kept
+  LaunchMemory* memory = nullptr;  ///< the window's; null: none
   Keep keep;  ///< what program points to, alive for as long as the launch may run
   std::array<std::shared_ptr<RemoteWork>, 2> remote;  ///< null: nothing
   bool relayed = false;  ///< some of its peers are: they ring no bells
@@ -152,8 +152,8 @@ class Device {
   virtual std::uint64_t capture_of(Stream stream) const = 0;
   /// Whether launches read their plans when they run, without keeping them alive.
   virtual bool reads_plans_later() const noexcept = 0;
-  /// Whether launches that come again are worth keeping (Launch::prepared).
-  virtual bool prepares_launches() const noexcept = 0;
+  /// For one window. Null: it remembers nothing.
+  virtual std::unique_ptr<LaunchMemory> new_launch_memory() { return nullptr; }
   /// Keep something alive for as long as the graph can be launched that the stream is being captured into.
   virtual void keep_for_graph(Stream stream, std::shared_ptr<const void> what) = 0;
   /// Enqueue; returns at once.

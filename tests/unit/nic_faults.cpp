@@ -198,7 +198,13 @@ TEST_CASE("a peer that has gone before the first connection refuses it", "[nic]"
   const fi_addr_t peer = origin.endpoint->insert(address);
   const NetworkSignal signal{NetworkSignal::Kind::add, 1, memory, 0};
   for (int i = 0; i < 20; ++i) {
-    CHECK_THROWS_WITH(origin.queue->queue(peer, nullptr, 0, &signal), Catch::Contains("no connection"));
+    std::string why;
+    try {
+      (void)origin.queue->queue(peer, nullptr, 0, &signal);
+    } catch (const Error& error) {
+      why = error.what();
+    }
+    CHECK(contains(why, "no connection"));
     CHECK(contains(origin.queue->probe(peer, memory, 0), "no connection"));
   }
   CHECK(origin.queue->held_blocks() == 0);

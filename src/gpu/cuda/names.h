@@ -38,6 +38,7 @@ using gpuGraph_t = cudaGraph_t;
 using gpuGraphNode_t = cudaGraphNode_t;
 using gpuGraphExec_t = cudaGraphExec_t;
 using gpuKernelNodeParams = cudaKernelNodeParams;
+using gpuEvent_t = cudaEvent_t;
 
 #define gpuSuccess cudaSuccess
 #define gpuGetErrorName cudaGetErrorName
@@ -74,12 +75,25 @@ using gpuKernelNodeParams = cudaKernelNodeParams;
 #define gpuGraphAddKernelNode cudaGraphAddKernelNode
 #define gpuGraphExecDestroy cudaGraphExecDestroy
 #define gpuGraphLaunch cudaGraphLaunch
+#define gpuErrorNotReady cudaErrorNotReady
+#define gpuEventCreate cudaEventCreate
+#define gpuEventRecord cudaEventRecord
+#define gpuEventQuery cudaEventQuery
+#define gpuEventElapsedTime cudaEventElapsedTime
+#define gpuEventDestroy cudaEventDestroy
 
 namespace mpix {
 inline namespace GPU_NAMESPACE {
 
 inline gpuError_t gpu_instantiate(gpuGraphExec_t* executable, gpuGraph_t graph) {
   return cudaGraphInstantiate(executable, graph, 0);
+}
+
+/// Nodes do not take the priority of the stream that their graph is launched into.
+inline gpuError_t gpu_give_priority_of(gpuStream_t stream, gpuGraphNode_t node) {
+  cudaLaunchAttributeValue value{};
+  const cudaError_t error = cudaStreamGetPriority(stream, &value.priority);
+  return error == cudaSuccess ? cudaGraphKernelNodeSetAttribute(node, cudaLaunchAttributePriority, &value) : error;
 }
 
 #if GPU_HAS_RANGES

@@ -31,6 +31,7 @@ using gpuGraph_t = hipGraph_t;
 using gpuGraphNode_t = hipGraphNode_t;
 using gpuGraphExec_t = hipGraphExec_t;
 using gpuKernelNodeParams = hipKernelNodeParams;
+using gpuEvent_t = hipEvent_t;
 
 #define gpuSuccess hipSuccess
 #define gpuGetErrorName hipGetErrorName
@@ -65,9 +66,18 @@ using gpuKernelNodeParams = hipKernelNodeParams;
 #define gpuGraphAddKernelNode hipGraphAddKernelNode
 #define gpuGraphExecDestroy hipGraphExecDestroy
 #define gpuGraphLaunch hipGraphLaunch
+#define gpuErrorNotReady hipErrorNotReady
+#define gpuEventCreate hipEventCreate
+#define gpuEventRecord hipEventRecord
+#define gpuEventQuery hipEventQuery
+#define gpuEventElapsedTime hipEventElapsedTime
+#define gpuEventDestroy hipEventDestroy
 
 namespace mpix {
 inline namespace GPU_NAMESPACE {
+
+/// HIP 5.2 has no priorities of nodes.
+inline gpuError_t gpu_give_priority_of(gpuStream_t, gpuGraphNode_t) { return hipSuccess; }
 
 inline gpuError_t gpu_instantiate(gpuGraphExec_t* executable, gpuGraph_t graph) {
   return hipGraphInstantiate(executable, graph, nullptr, nullptr, 0);

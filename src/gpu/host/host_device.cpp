@@ -84,7 +84,6 @@ class HostDevice final : public Device {
   void check_stream(Stream stream) const override { check_host_stream(stream); }
   std::uint64_t capture_of(Stream) const override { return 0; }
   bool reads_plans_later() const noexcept override { return false; }
-  bool prepares_launches() const noexcept override { return false; }
   void keep_for_graph(Stream, std::shared_ptr<const void>) override {}
   void launch(Stream stream, const Launch& launch) override { host_stream_launch(stream, launch); }
   void copy(Stream, void*, const void*, std::size_t) override {}  // preferred_copy_bytes()

@@ -141,7 +141,7 @@ class GpuDevice final : public Device {
     return gpu_is_capturing(on) ? gpu_capture_of(on).id : 0;
   }
   bool reads_plans_later() const noexcept override { return true; }
-  bool prepares_launches() const noexcept override { return launcher_.prepares(); }
+  std::unique_ptr<LaunchMemory> new_launch_memory() override { return launcher_.new_memory(); }
   void keep_for_graph(Stream stream, std::shared_ptr<const void> what) override {
     keeper_.keep(static_cast<gpuStream_t>(stream), std::move(what));
   }

@@ -10,6 +10,7 @@
 #include "gpu/device.h"
 #include "gpu/vendor/check.h"
 #include "gpu/vendor/kernel.h"
+#include "gpu/vendor/window_launches.h"
 
 namespace mpix {
 inline namespace GPU_NAMESPACE {
@@ -23,34 +24,6 @@ struct Kernel {
   const void* symbol;
   gpuFunction_t function;
   bool may_be_dependent = false;
-};
-
-/// The graph of one kernel, ready to be launched: what costs the CPU least, where the same launch comes often.
-class PreparedKernel final : public PreparedLaunch {
- public:
-  PreparedKernel(const Kernel& kernel, dim3 grid, unsigned threads, void* argument) {
-    void* arguments[] = {argument};
-    gpuKernelNodeParams node{};
-    node.func = const_cast<void*>(kernel.symbol);
-    node.gridDim = grid;
-    node.blockDim = dim3(threads);
-    node.kernelParams = arguments;
-    gpuGraph_t graph = nullptr;
-    MPIX_CHECK_GPU(gpuGraphCreate(&graph, 0));
-    gpuGraphNode_t added;
-    gpuError_t error = gpuGraphAddKernelNode(&added, graph, nullptr, 0, &node);
-    if (error == gpuSuccess) error = gpu_instantiate(&executable_, graph);
-    (void)gpuGraphDestroy(graph);
-    MPIX_CHECK_GPU(error);
-  }
-  /// What is launched runs to its end all the same.
-  ~PreparedKernel() override {
-    if (executable_) (void)gpuGraphExecDestroy(executable_);
-  }
-  gpuError_t launch(gpuStream_t stream) const { return gpuGraphLaunch(executable_, stream); }
-
- private:
-  gpuGraphExec_t executable_ = nullptr;
 };
 
 /// The last kernels of ours in graphs that are being captured: to know what a kernel will find in front of it.
@@ -91,11 +64,14 @@ class Launcher {
     (void)for_posts();
     for (const Role role : {Role::send, Role::receive, Role::both})
       for (const bool usual : {true, false})
-        (void)for_programs<NearProgram<4, 4>>(role, usual), (void)for_programs<NearProgram<8, 32>>(role, usual),
+        (void)for_programs<NearProgram<1, 1>>(role, usual), (void)for_programs<NearProgram<4, 4>>(role, usual), (void)for_programs<NearProgram<8, 32>>(role, usual),
             (void)for_programs<FarProgram>(role, usual);
   }
 
-  bool prepares() const { return form_ == LaunchForm::graph; }
+  std::unique_ptr<LaunchMemory> new_memory() const {
+    const bool has_use = form_ == LaunchForm::graph || form_ == LaunchForm::automatic;
+    return has_use ? std::make_unique<WindowLaunches>() : nullptr;
+  }
 
   void launch(gpuStream_t stream, const Launch& launch) {
     const Program& program = launch.program;
@@ -106,6 +82,8 @@ class Launcher {
       near.guarded = program.guards != nullptr;
       std::copy_n(launch.on_host.posts, near.count, near.posts);
       launch_posts(near, stream, launch);
+    } else if (NearProgram<1, 1>::fits(program)) {
+      launch_program(NearProgram<1, 1>(program, launch.on_host), stream, launch);
     } else if (NearProgram<4, 4>::fits(program)) {
       launch_program(NearProgram<4, 4>(program, launch.on_host), stream, launch);
     } else if (NearProgram<8, 32>::fits(program)) {
@@ -196,13 +174,26 @@ class Launcher {
       MPIX_CHECK_GPU(gpu_launch(kernel.function, grid, threads, argument, bytes, stream, may_overlap(kernel, launch.program)));
       return;
     }
-    if (form_ == LaunchForm::graph && launch.prepared) {
-      if (!*launch.prepared) *launch.prepared = std::make_unique<PreparedKernel>(kernel, grid, threads, argument);
-      MPIX_CHECK_GPU(static_cast<PreparedKernel&>(**launch.prepared).launch(stream));
+    if (const PreparedKernel* prepared = prepare(kernel, grid, threads, argument, stream, launch)) {
+      MPIX_CHECK_GPU(prepared->launch(stream));
       return;
     }
     MPIX_CHECK_GPU(gpu_launch(kernel.function, grid, threads, argument, bytes, stream,
                               form_ != LaunchForm::plain && may_overlap(kernel, launch.program)));
+  }
+
+  /// Null: this one is to be launched as it is.
+  const PreparedKernel* prepare(const Kernel& kernel, dim3 grid, unsigned threads, void* argument, gpuStream_t stream,
+                                const Launch& launch) const {
+    auto* const memory = static_cast<WindowLaunches*>(launch.memory);
+    if (!memory || launch.before_copies) return nullptr;
+    // Behind a guard a stream has waited, and nothing is gained.
+    if (form_ == LaunchForm::automatic && (launch.program.guards || !memory->trials.as_graph(launch.call, stream)))
+      return nullptr;
+    PreparedKernels::Entry& entry = memory->prepared.of(launch, stream);
+    if (!entry.comes_often()) return nullptr;
+    if (!entry.kernel) entry.kernel.emplace(kernel.symbol, grid, threads, argument, stream);
+    return &*entry.kernel;
   }
 
   static void set_receive_parts(FarProgram&, std::uint32_t, std::uint32_t) {}  // as many for each
@@ -253,7 +244,7 @@ class Launcher {
   static_assert(most_parts_worth_it <= most_parts, "a part has counters");
   // The sends of a kernel of both roles may still wait for posts, and keep their places, when behind an early post the
   // blocks of the next kernel come. So a post is early only behind a small one.
-  static constexpr std::uint32_t most_blocks_in_front = 32;
+  static constexpr std::uint32_t most_blocks_in_front = 64;
 
   const LaunchForm form_;
   CapturedKernels captured_;

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the libmpix authors
+#pragma once
+
+#include <array>
+#include <memory>
+
+#include "core/launch_trials.h"
+#include "gpu/vendor/check.h"
+#include "gpu/vendor/prepared_kernels.h"
+
+namespace mpix {
+inline namespace GPU_NAMESPACE {
+
+/// Events of a stream. What goes wrong makes a time unknown, and no more.
+class GpuMarks final : public StreamMarks {
+ public:
+  ~GpuMarks() override { clear(); }
+
+  void set(std::size_t mark, Stream stream) noexcept override {
+    const OutsideCapture outside;
+    gpuEvent_t& event = events_.at(mark);
+    if (!event && gpuEventCreate(&event) != gpuSuccess) event = nullptr;
+    if (event && gpuEventRecord(event, static_cast<gpuStream_t>(stream)) != gpuSuccess) destroy(event);
+    (void)gpuGetLastError();
+  }
+  bool passed(std::size_t mark) noexcept override {
+    const OutsideCapture outside;
+    const gpuEvent_t event = events_.at(mark);
+    const gpuError_t error = event ? gpuEventQuery(event) : gpuSuccess;
+    if (error != gpuSuccess) (void)gpuGetLastError();
+    return error != gpuErrorNotReady;
+  }
+  double between(std::size_t first, std::size_t second) noexcept override {
+    const gpuEvent_t begin = events_.at(first), end = events_.at(second);
+    float milliseconds = -1;
+    if (!begin || !end || gpuEventElapsedTime(&milliseconds, begin, end) == gpuSuccess) return 1000 * static_cast<double>(milliseconds);
+    (void)gpuGetLastError();
+    return -1;
+  }
+  void clear() noexcept override {
+    for (gpuEvent_t& event : events_)
+      if (event) destroy(event);
+  }
+
+ private:
+  static void destroy(gpuEvent_t& event) noexcept {
+    (void)gpuEventDestroy(event);
+    event = nullptr;
+  }
+  std::array<gpuEvent_t, 2 * LaunchTrials::segments> events_{};
+};
+
+/// What is remembered of a window's launches.
+struct WindowLaunches final : LaunchMemory {
+  WindowLaunches() : trials(std::make_unique<GpuMarks>()) {}
+  PreparedKernels prepared;
+  LaunchTrials trials;
+};
+
+}  // namespace GPU_NAMESPACE
+}  // namespace mpix
