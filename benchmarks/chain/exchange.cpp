@@ -2,7 +2,8 @@
 // Copyright (c) the libmpix authors
 
 // The floor under an exchange between nodes: each rank writes to each other rank and waits until all have written to
-// it, one write each and nothing else, with libfabric alone; against the same with messages of MPI. In turns.
+// it, one write each and nothing else, with libfabric alone; the same with one tagged send each, into receives that lie
+// ready, and which nobody answers; and with messages of MPI. In turns.
 #include <mpi.h>
 #include <rdma/fabric.h>
 #include <rdma/fi_cm.h>
@@ -10,6 +11,7 @@
 #include <rdma/fi_endpoint.h>
 #include <rdma/fi_errno.h>
 #include <rdma/fi_rma.h>
+#include <rdma/fi_tagged.h>
 #include <sched.h>
 
 #include <algorithm>
@@ -38,12 +40,15 @@ struct World {
   }
 };
 
-/// One write to each other rank a round. The last word of a message is the number of its round.
-class Writes {
+enum class By { write, send };
+
+/// One operation for each other rank a round. The last word of a message is the number of its round. A slot takes every
+/// other round, so that a receive is posted for it when its sender has heard of the round before.
+class Fabric {
  public:
-  explicit Writes(std::size_t bytes) : bytes_(bytes), words_((bytes + 63) / 64 * 8) {
+  Fabric(By by, std::size_t bytes) : by_(by), bytes_(bytes), words_((bytes + 63) / 64 * 8) {
     fi_info* hints = fi_allocinfo();
-    hints->caps = FI_RMA | FI_WRITE | FI_REMOTE_WRITE;
+    hints->caps = FI_RMA | FI_WRITE | FI_REMOTE_WRITE | FI_TAGGED | FI_SEND | FI_RECV;
     hints->ep_attr->type = FI_EP_RDM;
     hints->domain_attr->mr_mode = FI_MR_ALLOCATED | FI_MR_PROV_KEY | FI_MR_VIRT_ADDR;
     hints->domain_attr->data_progress = FI_PROGRESS_MANUAL;
@@ -64,10 +69,13 @@ class Writes {
     FABRIC(fi_ep_bind(endpoint_, &queue_->fid, FI_TRANSMIT | FI_RECV | FI_SELECTIVE_COMPLETION));
     FABRIC(fi_enable(endpoint_));
     exchange_addresses();
+    for (int from = 0; by_ == By::send && from < world_.size; ++from)
+      for (std::uint64_t turn : {0, 1}) receive(from, turn);
+    MPI_Barrier(MPI_COMM_WORLD);
     round();  // connects
     drain();
   }
-  ~Writes() {
+  ~Fabric() {
     drain();
     fi_close(&region_->fid);
     fi_close(&endpoint_->fid);
@@ -82,18 +90,22 @@ class Writes {
     ++round_;
     for (int to = 0; to < world_.size; ++to) {
       if (to == world_.rank) continue;
-      std::uint64_t* const source = slot(world_.size + to);
+      std::uint64_t* const source = slot(2, to);
       source[bytes_ / 8 - 1] = round_;
-      FABRIC(fi_write(endpoint_, source, bytes_, nullptr, peers_[static_cast<std::size_t>(to)].address,
-                      peers_[static_cast<std::size_t>(to)].base + words_ * 8 * static_cast<std::size_t>(world_.rank),
-                      peers_[static_cast<std::size_t>(to)].key, nullptr));
+      if (by_ == By::write)
+        write(to, source);
+      else
+        send(to, source);
       progress();  // sends one message
     }
-    for (int from = 0; from < world_.size; ++from)
-      while (from != world_.rank && __atomic_load_n(slot(from) + bytes_ / 8 - 1, __ATOMIC_ACQUIRE) < round_) {
+    for (int from = 0; from < world_.size; ++from) {
+      if (from == world_.rank) continue;
+      while (__atomic_load_n(slot(round_ % 2, from) + bytes_ / 8 - 1, __ATOMIC_ACQUIRE) < round_) {
         progress();
         sched_yield();
       }
+      if (by_ == By::send) receive(from, round_ % 2);
+    }
   }
 
   /// Until all ranks have come here: others may need this one's progress.
@@ -110,14 +122,45 @@ class Writes {
     std::uint64_t key, base;
   };
 
+  const Peer& peer(int rank) const { return peers_[static_cast<std::size_t>(rank)]; }
+
+  void write(int to, const std::uint64_t* source) {
+    const std::uint64_t there = peer(to).base + 8 * words_ * slot_index(round_ % 2, world_.rank);
+    FABRIC(fi_write(endpoint_, source, bytes_, nullptr, peer(to).address, there, peer(to).key, nullptr));
+  }
+
+  void send(int to, const std::uint64_t* source) {
+    const iovec data{const_cast<std::uint64_t*>(source), bytes_};
+    fi_msg_tagged message{};
+    message.msg_iov = &data;
+    message.iov_count = 1;
+    message.addr = peer(to).address;
+    message.tag = slot_index(round_ % 2, world_.rank);
+    FABRIC(fi_tsendmsg(endpoint_, &message, FI_INJECT_COMPLETE));  // else it is answered
+  }
+
+  void receive(int from, std::uint64_t turn) {
+    const iovec data{slot(turn, from), bytes_};
+    fi_msg_tagged message{};
+    message.msg_iov = &data;
+    message.iov_count = 1;
+    message.addr = FI_ADDR_UNSPEC;
+    message.tag = slot_index(turn, from);
+    FABRIC(fi_trecvmsg(endpoint_, &message, 0));
+  }
+
   void progress() {
     fi_cq_entry entry;
     fi_cq_read(queue_, &entry, 1);
   }
-  std::uint64_t* slot(int i) { return memory_.data() + words_ * static_cast<std::size_t>(i); }
+
+  std::size_t slot_index(std::uint64_t part, int rank) const {
+    return part * static_cast<std::size_t>(world_.size) + static_cast<std::size_t>(rank);
+  }
+  std::uint64_t* slot(std::uint64_t part, int rank) { return memory_.data() + words_ * slot_index(part, rank); }
 
   void exchange_addresses() {
-    memory_.resize(2 * words_ * static_cast<std::size_t>(world_.size));
+    memory_.resize(3 * words_ * static_cast<std::size_t>(world_.size));
     FABRIC(fi_mr_reg(domain_, memory_.data(), 8 * memory_.size(), FI_REMOTE_WRITE, 0, 1, 0, &region_, nullptr));
     struct Card {
       char name[64];
@@ -137,6 +180,7 @@ class Writes {
   }
 
   const World world_;
+  const By by_;
   const std::size_t bytes_, words_;
   fi_info* info_ = nullptr;
   fid_fabric* fabric_ = nullptr;
@@ -145,7 +189,7 @@ class Writes {
   fid_cq* queue_ = nullptr;
   fid_ep* endpoint_ = nullptr;
   fid_mr* region_ = nullptr;
-  std::vector<std::uint64_t> memory_;  // slots to be written, then sources
+  std::vector<std::uint64_t> memory_;  // slots of even rounds, and of odd ones; then sources
   std::vector<Peer> peers_;
   std::uint64_t round_ = 0;
 };
@@ -197,17 +241,20 @@ int main(int argc, char** argv) {
   {
     const World world;
     if (world.rank == 0)
-      std::printf("exchange: each rank to each other, %d ranks, sockets; mean of %d rounds, middle of %d turns [us]\n%8s %14s %14s\n",
-                  world.size, rounds, repeats, "bytes", "one write each", "MPI messages");
-    for (std::size_t bytes : {64, 256, 1024, 4096}) {
-      Writes writes(bytes);
+      std::printf("exchange: each rank to each other, %d ranks, sockets; mean of %d rounds, middle of %d turns [us]\n"
+                  "%8s %14s %14s %14s\n",
+                  world.size, rounds, repeats, "bytes", "one write each", "one send each", "MPI messages");
+    for (std::size_t bytes : {64, 256, 896, 1024, 2048, 4096, 8192}) {
+      Fabric writes(By::write, bytes), sends(By::send, bytes);
       Messages messages(bytes);
-      std::vector<double> with_writes, with_messages;
+      std::vector<double> with_writes, with_sends, with_messages;
       for (int i = 0; i < repeats; ++i) {
         with_writes.push_back(time_of(writes));
+        with_sends.push_back(time_of(sends));
         with_messages.push_back(time_of(messages));
       }
-      if (world.rank == 0) std::printf("%8zu %14.1f %14.1f\n", bytes, middle(with_writes), middle(with_messages));
+      if (world.rank == 0)
+        std::printf("%8zu %14.1f %14.1f %14.1f\n", bytes, middle(with_writes), middle(with_sends), middle(with_messages));
     }
   }
   MPI_Finalize();

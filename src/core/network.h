@@ -30,6 +30,19 @@ class Registration {
   virtual RemoteMemory remote() const = 0;
 };
 
+/// Places of equal size in memory of this process that peers send messages to: one each time that a place was opened.
+/// It says nothing of other transfers, nor they of it, and nobody is told that it came: it tells by itself.
+class Inlet {
+ public:
+  virtual ~Inlet() = default;
+  /// What peers call place 0; place i is i more. Never 0, and never the name of another.
+  virtual std::uint64_t name() const = 0;
+  /// One message may be sent there. False: not now, for there is no room; ask again.
+  virtual bool open(std::size_t place) = 0;
+  /// No message arrives any more. False: one may be half-way in: the memory has to stay for good.
+  virtual bool close() = 0;
+};
+
 /// A peer, as Network::connect() calls it.
 using Connection = std::uint64_t;
 
@@ -39,6 +52,7 @@ struct NetworkWrite {
   std::size_t bytes;
   RemoteMemory memory;
   std::uint64_t offset;
+  std::uint64_t place = 0;  ///< where not 0: it is sent there (Inlet), and not written to `memory`
 };
 
 /// Changes one aligned word of 8 bytes at the peer, as one store that its CPU can poll for.
@@ -64,7 +78,8 @@ class Transfer {
   virtual void start() = 0;
   /// The sources of the writes may change.
   virtual bool delivered() = 0;
-  /// Nothing of the transfer is queued here any more. (That it is at the peer only the peer's answer tells.)
+  /// Nothing of the transfer is queued here any more. (That it is at the peer only the peer's answer tells. For what is
+  /// sent to places nobody waits for one.)
   virtual bool finished() = 0;
   /// Empty, or what went wrong: then it is never finished.
   virtual std::string failure() = 0;
@@ -95,6 +110,11 @@ class Network {
   virtual std::shared_ptr<const Registration> expose(void* base, std::size_t bytes) = 0;
   /// Memory that writes read from; null where the network needs no registration of it.
   virtual std::shared_ptr<const Registration> register_source(const void* base, std::size_t bytes) = 0;
+
+  /// For networks with messages that cost less than writes; else null. The memory stays until it is closed.
+  virtual std::unique_ptr<Inlet> open_inlet(char* /*base*/, std::size_t /*places*/, std::size_t /*bytes of each*/) {
+    return nullptr;
+  }
 
   /// Whether read_still() finds an aligned word of 8 bytes that a write changes with its last byte as written only when
   /// the whole word is, for any order among words, and none is written twice: then a message needs no signal.

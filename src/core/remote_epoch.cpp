@@ -49,8 +49,9 @@ NetworkWrite RemoteOperations::write_of(const Item& item, std::size_t i) const {
   const bool has_message = send.has_message();
   if (!has_message || i > 0) return send.direct[i - (has_message ? 1 : 0)];
   const std::size_t slot = peers_->slot(item.epoch) * item.peer->slot_bytes;
+  const bool sent = send.marked && item.peer->place != 0;
   return {item.peer->staging + slot, peers_->staging_registration(), send.marked ? 8 * send.words() : send.message_bytes,
-          item.peer->control, item.peer->inbox_offset + slot};
+          item.peer->control, item.peer->inbox_offset + slot, sent ? item.peer->place + peers_->slot(item.epoch) : 0};
 }
 
 void RemoteOperations::write_message(const Item& item) {
@@ -320,7 +321,8 @@ bool RemoteReceives::receive(Item& item) {
 }
 
 bool RemoteReceives::receive_marked(Item& item) {
-  auto* const words = reinterpret_cast<std::uint64_t*>(item.peer->inbox + peers_->slot(item.epoch) * peers_->slot_bytes());
+  const std::size_t slot = peers_->slot(item.epoch);
+  auto* const words = reinterpret_cast<std::uint64_t*>(item.peer->inbox + slot * peers_->slot_bytes());
   MarkedMessage::Front front;
   if (!MarkedMessage::read_front(words, &front)) return false;  // a first look costs nothing
   bool all = false;
@@ -329,7 +331,7 @@ bool RemoteReceives::receive_marked(Item& item) {
     item.data.resize(8 * std::size_t{front.words});
     all = MarkedMessage::read(words, front.words, &item.words, item.data.data());
   });
-  if (!all) return false;
+  if (!all || !peers_->open(*item.peer, slot)) return false;
   RemotePeers::note_ridden(*item.peer, front.posts);
   if (front.words > 1) RemoteMessage::scatter(item.data.data(), peers_->window());
   MarkedMessage::wipe(words, front.words);

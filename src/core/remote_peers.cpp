@@ -34,6 +34,7 @@ struct RemotePeers::Card {
   NetworkAddress address;
   RemoteMemory block;
   RemoteMemory window;
+  std::uint64_t inlet;  ///< its name; 0: none
   std::uint64_t slot_bytes;
   std::uint64_t eager_bytes;
   std::uint32_t depth;
@@ -70,6 +71,10 @@ RemotePeers::Card RemotePeers::make_card(const LocalMemory& memory, const Settin
     block_ = device_.allocate(layout.end_of_inboxes());
     block_exposed_ = network.expose(block_.base, layout.end_of_inboxes());
     card.block = block_exposed_->remote();
+    if (marks_) inlet_ = network.open_inlet(block_.base + layout.inbox(0), peers_.size() * depth_, slot_bytes_);
+    for (std::size_t place = 0; inlet_ && place < peers_.size() * depth_; ++place)
+      if (!inlet_->open(place)) throw Error(Fault::memory, "the network has no room for receives");
+    card.inlet = inlet_ ? inlet_->name() : 0;
     if (memory.bytes > 0) {
       window_exposed_ = network.expose(memory.base, memory.bytes);
       card.window = window_exposed_->remote();
@@ -93,6 +98,7 @@ void RemotePeers::connect(RemotePeer& peer, std::size_t position, const Card& ca
   peer.inbox_offset = there.inbox(my_position_there);
   peer.window = card.window;
   peer.slot_bytes = card.slot_bytes;
+  peer.place = card.inlet ? card.inlet + my_position_there * depth_ : 0;
   peer.posted = reinterpret_cast<std::uint64_t*>(block_.base + here.posted(position));
   peer.arrived = reinterpret_cast<std::uint64_t*>(block_.base + here.arrived(position));
   peer.inbox = block_.base + here.inbox(position);
@@ -273,7 +279,9 @@ bool RemotePeers::send_late() {
 RemotePeers::~RemotePeers() {
   window_exposed_ = block_exposed_ = staging_registered_ = nullptr;  // before the memory goes
   if (staging_.base) device_.release(staging_.base);
-  if (block_.base) device_.release(block_.base);
+  const bool closed = !inlet_ || inlet_->close();
+  if (!closed) log(LogLevel::info, "the slots of a window that broke stay allocated: a message may be half-way in");
+  if (block_.base && closed) device_.release(block_.base);
 }
 
 }  // namespace mpix

@@ -32,7 +32,7 @@ struct HeldPost {
 /// | word          | lies in | written by                              | polled by             | order |
 /// |---------------|---------|-----------------------------------------|-----------------------|-------|
 /// | posted        | o       | t's NIC: post adds 1                     | o's complete          | the doorbell is rung in t's stream order, so t's uses of the window come before; o acquires, and its doorbell follows |
-/// | marked slot   | t       | o's NIC: one write; t's wait wipes       | t's wait; the front also t's complete | each word carries its mark (MarkedMessage); t acquires each. Wiped before t posts e + 1 |
+/// | marked slot   | t       | o's NIC: one write, or one message into the slot's place (Inlet); t's wait wipes | t's wait; the front also t's complete | each word carries its mark (MarkedMessage); t acquires each. Wiped before t posts e + 1 |
 /// | arrived[slot] | t       | o's NIC: sets 2 e, or 2 e + 1 where a message is in the slot | t's wait | triggered by the completion of all writes of the epoch, which is their delivery; t acquires |
 /// | message slot  | t       | o's NIC: one write                       | t's wait, after arrived | as above; its first word has no mark; wiped like a marked one |
 /// | staging slot  | o       | o's complete                             | o's NIC               | the doorbell comes after; written again in e + depth: t has read the message of e, so it has left here |
@@ -40,6 +40,9 @@ struct HeldPost {
 ///
 /// An epoch in which nothing goes direct is a marked message, where the network allows it, and all of it one operation.
 /// A slot is written again in e + depth, which needs posts ≥ e + 1, and t posts that after its wait of e.
+/// The places of an inlet are open from when the window is made, before o knows of it; a marked message takes up the
+/// opening, and t's wait opens the place again before it counts the epoch as closed. So one is open, and no more than
+/// one, whenever o has credit. Epochs with a signal are written, and leave it open.
 /// posted counts, for two posts under way may land in either order. A slot has one epoch under way, so its word is set.
 /// There is no acknowledgement: the post of epoch e − depth + 1 is the credit for epoch e, for it says that t has
 /// waited for e − depth. MPI lets complete(e) wait for post(e), which is later still.
@@ -63,6 +66,7 @@ struct RemotePeer {
   std::uint64_t posted_offset = 0, arrived_offset = 0, inbox_offset = 0;  ///< what is for me in there
   RemoteMemory window;
   std::size_t slot_bytes = 0;  ///< of my slots there
+  std::uint64_t place = 0;     ///< of my first one there, of an inlet; 0: messages are written
 
   // Mine, for it.
   std::uint64_t* posted = nullptr;
@@ -108,6 +112,8 @@ class RemotePeers : public std::enable_shared_from_this<RemotePeers> {
   std::string probe(const RemotePeer& peer);
   /// The window ends, and this may not: what arrives from now on is refused, for its memory is the program's again.
   void hide_window() { window_exposed_ = nullptr; }
+  /// After a marked message was read: there may come another. False: ask again.
+  bool open(const RemotePeer& peer, std::size_t slot) { return !inlet_ || inlet_->open(place_of(peer, slot)); }
   /// Epochs without direct data are marked messages.
   bool marks_messages() const { return marks_; }
   const Registration* staging_registration() const { return staging_registered_.get(); }
@@ -138,6 +144,9 @@ class RemotePeers : public std::enable_shared_from_this<RemotePeers> {
                std::size_t peers_there);
   bool has_posted(RemotePeer& peer, std::uint64_t epoch) const;
   HeldPost take_held(RemotePeer& peer);
+  std::size_t place_of(const RemotePeer& peer, std::size_t slot) const {
+    return static_cast<std::size_t>(&peer - peers_.data()) * depth_ + slot;
+  }
 
   Device& device_;
   Interconnect* const interconnect_;
@@ -153,6 +162,7 @@ class RemotePeers : public std::enable_shared_from_this<RemotePeers> {
   std::uint64_t rides_ = 0;
   Allocation block_{}, staging_{};
   std::shared_ptr<const Registration> block_exposed_, window_exposed_, staging_registered_;
+  std::unique_ptr<Inlet> inlet_;  ///< its places are the slots, in the order of the block
   std::vector<RemotePeer> peers_;
   std::vector<int> index_;  ///< by rank; -1: of this node
 };

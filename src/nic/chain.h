@@ -4,6 +4,7 @@
 
 #include <rdma/fi_atomic.h>
 #include <rdma/fi_rma.h>
+#include <rdma/fi_tagged.h>
 #include <rdma/fi_trigger.h>
 #include <sys/uio.h>
 
@@ -23,6 +24,7 @@ struct Block {
   fi_deferred_work work;  ///< first: an error names its context, which is its first member
   union {
     fi_op_rma write;
+    fi_op_tagged message;
     fi_op_atomic atomic;
   };
   iovec source;

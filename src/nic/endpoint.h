@@ -5,6 +5,7 @@
 #include <rdma/fi_domain.h>
 #include <rdma/fi_endpoint.h>
 
+#include <atomic>
 #include <functional>
 #include <map>
 #include <mutex>
@@ -52,6 +53,8 @@ class Endpoint : public std::enable_shared_from_this<Endpoint> {
   /// See Network. libfabric has no name for it.
   bool keeps_words_whole() const;
   bool sources_need_registration() const { return (info_->domain_attr->mr_mode & FI_MR_LOCAL) != 0; }
+  /// So many tags for messages, of which no other receive has had one: the first.
+  std::uint64_t take_tags(std::size_t count) { return next_tag_.fetch_add(count); }
   /// Null when the NIC has no more counters.
   FabricHandle<fid_cntr> open_counter();
 
@@ -75,6 +78,7 @@ class Endpoint : public std::enable_shared_from_this<Endpoint> {
   FabricHandle<fid_av> addresses_;
   FabricHandle<fid_cq> sent_, received_;
   FabricHandle<fid_ep> endpoint_;
+  std::atomic<std::uint64_t> next_tag_{1};
   std::mutex mutex_;  ///< guards what follows
   std::map<std::string, fi_addr_t> known_;
   std::uint64_t next_key_ = 1;

@@ -25,7 +25,10 @@ FabricInfo ask_for(const char* provider, long* error) {
   // The progress thread of sockets polls, without a pause, for as long as any operation is under way, and takes the
   // core from who would answer: with more ranks than half the cores a signal then takes milliseconds. Who waits for
   // the network makes it progress instead (Agent does where nobody waits). Others choose: cxi refuses to be asked.
-  if (std::strcmp(provider, "sockets") == 0) hints->domain_attr->data_progress = FI_PROGRESS_MANUAL;
+  if (std::strcmp(provider, "sockets") == 0) {
+    hints->domain_attr->data_progress = FI_PROGRESS_MANUAL;
+    hints->caps |= FI_TAGGED | FI_SEND | FI_RECV;  // FabricInlet
+  }
   // Offered; what the provider keeps of it is obeyed (Endpoint::register_memory).
   hints->domain_attr->mr_mode = FI_MR_ENDPOINT | FI_MR_ALLOCATED | FI_MR_PROV_KEY | FI_MR_VIRT_ADDR | FI_MR_LOCAL;
   hints->domain_attr->threading = FI_THREAD_SAFE;

@@ -8,6 +8,7 @@
 #include "core/progress_agent.h"
 #include "nic/cxi.h"
 #include "nic/endpoint.h"
+#include "nic/fabric_inlet.h"
 #include "nic/provider.h"
 #include "nic/triggered_queue.h"
 
@@ -57,6 +58,11 @@ class TriggeredNetwork final : public Network {
     return sources_.find_or_add(base, bytes, [&] {
       return endpoint_->register_memory(const_cast<void*>(base), bytes, FI_READ | FI_WRITE);
     });
+  }
+
+  std::unique_ptr<Inlet> open_inlet(char* base, std::size_t places, std::size_t bytes) override {
+    if (!keeps_words_whole_) return nullptr;
+    return std::make_unique<FabricInlet>(endpoint_, base, places, bytes);
   }
 
   bool keeps_words_whole() const override { return keeps_words_whole_; }

@@ -166,6 +166,12 @@ void TriggeredQueue::fill(Block& block, Chain& chain, fi_addr_t peer, const Netw
   block.source = {const_cast<void*>(write.source), write.bytes};
   block.target = {write.memory.base + write.offset, write.bytes, write.memory.key};
   block.descriptor = registration ? registration->descriptor() : nullptr;
+  block.work.threshold = chain.doorbell_value + 1;
+  block.work.triggering_cntr = chain.doorbell.get();
+  if (write.place != 0) {
+    fill_message(block, peer, write.place);
+    return;
+  }
   block.write = fi_op_rma{};
   block.write.ep = endpoint_->get();
   block.write.flags = FI_DELIVERY_COMPLETE;
@@ -177,10 +183,24 @@ void TriggeredQueue::fill(Block& block, Chain& chain, fi_addr_t peer, const Netw
   message.rma_iov = &block.target;
   message.rma_iov_count = 1;
   message.context = &block.work.context;
-  block.work.threshold = chain.doorbell_value + 1;
-  block.work.triggering_cntr = chain.doorbell.get();
   block.work.op_type = FI_OP_WRITE;
   block.work.op.rma = &block.write;
+}
+
+/// Over when it has left: it is not answered.
+void TriggeredQueue::fill_message(Block& block, fi_addr_t peer, std::uint64_t tag) {
+  block.message = fi_op_tagged{};
+  block.message.ep = endpoint_->get();
+  block.message.flags = FI_INJECT_COMPLETE;
+  fi_msg_tagged& message = block.message.msg;
+  message.msg_iov = &block.source;
+  message.desc = &block.descriptor;
+  message.iov_count = 1;
+  message.addr = peer;
+  message.tag = tag;
+  message.context = &block.work.context;
+  block.work.op_type = FI_OP_TSEND;
+  block.work.op.tagged = &block.message;
 }
 
 void TriggeredQueue::fill(Block& block, Chain& chain, fi_addr_t peer, const NetworkSignal& signal) {
@@ -269,14 +289,26 @@ std::unique_ptr<Transfer> TriggeredQueue::queue(fi_addr_t peer, const NetworkWri
 void TriggeredQueue::start(Chain& chain) {
   if (!chain.at_once) ++going_out_;
   chain.ring();
-  // Hardware is on its way.
-  if (!chain.doorbell_word) look_outward(chain.rung());
+  if (chain.doorbell_word) return;  // hardware is on its way
+  // Each look outward also peeks at whatever has come in, in vain: so that is taken in before.
+  if (!in_progress_.test_and_set(std::memory_order_acquire)) {
+    look_inward();
+    in_progress_.clear(std::memory_order_release);
+  }
+  look_outward(chain.rung());
 }
 
 void TriggeredQueue::look_outward(std::uint64_t times) {
   Errors errors;
   while (times-- > 0)
     endpoint_->look_outward([&](void* context, const std::string& text) { errors.emplace_back(context, text); });
+  note(errors);
+}
+
+/// By one thread at a time.
+void TriggeredQueue::look_inward() {
+  Errors errors;
+  endpoint_->look_inward([&](void* context, const std::string& text) { errors.emplace_back(context, text); });
   note(errors);
 }
 
@@ -287,9 +319,7 @@ void TriggeredQueue::progress() {
   const std::uint64_t looks = looks_.fetch_add(1, std::memory_order_relaxed);
   // Not under the lock: the provider moves data meanwhile, and others may queue.
   if (going_out_ > 0 || looks % looks_between_looks_outward == 0) look_outward(1);
-  Errors errors;
-  endpoint_->look_inward([&](void* context, const std::string& text) { errors.emplace_back(context, text); });
-  note(errors);
+  look_inward();
   in_progress_.clear(std::memory_order_release);
 }
 

@@ -54,6 +54,7 @@ class TriggeredQueue final : public Progressing, public std::enable_shared_from_
   using Errors = std::vector<std::pair<void*, std::string>>;
   void start(Chain& chain);
   void look_outward(std::uint64_t times);
+  void look_inward();
   void note(const Errors& errors);
   Chain* lease();                                  // under mutex_
   Chain* open_chain();                             // under mutex_
@@ -66,6 +67,7 @@ class TriggeredQueue final : public Progressing, public std::enable_shared_from_
   std::string failure_of(const Chain& chain) const;
   void fill(Block& block, Chain& chain, fi_addr_t peer, const NetworkWrite& write);
   void fill(Block& block, Chain& chain, fi_addr_t peer, const NetworkSignal& signal);
+  void fill_message(Block& block, fi_addr_t peer, std::uint64_t tag);
   void submit(Block& block);
   void note(void* context, const std::string& text);  // under mutex_
 

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <mutex>
@@ -19,7 +21,7 @@
 
 /// A network among the ranks of ThreadRanks: it stores into their memory, one operation at a time, in whatever order
 /// the rules of a transfer allow, and only while somebody calls progress(). It counts what is queued, and can fail.
-/// One that keeps words whole writes them in any order, and now and then the last byte of one later than the others.
+/// One that keeps words whole has inlets, too, and ends the test when a message comes that finds no open place. It writes them in any order, and now and then the last byte of one later than the others.
 class FakeNetwork final : public mpix::Network {
  public:
   FakeNetwork(mpix::Capacity capacity, unsigned seed, bool keeps_words_whole)
@@ -65,6 +67,10 @@ class FakeNetwork final : public mpix::Network {
   std::shared_ptr<const mpix::Registration> register_source(const void*, std::size_t) override { return nullptr; }
   mpix::Capacity capacity() const override { return capacity_; }
   bool keeps_words_whole() const override { return keeps_words_whole_; }
+  std::unique_ptr<mpix::Inlet> open_inlet(char* base, std::size_t places, std::size_t bytes) override {
+    if (!keeps_words_whole_) return nullptr;
+    return std::make_unique<FakeInlet>(base, places, bytes);
+  }
 
   std::unique_ptr<mpix::Transfer> queue(mpix::Connection peer, const mpix::NetworkWrite* writes, std::size_t count,
                                         const mpix::NetworkSignal* signal) override {
@@ -107,6 +113,68 @@ class FakeNetwork final : public mpix::Network {
     std::uint64_t base;
   };
 
+  /// Of all ranks, which are one process; by name.
+  class Places {
+   public:
+    std::uint64_t add(char* base, std::size_t count, std::size_t bytes) {
+      std::lock_guard<std::mutex> hold(mutex_);
+      const std::uint64_t first = places_.size() + 1;
+      for (std::size_t i = 0; i < count; ++i) places_.push_back({base + i * bytes, false});
+      return first;
+    }
+    void open(std::uint64_t name) {
+      std::lock_guard<std::mutex> hold(mutex_);
+      Place& place = places_[name - 1];
+      if (place.open) end_test("a place was opened that is open");
+      place.open = true;
+    }
+    /// False: it is not open.
+    bool close(std::uint64_t name) {
+      std::lock_guard<std::mutex> hold(mutex_);
+      return std::exchange(places_[name - 1].open, false);
+    }
+    void take(std::uint64_t name, const char* memory) {
+      if (!close(name)) end_test("a message came for a place that is not open");
+      std::lock_guard<std::mutex> hold(mutex_);
+      if (places_[name - 1].memory != memory) end_test("a message came for another place");
+    }
+
+   private:
+    struct Place {
+      char* memory;
+      bool open;
+    };
+    [[noreturn]] static void end_test(const char* why) {
+      std::fprintf(stderr, "fake network: %s\n", why);
+      std::abort();
+    }
+    std::mutex mutex_;
+    std::vector<Place> places_;
+  };
+  static Places& places() {
+    static Places all;
+    return all;
+  }
+
+  class FakeInlet final : public mpix::Inlet {
+   public:
+    FakeInlet(char* base, std::size_t count, std::size_t bytes) : first_(places().add(base, count, bytes)), count_(count) {}
+    std::uint64_t name() const override { return first_; }
+    bool open(std::size_t place) override {
+      places().open(first_ + place);
+      return true;
+    }
+    bool close() override {
+      bool all = true;
+      for (std::size_t i = 0; i < count_; ++i) all = places().close(first_ + i) && all;
+      return all;
+    }
+
+   private:
+    const std::uint64_t first_;
+    const std::size_t count_;
+  };
+
   struct Work {
     mpix::Connection peer = 0;
     std::vector<mpix::NetworkWrite> writes;
@@ -125,6 +193,7 @@ class FakeNetwork final : public mpix::Network {
     /// False: all of them.
     bool write_some_words(const mpix::NetworkWrite& write, std::mt19937& random) {
       if (order.empty() && torn == none) {
+        if (write.place != 0) places().take(write.place, place(write.memory, write.offset));
         order.resize(write.bytes / 8);
         std::iota(order.begin(), order.end(), std::size_t{0});
         std::shuffle(order.begin(), order.end(), random);

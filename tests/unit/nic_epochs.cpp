@@ -16,6 +16,7 @@
 #include "gpu/host/host_device.h"
 #include "gpu/host/stream.h"
 #include "core/progress_agent.h"
+#include "nic/fabric_inlet.h"
 #include "nic_pair.h"
 #include "thread_ranks.h"
 
@@ -26,11 +27,12 @@ namespace {
 /// The triggered operations of an endpoint, as the library has them, for all to look into.
 class OpenNetwork final : public Network {
  public:
-  OpenNetwork(std::uint64_t counter_limit, Capacity capacity)
+  OpenNetwork(std::uint64_t counter_limit, Capacity capacity, bool marks)
       : endpoint(std::make_shared<Endpoint>(find_provider("sockets"))),
         queue_of(std::make_shared<TriggeredQueue>(endpoint, counter_limit, endpoint->ordered_bytes())),
         agent_(queue_of),
-        capacity_(capacity) {}
+        capacity_(capacity),
+        marks_(marks) {}
 
   std::string name() const override { return "sockets"; }
   NetworkAddress address() const override { return endpoint->address(); }
@@ -39,6 +41,11 @@ class OpenNetwork final : public Network {
     return endpoint->register_memory(base, bytes, FI_REMOTE_READ | FI_REMOTE_WRITE);
   }
   std::shared_ptr<const Registration> register_source(const void*, std::size_t) override { return nullptr; }
+  std::unique_ptr<Inlet> open_inlet(char* base, std::size_t places, std::size_t bytes) override {
+    return std::make_unique<FabricInlet>(endpoint, base, places, bytes);
+  }
+  bool keeps_words_whole() const override { return marks_; }
+  bool read_still(const std::function<void()>& read) override { return queue_of->read_still(read); }
   Capacity capacity() const override { return capacity_; }
   std::unique_ptr<Transfer> queue(Connection peer, const NetworkWrite* writes, std::size_t count,
                                   const NetworkSignal* signal) override {
@@ -55,15 +62,17 @@ class OpenNetwork final : public Network {
  private:
   ProgressAgent agent_;
   const Capacity capacity_;
+  const bool marks_;
 };
 
 struct OpenRank {
-  OpenRank(Bootstrap& bootstrap, Device& device, const Settings& settings, std::uint64_t counter_limit = 1 << 30)
+  /// Marks: small epochs are messages; else they are writes with a signal.
+  OpenRank(Bootstrap& bootstrap, Device& device, const Settings& settings, bool marks, std::uint64_t counter_limit = 1 << 30)
       : me(bootstrap.rank()),
         peer{1 - me},
         memory(window_bytes),
         source(window_bytes),
-        network(new OpenNetwork(counter_limit, {16, 16})),
+        network(new OpenNetwork(counter_limit, {16, 16}, marks)),
         interconnect(std::in_place, std::unique_ptr<Network>(network), settings),
         unused(network->endpoint.use_count()),
         window(new Window("nic", {memory.data(), window_bytes, 1}, bootstrap, device, settings, &*interconnect)),
@@ -136,11 +145,12 @@ constexpr long most_growth = 500;
 
 TEST_CASE("any number of epochs needs the counters, blocks and memory of a few", "[nic][soak]") {
   const char* thousand = std::getenv("NIC_ROUNDS");  // so many instead of 1000
+  const bool marks = GENERATE(false, true);
   const long epochs = 2 * (thousand ? std::atol(thousand) : 1000);
   const Settings settings = quick_settings();
   auto device = make_host_device(settings, 2);
   ThreadRanks(2, 1).run([&](Bootstrap& bootstrap) {
-    OpenRank side(bootstrap, *device, settings, 50);
+    OpenRank side(bootstrap, *device, settings, marks, 50);
     std::size_t counters = 0;
     long kilobytes = 0;
     for (long k = 1; k <= epochs; ++k) {
@@ -159,7 +169,7 @@ TEST_CASE("any number of epochs needs the counters, blocks and memory of a few",
     EXPECT(side.network->queue_of->open_counters() <= counters + 8);
     EXPECT(resident_kilobytes() - kilobytes < most_growth);
     EXPECT(side.interconnect->most_used() <= 16);
-    EXPECT(side.registrations() == 2);  // the window, and what its peers write besides
+    EXPECT(side.registrations() == (marks ? 3 : 2));  // the window, what its peers write besides, and an inlet
     side.window.reset();
     EXPECT(side.registrations() == 0);
     bootstrap.allgather(0);
@@ -170,13 +180,14 @@ TEST_CASE("a window whose peer has gone gives back what it had", "[nic]") {
   const bool before = GENERATE(true, false);       // the first epoch
   const bool enqueued = GENERATE(true, false);     // epochs with it are enqueued when it goes
   const std::size_t bytes = GENERATE(100, 30000);  // eager, direct
-  CAPTURE(before, enqueued, bytes);
+  const bool marks = GENERATE(false, true);
+  CAPTURE(before, enqueued, bytes, marks);
   Settings settings = quick_settings();
   settings.timeout_seconds = 0.3;
   settings.fail_on_timeout = false;  // it has to be found out, and not only given up
   auto device = make_host_device(settings, 2);
   ThreadRanks(2, 1).run([&](Bootstrap& bootstrap) {
-    OpenRank side(bootstrap, *device, settings);
+    OpenRank side(bootstrap, *device, settings, marks);
     if (!before) {
       side.epoch(bytes);
       EXPECT(side.stream->synchronize());
@@ -202,7 +213,7 @@ TEST_CASE("a window whose peer has gone gives back what it had", "[nic]") {
       EXPECT(text.find("broken") != std::string::npos);
       EXPECT(!side.window->drain());
       side.window.reset();
-      EXPECT(side.registrations() <= 1);
+      EXPECT(side.registrations() <= (marks ? 2 : 1));
       // What was under way when it went may be lost for good; nothing that was only queued.
       EXPECT(side.interconnect->budget() >= 16 - 4);
       EXPECT(side.network->queue_of->held_blocks() == 16 - side.interconnect->budget());
