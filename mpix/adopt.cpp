@@ -98,10 +98,16 @@ int adopt(MPI_Win win, MPI_Comm comm, const NewWindow& created) {
   });
 }
 
-bool hide_from_mpi(const void* base) {
+bool hide_from_mpi(const void* base, MPI_Aint bytes) {
   const Runtime* runtime = find_runtime();
   if (!runtime || !runtime->device || !runtime->device->hidden_from_host(base)) return false;
-  return !runtime->settings.mpi_gpu_aware.value_or(mpi_says_gpu_aware());
+  if (!runtime->settings.mpi_gpu_aware.value_or(mpi_says_gpu_aware())) return true;
+  try {
+    runtime->device->use_memory_of(base, static_cast<std::size_t>(bytes));
+    return !runtime->device->shareable(base);
+  } catch (const Error&) {
+    return false;  // memory of another GPU, say: ordinary epochs work
+  }
 }
 
 int allocate_on_all(const char* call, MPI_Aint bytes, MPI_Comm comm, void** base) {

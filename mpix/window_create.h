@@ -19,9 +19,10 @@ struct NewWindow {
   bool hidden = false;            ///< MPI's window is over nothing: see hide_from_mpi
 };
 
-/// Whether MPI must not see this memory, because the CPU cannot reach it and MPI is not GPU-aware. Its window is
-/// then made over nothing; base, size and displacement unit are ours to know, ordinary RMA calls on it an error.
-bool hide_from_mpi(const void* base);
+/// Whether MPI must not see this memory, because the CPU cannot reach it and MPI is not GPU-aware, or because processes
+/// cannot map it (a stream-ordered pool), which makes MPICH 5.0.1 end the program. Its window is then made over nothing;
+/// base, size and displacement unit are ours to know, ordinary RMA calls on it an error.
+bool hide_from_mpi(const void* base, MPI_Aint bytes);
 
 /// Collective: give a window that MPI has just created its state. Also succeeds where stream epochs
 /// turn out not to be possible on the window; it then stays an ordinary one.
@@ -34,7 +35,7 @@ int allocate_on_all(const char* call, MPI_Aint bytes, MPI_Comm comm, void** base
 template <class CreateOver>
 int create_window(NewWindow created, MPI_Info info, MPI_Comm comm, MPI_Win* win,
                   CreateOver create_over) {
-  created.hidden = hide_from_mpi(created.base);
+  created.hidden = hide_from_mpi(created.base, created.bytes);
   created.lazy_post = promises_lazy_post(info);
   const int made =
       created.hidden ? create_over(nullptr, 0) : create_over(created.base, created.bytes);
@@ -52,7 +53,7 @@ int allocate_window(NewWindow created, MPI_Info info, MPI_Comm comm, void* basep
     void* memory = nullptr;
     const int allocated = allocate_on_all(created.call, created.bytes, comm, &memory);
     if (allocated != MPI_SUCCESS) return allocated;
-    created.hidden = hide_from_mpi(memory);
+    created.hidden = hide_from_mpi(memory, created.bytes);
     const int made = created.hidden ? create_over(nullptr, 0) : create_over(memory, created.bytes);
     if (made != MPI_SUCCESS) {
       release_device_memory(memory);

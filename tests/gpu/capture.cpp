@@ -127,6 +127,59 @@ TEST_CASE("several iterations in one graph") {
   CHECK(iteration.reached() == static_cast<std::uint64_t>(epochs * times));
 }
 
+// Captured posts go beside what is captured next. They stay in order all the same, and their graph does not end
+// without them.
+TEST_CASE("captured posts of two windows beside kernels, and a post in a graph of its own") {
+  NEEDS_CUDA();
+  for (std::size_t bytes : {eager, direct})
+    for (bool apart : {false, true}) {
+      Window one(Memory::device, bytes), other(Memory::device, bytes);
+      Buffer source(bytes);
+      const Group to(right_of(rank())), from(left_of(rank()));
+      Stream stream;
+      Iteration iteration;
+      const auto mine = [&](int salt) { return ring_data(rank(), iteration.number(), std::uint64_t(salt)); };
+      const auto theirs = [&](int salt) { return ring_data(left_of(rank()), iteration.number(), std::uint64_t(salt)); };
+      const auto post = [&] {
+        iteration.next(stream);
+        MPI_OK(MPIX_Win_post_stream(from, one, stream));
+        MPI_OK(MPIX_Win_post_stream(from, other, stream));
+      };
+      const auto rest = [&] {
+        int salt = 0;
+        for (Window* window : {&one, &other}) {
+          stream.fill(source.data(), bytes, mine(++salt));
+          MPI_OK(MPI_Win_start(to, MPIX_MODE_STREAM, *window));
+          MPI_OK(MPI_Put(source.data(), int(bytes), MPI_BYTE, right_of(rank()), 0, int(bytes), MPI_BYTE, *window));
+          MPI_OK(MPIX_Win_complete_stream(*window, stream));
+        }
+        salt = 0;
+        for (Window* window : {&one, &other}) {
+          MPI_OK(MPIX_Win_wait_stream(*window, stream));
+          stream.check(window->base(), bytes, theirs(++salt), HERE(bytes << " bytes, apart: " << apart));
+        }
+      };
+      constexpr auto mode = cudaStreamCaptureModeThreadLocal;
+      if (apart) {
+        Graph posts(stream, mode, post), others(stream, mode, rest);
+        for (int k = scaled(1000); k > 0; --k) {
+          posts.launch(stream);
+          others.launch(stream);
+        }
+        stream.synchronize();
+      } else {
+        Graph graph(stream, mode, [&] {
+          for (int k = 0; k < 3; ++k) {
+            post();
+            rest();
+          }
+        });
+        replay(graph, stream, scaled(1000));
+        stream.synchronize();
+      }
+    }
+}
+
 TEST_CASE("a captured iteration in two branches: exposure here, access there") {
   NEEDS_CUDA();
   for (std::size_t bytes : {eager, direct}) {

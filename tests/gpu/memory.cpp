@@ -2,6 +2,8 @@
 // Copyright (c) the libmpix authors
 //
 // Windows over what a CUDA program may have as memory, and what is refused.
+#include <dlfcn.h>
+
 #include "gpu/cuda.h"
 #include "support/catch.h"
 
@@ -21,6 +23,11 @@ MPIX_Win_stats stats_of(MPI_Win win) {
   MPIX_Win_stats stats;
   MPI_OK(MPIX_Win_get_stats(win, &stats, sizeof stats));
   return stats;
+}
+
+bool mpi_is_gpu_aware() {
+  void* const query = dlsym(RTLD_DEFAULT, "MPIX_Query_cuda_support");
+  return query && reinterpret_cast<int (*)()>(query)() == 1;
 }
 
 /// A window over memory that the test case has made, and knows best.
@@ -192,6 +199,7 @@ TEST_CASE("a window that only one rank made over memory of the host") {
 
 TEST_CASE("ordinary RMA on memory that this MPI cannot reach") {
   NEEDS_CUDA();
+  NEEDS(!mpi_is_gpu_aware(), "needs an MPI that is not GPU-aware");
   const char* aware = std::getenv("MPIX_MPI_GPU_AWARE");
   NEEDS(!aware || std::string(aware) != "on", "this MPI can");
   Window window(Memory::device, 1000);
@@ -209,6 +217,26 @@ TEST_CASE("ordinary RMA on memory that this MPI cannot reach") {
   int found = 0;
   MPI_OK(MPI_Win_get_attr(window, MPI_WIN_BASE, &base, &found));
   CHECK(base == window.base());
+}
+
+TEST_CASE("ordinary epochs and stream epochs on a window over memory of the GPU, in turns") {
+  NEEDS_CUDA();
+  NEEDS(mpi_is_gpu_aware(), "needs a GPU-aware MPI");
+  constexpr std::size_t bytes = 10000;
+  Window window(Memory::part, bytes);
+  Ring ring(window, window.base(), bytes);
+  Buffer source(bytes, Kind::mapped);
+  Stream stream;
+  for (int k = scaled(20); k > 0; --k) {
+    ring.epoch(stream);
+    stream.fill(source.data(), bytes, ring_data(rank(), k, 77));
+    stream.synchronize();
+    MPI_OK(MPI_Win_fence(0, window));
+    MPI_OK(MPI_Put(source.data(), int(bytes), MPI_BYTE, right_of(rank()), 0, int(bytes), MPI_BYTE, window));
+    MPI_OK(MPI_Win_fence(0, window));
+    stream.check(window.base(), bytes, ring_data(left_of(rank()), k, 77), HERE("turn " << k));
+    stream.synchronize();
+  }
 }
 
 TEST_CASE("a window on another GPU than the first") {

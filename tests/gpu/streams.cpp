@@ -74,6 +74,23 @@ TEST_CASE("streams that the null stream waits for, and streams of all priorities
     }
 }
 
+// Long enough for a window to try all ways to launch its calls, twice, and to go on in the best.
+TEST_CASE("the same epochs again and again") {
+  NEEDS_CUDA();
+  for (std::size_t bytes : {std::size_t{64}, std::size_t{100000}, std::size_t{600000}})
+    for (bool fused : {false, true})
+      for (bool lazy : {false, true}) {
+        Window window(Memory::device, bytes, 1, MPI_COMM_WORLD, 0, lazy);
+        Ring ring(window, window.base(), bytes);
+        Stream one, other;
+        for (int k = scaled(2000); k > 0; --k) fused ? ring.fused_epoch(one) : ring.epoch(one);
+        one.synchronize();
+        for (int k = scaled(100); k > 0; --k) k % 2 ? ring.fused_epoch(one) : ring.epoch(one);
+        one.synchronize();
+        for (int k = scaled(100); k > 0; --k) fused ? ring.fused_epoch(other) : ring.epoch(other);
+      }
+}
+
 // The work of a window goes from stream to stream, ordered by events; each stream goes when it is done.
 TEST_CASE("each epoch in a stream of its own") {
   NEEDS_CUDA();

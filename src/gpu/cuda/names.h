@@ -250,24 +250,58 @@ inline bool gpu_tie_to_graph(gpuStream_t stream, void* pointer, cudaHostFn_t des
 struct GpuCapture {
   bool active = false;
   unsigned long long id = 0;
+  gpuGraph_t graph = nullptr;
   gpuGraphNode_t front = nullptr;
+  bool front_may_run = false;  ///< still, when the next one starts
 };
 
 inline GpuCapture gpu_capture_of(gpuStream_t stream) {
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
   GpuCapture capture;
-  cudaGraph_t graph;
   const cudaGraphNode_t* nodes = nullptr;
   const cudaGraphEdgeData* edges = nullptr;
   std::size_t count = 0;
 #if CUDART_VERSION >= 13000
-  const cudaError_t error = cudaStreamGetCaptureInfo(stream, &status, &capture.id, &graph, &nodes, &edges, &count);
+  const cudaError_t error = cudaStreamGetCaptureInfo(stream, &status, &capture.id, &capture.graph, &nodes, &edges, &count);
 #else
-  const cudaError_t error = cudaStreamGetCaptureInfo_v3(stream, &status, &capture.id, &graph, &nodes, &edges, &count);
+  const cudaError_t error = cudaStreamGetCaptureInfo_v3(stream, &status, &capture.id, &capture.graph, &nodes, &edges, &count);
 #endif
   capture.active = error == cudaSuccess && status == cudaStreamCaptureStatusActive;
-  if (capture.active && count == 1) capture.front = nodes[0];
+  if (capture.active && count == 1) {
+    capture.front = nodes[0];
+    capture.front_may_run = edges && edges[0].type != cudaGraphDependencyTypeDefault;
+  }
   return capture;
+}
+
+/// Put a kernel with its one argument into the graph that a stream is captured into, behind all that the stream's next
+/// operation would be behind, and leave the stream as it is: what comes next is not behind it. Null: not possible.
+inline gpuGraphNode_t gpu_add_beside(gpuStream_t stream, const GpuCapture& capture, const void* kernel, unsigned threads,
+                                     void* argument) {
+  // With one node in front; and not where that is left behind before it has ended.
+  if (!capture.active || !capture.front || capture.front_may_run) return nullptr;
+  void* arguments[] = {argument};
+  cudaKernelNodeParams params{};
+  params.func = const_cast<void*>(kernel);
+  params.gridDim = dim3(1);
+  params.blockDim = dim3(threads);
+  params.kernelParams = arguments;
+  cudaGraphNode_t added = nullptr;
+  cudaError_t error = cudaGraphAddKernelNode(&added, capture.graph, &capture.front, 1, &params);
+  if (error == cudaSuccess) error = gpu_give_priority_of(stream, added);
+  if (error == cudaSuccess) return added;
+  (void)cudaGetLastError();
+  return nullptr;
+}
+
+/// What a captured stream does next is behind `node`: too, or alone.
+inline gpuError_t gpu_continue_behind(gpuStream_t stream, gpuGraphNode_t node, bool alone) {
+  const unsigned flags = alone ? cudaStreamSetCaptureDependencies : cudaStreamAddCaptureDependencies;
+#if CUDART_VERSION >= 13000
+  return cudaStreamUpdateCaptureDependencies(stream, &node, nullptr, 1, flags);
+#else
+  return cudaStreamUpdateCaptureDependencies_v2(stream, &node, nullptr, 1, flags);
+#endif
 }
 
 /// A kernel, as it is launched.

@@ -183,6 +183,7 @@ inline bool gpu_tie_to_graph(gpuStream_t, void*, void (*)(void*)) { return false
 struct GpuCapture {
   bool active = false;
   unsigned long long id = 0;
+  gpuGraph_t graph = nullptr;
   gpuGraphNode_t front = nullptr;
 };
 
@@ -193,6 +194,10 @@ inline GpuCapture gpu_capture_of(gpuStream_t stream) {
                    status == hipStreamCaptureStatusActive;
   return capture;
 }
+
+/// HIP 5.2 does not tell which graph a stream is captured into.
+inline gpuGraphNode_t gpu_add_beside(gpuStream_t, const GpuCapture&, const void*, unsigned, void*) { return nullptr; }
+inline gpuError_t gpu_continue_behind(gpuStream_t, gpuGraphNode_t, bool) { return hipErrorNotSupported; }
 
 /// A kernel, as it is launched.
 using gpuFunction_t = const void*;

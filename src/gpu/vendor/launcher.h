@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <mutex>
+#include <optional>
 
 #include "core/settings.h"
 #include "gpu/device.h"
@@ -31,11 +32,12 @@ class CapturedKernels {
  public:
   enum class Kind { other, post, send, receive, both };
 
-  Kind find(const GpuCapture& capture) {
+  /// Empty: it is none of ours, or not known any more.
+  std::optional<Kind> find(const GpuCapture& capture) {
     std::lock_guard<std::mutex> hold(mutex_);
     for (const Entry& entry : entries_)
       if (capture.front && entry.node == capture.front && entry.id == capture.id) return entry.kind;
-    return Kind::other;
+    return std::nullopt;
   }
   void add(const GpuCapture& capture, Kind kind) {
     std::lock_guard<std::mutex> hold(mutex_);
@@ -68,13 +70,11 @@ class Launcher {
             (void)for_programs<FarProgram>(role, usual);
   }
 
-  std::unique_ptr<LaunchMemory> new_memory() const {
-    const bool has_use = form_ == LaunchForm::graph || form_ == LaunchForm::automatic;
-    return has_use ? std::make_unique<WindowLaunches>() : nullptr;
-  }
+  static std::unique_ptr<LaunchMemory> new_memory() { return std::make_unique<WindowLaunches>(); }
 
   void launch(gpuStream_t stream, const Launch& launch) {
     const Program& program = launch.program;
+    if (program.captured) join_post(launch, stream);
     if (program.send_count == 0 && program.receive_count == 0 && program.post_count <= NearPosts::most) {
       NearPosts near;
       near.count = program.post_count;
@@ -147,7 +147,7 @@ class Launcher {
       return shape.is_usual(send, launch.on_host.ops, threads);
     });
     const Kernel& kernel = for_programs<AnyProgram>(role, usual);
-    if (program.captured && may_overlap(kernel, program)) shape.early = early_behind(captured_.find(gpu_capture_of(stream)));
+    if (program.captured && may_overlap(kernel, program)) shape.early = early_behind(captured_.find(gpu_capture_of(stream)).value_or(Kind::other));
     launch_kernel(kernel, dim3(parts, peers, roles), threads, &arguments, sizeof arguments, stream, launch);
     if (program.captured) captured_.add(gpu_capture_of(stream), kind_of(program, blocks));
   }
@@ -155,12 +155,38 @@ class Launcher {
   void launch_posts(NearPosts& near, gpuStream_t stream, const Launch& launch) {
     Kind kind = Kind::post;
     if (near.captured && may_overlap(for_posts(), launch.program)) {
-      const Kind front = captured_.find(gpu_capture_of(stream));
+      const GpuCapture capture = gpu_capture_of(stream);
+      const std::optional<Kind> front = captured_.find(capture);
       near.early = front == Kind::receive || front == Kind::both;
       if (near.early) kind = Kind::other;
+      // Behind kernels of ours there is nothing to gain: they overlap.
+      if (!front && post_beside(near, stream, capture, launch)) return;
     }
     launch_kernel(for_posts(), dim3(1), NearPosts::most, &near, sizeof near, stream, launch);
     if (near.captured) captured_.add(gpu_capture_of(stream), kind);
+  }
+
+  static bool post_beside(NearPosts& near, gpuStream_t stream, const GpuCapture& capture, const Launch& launch) {
+    auto* const memory = static_cast<WindowLaunches*>(launch.memory);
+    if (!memory) return false;
+    memory->post.node = gpu_add_beside(stream, capture, for_posts().symbol, NearPosts::most, &near);
+    memory->post.capture = capture;
+    memory->post.stream = stream;
+    return memory->post.node != nullptr;
+  }
+
+  /// The stream goes on behind the window's last post, if that is beside it.
+  void join_post(const Launch& launch, gpuStream_t stream) {
+    auto* const memory = static_cast<WindowLaunches*>(launch.memory);
+    if (!memory || !memory->post.node) return;
+    const PostBeside post = memory->post;
+    if (stream != post.stream && launch.program.post_count == 0) return;
+    memory->post.node = nullptr;
+    const GpuCapture now = gpu_capture_of(stream);
+    if (now.id != post.capture.id || now.graph != post.capture.graph) return;  // that graph has ended
+    const bool nothing_between = now.front && now.front == post.capture.front;
+    MPIX_CHECK_GPU(gpu_continue_behind(stream, post.node, nothing_between));
+    if (nothing_between) captured_.add(gpu_capture_of(stream), Kind::post);
   }
 
   /// Behind a guard, a kernel starts when that has passed.
