@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the libmpix authors
 #
-# Check the on-node epoch protocol with the model checker spin (epoch.pml; what is checked is said there).
+# Check the epoch protocol with the model checker spin: on a node (epoch.pml) and posts that ride between nodes
+# (riding.pml); what is checked is said there.
 # "verify": the whole state space, no error. "control": a rule of the protocol is left out, and spin must find
 # a violation of the named property; a model that cannot fail proves nothing.
 #
@@ -18,6 +19,7 @@ trap 'rm -rf "$scratch"' EXIT
 trap 'exit 1' HUP INT TERM
 cd "$scratch" || exit 1
 failures=0
+model=epoch
 
 # explore "PARAMETERS OF THE MODEL" "OPTIONS OF THE COMPILER" [pan option]...: the checker's report in ./report
 explore() {
@@ -25,7 +27,7 @@ explore() {
   shift 2
   rm -f pan pan.* ./*.trail
   # shellcheck disable=SC2086  # lists of options
-  spin -a -P"$CC -E -x c" $parameters "$here/epoch.pml" >report 2>&1 &&
+  spin -a -P"$CC -E -x c" $parameters "$here/$model.pml" >report 2>&1 &&
     $CC -w -O1 -DNOFAIR -DCOLLAPSE -DVECTORSZ=1024 -DMEMLIM=2048 $options -o pan pan.c >>report 2>&1 &&
     ./pan -b -n -m100000 "$@" >>report 2>&1
 }
@@ -52,7 +54,7 @@ verify() {
   if passed; then outcome "$name" good ok; else outcome "$name" bad FAILED; fi
 }
 
-# control NAME PROPERTY PARAMETER...: the property is one that epoch.pml names
+# control NAME PROPERTY PARAMETER...: the property is one that the model names
 control() {
   name=$1 property=$2
   shift 2
@@ -62,6 +64,8 @@ control() {
     fresh) violation='assertion violated.*truth\[' ;;
     whole) violation='assertion violated.*window\[' ;;
     deadlock) violation='invalid end state' ;;
+    emptied) violation='assertion violated ( *!(rank' ;;
+    counted) violation='assertion violated.*].opened' ;;
   esac
   explore "$*" -DSAFETY
   if grep -q "^pan:.*$violation" report; then
@@ -113,5 +117,21 @@ verify 'halo, 2 ranks, D=2, credits not waited for' -DD=2 -DEPOCHS=5 -DNO_CREDIT
 name='producer and consumer, every run ends'
 explore '-DPROGRAM=PIPELINE' -DNP -l
 if passed && grep -q 'non-progress cycles.*+' report; then outcome "$name" good ok; else outcome "$name" bad FAILED; fi
+
+model=riding
+for program in HALO MIXED PINGPONG MESSAGES; do
+  for slots in 1 2; do
+    verify "riding posts, $program, D=$slots"        -DPROGRAM=$program -DD=$slots -DEPOCHS=3
+  done
+done
+verify 'riding posts, STREAMS, D=1'            -DPROGRAM=STREAMS -DD=1 -DEPOCHS=3
+verify 'riding posts, STREAMS, D=2'            -DPROGRAM=STREAMS -DD=2 -DEPOCHS=2
+
+control 'nobody sends late posts'              deadlock  -DPROGRAM=MESSAGES -DNO_LATE_POSTS
+control 'no look at fronts'                    deadlock  -DNO_FRONTS
+control 'a post rides in what cannot start'    deadlock  -DRIDES_EARLY
+control 'numbers in fronts are added'          counted   -DRIDDEN_ADDS
+control 'riding posts, no wait for the credit' emptied   -DNO_CREDIT
+control 'wipe after the post'                  emptied   -DLATE_WIPE
 
 [ "$failures" -eq 0 ] || { echo "$failures not as expected"; exit 1; }
