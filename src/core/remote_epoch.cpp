@@ -119,17 +119,21 @@ void RemoteOperations::post_rides(std::size_t index) {
   items_[index].all_queued = true;
 }
 
-void RemoteOperations::send_post(std::size_t index) {
+bool RemoteOperations::send_post(std::size_t index) {
   Hold hold(mutex_);
   Item& item = items_[index];
-  item.state = State::served;
-  if (given_up_) return;
   try {
-    queue_stage(item);
-    item.transfer->start();
+    if (!given_up_) {
+      queue_stage(item);
+      item.transfer->start();
+    }
   } catch (const Error& error) {
+    // Its part of the budget is reserved, so the room is somebody else's for a moment.
+    if (error.fault() == Fault::memory) return false;
     failure_ = error.what();
   }
+  item.state = State::served;
+  return true;
 }
 
 // ---- the interconnect --------------------------------------------------------------------------------
@@ -212,7 +216,8 @@ bool RemoteOperations::try_to_serve(Item& item) {
   try {
     return serve(item);
   } catch (const Error& error) {
-    failure_ = error.what();
+    // Where there is no room now it asks again when it looks again.
+    if (error.fault() != Fault::memory) failure_ = error.what();
     return false;
   }
 }

@@ -43,7 +43,8 @@ class RemoteOperations final : public GrantHolder, public std::enable_shared_fro
 
   // For RemotePeers: what became of a post that was held.
   void post_rides(std::size_t item);
-  void send_post(std::size_t item);
+  /// False: the network has no room for it now.
+  bool send_post(std::size_t item);
 
   // For the interconnect, and for failures.
   const void* window() const override { return window_; }

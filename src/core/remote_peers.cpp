@@ -234,19 +234,40 @@ HeldPost RemotePeers::take_held(RemotePeer& peer) {
 }
 
 std::uint32_t RemotePeers::give_ride(RemotePeer& peer) {
-  HeldPost post;
+  std::vector<HeldPost> posts;
   std::uint32_t given;
   {
     std::lock_guard<std::mutex> hold(held_mutex_);
-    post = take_held(peer);
-    if (post.operations) {
-      ++peer.rides_given;
-      __atomic_store_n(&rides_, rides_ + 1, __ATOMIC_RELAXED);
-    }
+    posts.swap(peer.refused);
+    held_count_ -= posts.size();
+    if (HeldPost post = take_held(peer); post.operations) posts.push_back(std::move(post));
+    peer.rides_given += static_cast<std::uint32_t>(posts.size());
+    __atomic_store_n(&rides_, rides_ + posts.size(), __ATOMIC_RELAXED);
     given = peer.rides_given;
   }
-  if (post.operations) post.operations->post_rides(post.item);
+  for (const HeldPost& post : posts) post.operations->post_rides(post.item);
   return given;
+}
+
+/// Not under the lock.
+void RemotePeers::send(RemotePeer& peer, HeldPost post) {
+  if (post.operations->send_post(post.item)) return;
+  {
+    std::lock_guard<std::mutex> hold(held_mutex_);
+    peer.refused.push_back(std::move(post));
+    ++held_count_;
+  }
+  interconnect_->late_posts().watch(weak_from_this());
+}
+
+void RemotePeers::send_refused(RemotePeer& peer) {
+  std::vector<HeldPost> posts;
+  {
+    std::lock_guard<std::mutex> hold(held_mutex_);
+    posts.swap(peer.refused);
+    held_count_ -= posts.size();
+  }
+  for (HeldPost& post : posts) send(peer, std::move(post));
 }
 
 void RemotePeers::send_held(RemotePeer& peer) {
@@ -256,16 +277,20 @@ void RemotePeers::send_held(RemotePeer& peer) {
     post = take_held(peer);
     if (post.operations) peer.rides_to_skip = rides_skipped;
   }
-  if (post.operations) post.operations->send_post(post.item);
+  if (post.operations) send(peer, std::move(post));
 }
 
 void RemotePeers::send_all_held() {
   if (held_count_ == 0) return;
-  for (RemotePeer& peer : peers_) send_held(peer);
+  for (RemotePeer& peer : peers_) {
+    send_refused(peer);
+    send_held(peer);
+  }
 }
 
 bool RemotePeers::send_late() {
   for (RemotePeer& peer : peers_) {
+    send_refused(peer);
     bool late;
     {
       std::lock_guard<std::mutex> hold(held_mutex_);

@@ -54,6 +54,7 @@ struct HeldPost {
 ///     goes then as an operation of its own, and so does the next post to the same peer;
 ///   - for longer than a moment (LatePosts): a thread sends it, whatever the streams do meanwhile.
 /// For the first there is no need of anything: the operation's part of the budget was reserved when the post was called.
+/// Where the network has no room for it now it is tried again, as often as anybody looks, and may ride meanwhile.
 /// A message takes a post only when it is being started, and from then on it waits for nobody. And o looks for posts in
 /// the fronts of all its slots whenever its complete misses one, so it does not depend on its wait having come. So a
 /// post that rides is late by a moment at most, and held back by nobody. Where a post could not ride the next few do not
@@ -79,6 +80,7 @@ struct RemotePeer {
   std::uint32_t rides_to_skip = 0;
   HeldPost held;
   bool held_for_long = false;
+  std::vector<HeldPost> refused;      ///< posts that were held before, and that the network had no room for
 
   std::string lost(const std::string& why) const {
     return "rank " + std::to_string(rank) + " cannot be reached over the network: " + why;
@@ -147,6 +149,8 @@ class RemotePeers : public std::enable_shared_from_this<RemotePeers> {
   std::size_t place_of(const RemotePeer& peer, std::size_t slot) const {
     return static_cast<std::size_t>(&peer - peers_.data()) * depth_ + slot;
   }
+  void send(RemotePeer& peer, HeldPost post);
+  void send_refused(RemotePeer& peer);
 
   Device& device_;
   Interconnect* const interconnect_;

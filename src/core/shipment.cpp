@@ -4,37 +4,51 @@
 
 #include <algorithm>
 
+#include "core/error.h"
+
 namespace mpix {
 
 namespace {
 using Hold = std::lock_guard<std::mutex>;
 }
 
-void Shipment::start() {
+bool Shipment::start() {
   Hold hold(mutex_);
-  start_stage();
+  return try_to_start_stage();
 }
 
 void Shipment::start_stage() {
   const std::size_t left = content_.writes.size() - next_write_;
   const std::size_t count = std::min(left, held_.operations);
-  signal_queued_ = content_.signal && count == left && held_.operations > count;
+  const bool with_signal = content_.signal && count == left && held_.operations > count;
   transfer_ = peers_->interconnect().network().queue(content_.peer->connection, content_.writes.data() + next_write_,
-                                                     count, signal_queued_ ? &*content_.signal : nullptr);
+                                                     count, with_signal ? &*content_.signal : nullptr);
+  signal_queued_ = with_signal;
   next_write_ += count;
-  stage_ = {count + (signal_queued_ ? 1 : 0), 1};
+  stage_ = {count + (with_signal ? 1 : 0), 1};
   transfer_->start();
 }
 
 bool Shipment::advance() {
-  while (!over_ && transfer_ && transfer_->finished()) {
+  while (!over_ && (!transfer_ || transfer_->finished())) {
     transfer_ = nullptr;
-    if (given_up_ || all_queued())
+    if (given_up_ || all_queued()) {
       over_ = true;
-    else
-      start_stage();
+    } else if (!try_to_start_stage()) {
+      return false;
+    }
   }
   return over_;
+}
+
+bool Shipment::try_to_start_stage() {
+  try {
+    start_stage();
+    return true;
+  } catch (const Error& error) {
+    if (error.fault() != Fault::memory) throw;
+    return false;
+  }
 }
 
 bool Shipment::is_over() {

@@ -41,8 +41,8 @@ class Shipment final : public GrantHolder {
         held_(grant),
         born_(Clock::now()) {}
 
-  /// Once.
-  void start();
+  /// Once. False: the network has no room for it now.
+  bool start();
   /// Whether it is there, and the network needs nothing of ours for it any more. Queues the next stage.
   bool is_over();
   Clock::time_point born() const { return born_; }
@@ -59,6 +59,7 @@ class Shipment final : public GrantHolder {
 
  private:
   void start_stage();     // under mutex_
+  bool try_to_start_stage();  // likewise
   bool advance();         // under mutex_
   bool all_queued() const { return next_write_ == content_.writes.size() && (!content_.signal || signal_queued_); }
 

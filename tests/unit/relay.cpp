@@ -365,6 +365,35 @@ TEST_CASE("with the policy application the relay waits for room, as no call is l
   });
 }
 
+TEST_CASE("where the network has no room the relay asks again", "[relay]") {
+  Settings settings = relay_settings();
+  settings.nic_eager_bytes = 0;
+  const long good = GENERATE(0, 1, 2);
+  auto device = make_host_device(settings, 2);
+  ThreadRanks(2, 1).run([&](Bootstrap& bootstrap) {
+    Rank rank(bootstrap, *device, settings, {2, 2}, 64);
+    const char data[9] = "12345678";
+    for (int epoch = 0; epoch < 5; ++epoch) {
+      rank.network->refuse(good, Fault::memory);
+      if (rank.me == 0) {
+        rank.window->start_stream({1});
+        for (int put = 0; put < 4; ++put) rank.window->put({data, 8, 1, 8 * put});
+        rank.window->complete_stream(rank.stream);
+      } else {
+        rank.window->post_stream({0}, rank.stream);
+        rank.window->wait_stream(rank.stream);
+      }
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+      rank.network->accept();
+      EXPECT(rank.stream->synchronize());
+      if (rank.me == 1) EXPECT(rank.memory[24] == '1');
+    }
+    EXPECT(rank.window->drain());
+    EXPECT(rank.interconnect.budget() == 2);
+    bootstrap.allgather(0);
+  });
+}
+
 TEST_CASE("without a network relayed ranks are refused, and the reason is told", "[relay]") {
   const Settings settings = relay_settings();
   auto device = make_host_device(settings, 4);

@@ -397,6 +397,41 @@ TEST_CASE("where the network has no room now the call fails, and works once ther
   });
 }
 
+TEST_CASE("where the network has no room when no call is left to fail, it is asked again", "[remote]") {
+  // A post that was held to ride; the second stage of an epoch.
+  const bool post = GENERATE(true, false);
+  const Settings settings = settings_for(Throttle::adaptive, 0);
+  auto device = make_host_device(settings, 2);
+  std::atomic<bool> received{false};
+  ThreadRanks(2, 1).run([&](Bootstrap& bootstrap) {
+    Rank rank(bootstrap, *device, settings, {2, 2}, 64, post);
+    const std::vector<int> peer{1 - rank.me};
+    const char data[8] = "1234567";
+    bootstrap.allgather(0);
+    if (rank.me == 0) {
+      if (post) rank.network->refuse(0, Fault::memory);
+      rank.window->post_stream(peer, rank.stream);
+      rank.window->wait_stream(rank.stream);
+    } else {
+      if (!post) rank.network->refuse(1, Fault::memory);
+      rank.window->start_stream(peer);
+      for (int put = 0; put < 5; ++put) rank.window->put({data, sizeof data, 0, 8 * put});
+      rank.window->complete_stream(rank.stream);
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    EXPECT(!received);
+    EXPECT(rank.interconnect.failure_of(rank.window.get()).empty());
+    bootstrap.allgather(0);
+    rank.network->accept();
+    EXPECT(rank.stream->synchronize());
+    received = true;
+    EXPECT(rank.window->drain());
+    EXPECT(rank.interconnect.budget() == 2);
+    if (rank.me == 0) EXPECT(std::memcmp(rank.memory.data() + 32, "1234567", 8) == 0);
+    bootstrap.allgather(0);
+  });
+}
+
 TEST_CASE("a rank that the network refuses in the middle of an epoch is found by the stream", "[remote]") {
   const Settings settings = settings_for(Throttle::adaptive, 0);  // all puts direct, two at a time
   auto device = make_host_device(settings, 2);
