@@ -16,6 +16,10 @@ namespace {
 
 using Hold = std::lock_guard<std::mutex>;
 
+/// Where nothing has been granted or has come back for so long, who comes later may go first: what is in the way may wait
+/// for just that.
+constexpr auto longest_standstill = std::chrono::milliseconds(10);
+
 /// The kernel may add 50 µs to a nap, if it is not asked for better.
 class ShortNaps {
  public:
@@ -49,7 +53,7 @@ void Interconnect::reclaim(Until until) {
     if (broken)
       lose(*at);
     else
-      used_.take((*at)->reclaim());
+      give_back((*at)->reclaim());
     const bool over = broken || (*at)->held().empty();
     if (!over && until == Until::first_under_way) return;
     at = over ? holders_.erase(at) : std::next(at);
@@ -70,7 +74,7 @@ void Interconnect::reclaim_lost() {
 /// It is still part of what is used.
 void Interconnect::lose(const std::shared_ptr<GrantHolder>& holder) {
   holder->give_up();
-  used_.take(holder->reclaim());
+  give_back(holder->reclaim());
   const Grant lost = holder->held();
   if (lost.empty()) return;
   used_.take(lost);
@@ -79,9 +83,35 @@ void Interconnect::lose(const std::shared_ptr<GrantHolder>& holder) {
   lost_.push_back(holder);
 }
 
+void Interconnect::give_back(const Grant& grant) {
+  if (grant.empty()) return;
+  used_.take(grant);
+  moved_ = true;
+}
+
 bool Interconnect::has_room_for(const Grant& grant) const {
   return grant.operations <= capacity_.operations - used_.operations &&
          grant.transfers <= capacity_.transfers - used_.transfers;
+}
+
+/// And for all that wait in front.
+bool Interconnect::has_room_for(const Grant& grant, Line::const_iterator place) const {
+  if (!has_room_for(grant)) return false;
+  Grant left{capacity_.operations - used_.operations, capacity_.transfers - used_.transfers};
+  left.take(grant);
+  for (auto at = line_.begin(); at != place; ++at) {
+    if (!at->needs_room) continue;
+    const Grant share = share_of(at->wanted);
+    if (share.operations > left.operations || share.transfers > left.transfers) return false;
+    left.take(share);
+  }
+  return true;
+}
+
+bool Interconnect::stands_still() {
+  const auto now = Clock::now();
+  if (std::exchange(moved_, false)) still_since_ = now;
+  return now - still_since_ > longest_standstill;
 }
 
 Grant Interconnect::share_of(const Grant& wanted) const {
@@ -96,8 +126,8 @@ Demand Interconnect::demand_for(const void* window, const Grant& wanted) const {
   return demand;
 }
 
-std::optional<Grant> Interconnect::try_admit(const void* window, const Grant& wanted, bool may_refuse) {
-  Hold hold(mutex_);
+std::optional<Grant> Interconnect::try_admit(const void* window, const Grant& wanted, Turn& turn, bool may_refuse) {
+  std::unique_lock<std::mutex> hold(mutex_);
   reclaim_lost();
   // As a rule the oldest are over, and that is enough.
   reclaim(Until::first_under_way);
@@ -105,38 +135,63 @@ std::optional<Grant> Interconnect::try_admit(const void* window, const Grant& wa
     throw Error(Fault::memory, "all triggered operations are held by epochs of windows that broke");
   const Grant grant = share_of(wanted);
   if (!has_room_for(grant)) reclaim(Until::end);
-  if (!may_refuse && !has_room_for(grant)) return std::nullopt;
-  if (!policy_->admits(demand_for(window, may_refuse ? wanted : grant)) || !has_room_for(grant)) return std::nullopt;
-  used_.add(grant);
-  most_used_ = std::max(most_used_, used_.operations);
-  return grant;
+  const Grant asked = may_refuse ? wanted : grant;
+  const bool has_room = has_room_for(grant);
+  const bool admitted = (has_room || may_refuse) && policy_->admits(demand_for(window, asked)) && has_room;
+  const auto place = turn.waits() ? Line::const_iterator(turn.place_) : line_.cend();
+  if (admitted && (has_room_for(grant, place) || stands_still())) {
+    used_.add(grant);
+    moved_ = true;
+    most_used_ = std::max(most_used_, used_.operations);
+    hold.unlock();
+    turn.leave();
+    return grant;
+  }
+  if (!turn.waits()) {
+    turn.place_ = line_.insert(line_.end(), Waiting{window, wanted, Clock::now()});
+    turn.interconnect_ = this;
+  }
+  Demand with_room = demand_for(window, asked);
+  with_room.free = with_room.total;
+  turn.place_->wanted = wanted;
+  turn.place_->needs_room = policy_->admits(with_room);
+  return std::nullopt;
+}
+
+void Interconnect::leave(Line::iterator place) {
+  Hold hold(mutex_);
+  line_.erase(place);
+}
+
+bool Interconnect::is_worth_waking(Line::const_iterator place) const {
+  return policy_->worth_waking(demand_for(place->window, place->wanted)) && has_room_for(share_of(place->wanted), place);
 }
 
 void Interconnect::progress() {
   network_->progress();
-  if (waiters_ == 0) return;
+  if (sleepers_ == 0) return;
   Hold hold(mutex_);
   reclaim(Until::first_under_way);  // often called; who waits looks at all of them now and then
   bool wake = false;
-  for (Waiting& waiting : waiting_)
-    if (!waiting.woken && policy_->worth_waking(demand_for(waiting.window, waiting.wanted)) &&
-        has_room_for(share_of(waiting.wanted)))
-      wake = waiting.woken = true;
+  for (auto at = line_.begin(); at != line_.end(); ++at)
+    if (at->sleeps && !at->woken && is_worth_waking(at)) wake = at->woken = true;
   if (wake) room_.notify_all();
 }
 
-void Interconnect::wait_for_room(const void* window, const Grant& wanted) {
+void Interconnect::wait_for_room(const Turn& turn) {
   // Streams tell, while they wait; where they do not, this thread looks itself.
   network_->progress();
   const ShortNaps short_naps;
   std::unique_lock<std::mutex> hold(mutex_);
   reclaim(Until::end);
-  if (policy_->worth_waking(demand_for(window, wanted)) && has_room_for(share_of(wanted))) return;
-  const auto at = waiting_.insert(waiting_.end(), Waiting{window, wanted, false});
-  ++waiters_;
-  room_.wait_for(hold, policy_->nap(), [&] { return at->woken; });
-  --waiters_;
-  waiting_.erase(at);
+  Waiting& mine = *turn.place_;
+  if (is_worth_waking(turn.place_)) return;
+  mine.sleeps = true;
+  mine.woken = false;
+  ++sleepers_;
+  room_.wait_for(hold, policy_->nap(), [&] { return mine.woken; });
+  --sleepers_;
+  mine.sleeps = false;
 }
 
 void Interconnect::enlist(std::shared_ptr<GrantHolder> holder) {

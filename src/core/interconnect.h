@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstddef>
 #include <list>
@@ -10,6 +11,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "core/late_posts.h"
 #include "core/network.h"
@@ -64,11 +66,13 @@ class Interconnect {
   Network& network() { return *network_; }
   std::string describe() const;  ///< for the log
 
+  class Turn;
   /// The grant that an epoch of `window` needs: at most what it wants, and less where the whole budget is less. None:
-  /// not now. Throws Error where the policy says so, or where nothing of the budget is left for good.
+  /// not now, and `turn` keeps its place among those who wait for room, until it gets there or ends. Throws Error where
+  /// the policy says so, or where nothing of the budget is left for good.
   /// `may_refuse` false: for who has no caller to tell, and asks again (the relay): then no policy throws, and what is
   /// larger than the budget goes in stages.
-  std::optional<Grant> try_admit(const void* window, const Grant& wanted, bool may_refuse = true);
+  std::optional<Grant> try_admit(const void* window, const Grant& wanted, Turn& turn, bool may_refuse = true);
   /// From here on the holder's grant is given back as it reclaims.
   void enlist(std::shared_ptr<GrantHolder> holder);
   /// The same for one whose operations could not all be queued: the grant of those that were is lost until they are over.
@@ -86,8 +90,8 @@ class Interconnect {
 
   /// Let the network work, and wake who waits for room where there is some now.
   void progress();
-  /// Wait, asleep, until it is likely that try_admit() would find room, or for some time.
-  void wait_for_room(const void* window, const Grant& wanted);
+  /// Wait, asleep, until it is likely that try_admit(), which found none, would find room, or for some time.
+  void wait_for_room(const Turn& turn);
 
   LatePosts& late_posts() { return late_posts_; }
 
@@ -96,12 +100,27 @@ class Interconnect {
   std::size_t most_used() const;
 
  private:
+  using Clock = std::chrono::steady_clock;
+  /// Who was refused, the first in front.
+  struct Waiting {
+    const void* window;
+    Grant wanted;
+    Clock::time_point since;
+    bool needs_room = false;  ///< and not only the end of the window's earlier epochs
+    bool sleeps = false, woken = false;
+  };
+  using Line = std::list<Waiting>;
   enum class Until { first_under_way, end };
   using Holders = std::list<std::shared_ptr<GrantHolder>>;
   void reclaim(Until until);                     // under mutex_
   void reclaim_lost();                           // under mutex_
+  void give_back(const Grant& grant);            // under mutex_
   void lose(const std::shared_ptr<GrantHolder>& holder);  // under mutex_
   bool has_room_for(const Grant& grant) const;  // under mutex_
+  bool has_room_for(const Grant& grant, Line::const_iterator place) const;  // under mutex_
+  bool stands_still();                          // under mutex_
+  bool is_worth_waking(Line::const_iterator place) const;  // under mutex_
+  void leave(Line::iterator place);
   std::string first_of(const void* window, std::string (GrantHolder::*ask)());
   Demand demand_for(const void* window, const Grant& wanted) const;  // likewise
   Grant share_of(const Grant& wanted) const;                        // likewise
@@ -114,15 +133,35 @@ class Interconnect {
   std::size_t most_used_ = 0;
   Holders holders_;  ///< the oldest first
   Holders lost_;     ///< the NIC may still read what they own
-  struct Waiting {
-    const void* window;
-    Grant wanted;
-    bool woken;
-  };
-  std::list<Waiting> waiting_;
+  Line line_;
+  bool moved_ = false;  ///< something was granted, or came back, since still_since_
+  Clock::time_point still_since_{};
   std::condition_variable room_;
-  std::atomic<std::size_t> waiters_{0};
+  std::atomic<std::size_t> sleepers_{0};
   LatePosts late_posts_;  ///< last: it ends first
+};
+
+/// The place of a request that was refused. Room goes to who asked first: else what needs much of the budget would be
+/// overtaken, again and again, by what needs little.
+class Interconnect::Turn {
+ public:
+  Turn() = default;
+  ~Turn() { leave(); }
+  Turn(const Turn&) = delete;
+  Turn& operator=(const Turn&) = delete;
+
+  bool waits() const { return interconnect_ != nullptr; }
+  std::optional<Clock::time_point> since() const {
+    return waits() ? std::optional<Clock::time_point>(place_->since) : std::nullopt;
+  }
+  void leave() {
+    if (interconnect_) std::exchange(interconnect_, nullptr)->leave(place_);
+  }
+
+ private:
+  friend class Interconnect;
+  Interconnect* interconnect_ = nullptr;
+  Line::iterator place_;
 };
 
 }  // namespace mpix

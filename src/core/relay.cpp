@@ -36,6 +36,15 @@ Relay::Relay(std::shared_ptr<RelayPeers> peers, const void* window, StallHandler
 void Relay::stop() {
   if (!std::exchange(listed_, false)) return;
   remove_from_relay(*this);
+  Hold hold(mutex_);
+  leave_lines();
+}
+
+void Relay::leave_lines() {
+  for (Lane& lane : lanes_) {
+    lane.posts_turn.leave();
+    lane.sends_turn.leave();
+  }
 }
 
 bool Relay::is_released() const { return __atomic_load_n(&words_->released, __ATOMIC_ACQUIRE) != 0; }
@@ -44,7 +53,10 @@ bool Relay::is_released() const { return __atomic_load_n(&words_->released, __AT
 
 bool Relay::look() noexcept {
   Hold hold(mutex_);
-  if (is_released()) return false;
+  if (is_released()) {
+    leave_lines();
+    return false;
+  }
   bool moved = false;
   try {
     for (Lane& lane : lanes_)
@@ -92,7 +104,7 @@ bool Relay::take_post(Lane& lane) {
   const std::uint64_t posted = load_acquire(&lane.peer->words->there.posted);
   if (posted <= lane.posts) return false;
   const NetworkSignal signal{NetworkSignal::Kind::add, posted - lane.posts, lane.peer->block, lane.peer->landed_offset};
-  auto shipment = dispatch({lane.peer, "post", posted, {}, signal});
+  auto shipment = dispatch({lane.peer, "post", posted, {}, signal}, lane.posts_turn);
   if (!shipment) return false;
   lane.posts = posted;
   lane.posts_under_way.push_back(std::move(shipment));
@@ -103,7 +115,7 @@ bool Relay::take_send(Lane& lane) {
   RelayPeer& peer = *lane.peer;
   const std::uint64_t epoch = lane.sends + 1;
   if (!lane.slot.look(peer.outbox, epoch)) return false;
-  auto shipment = dispatch(content_of_send(lane));
+  auto shipment = dispatch(content_of_send(lane), lane.sends_turn);
   if (!shipment) return false;
   lane.sends = epoch;
   lane.slot.reset();
@@ -137,29 +149,32 @@ Shipment::Content Relay::content_of_send(const Lane& lane) const {
 }
 
 /// Null: not now.
-std::shared_ptr<Shipment> Relay::dispatch(Shipment::Content content) {
+std::shared_ptr<Shipment> Relay::dispatch(Shipment::Content content, Interconnect::Turn& turn) {
   Interconnect& interconnect = peers_->interconnect();
   const Grant wanted = content.wanted();
-  const std::optional<Grant> grant = interconnect.try_admit(window_, wanted, false);
+  const std::optional<Clock::time_point> waits_since = turn.since();
+  const std::optional<Grant> grant = interconnect.try_admit(window_, wanted, turn, false);
   if (!grant) {
-    if (refused_since_ == Clock::time_point{}) {
-      refused_since_ = Clock::now();
-      ++effect_.throttle_waits;
-    }
+    if (!waits_since) ++effect_.throttle_waits;
     return nullptr;
   }
-  if (refused_since_ != Clock::time_point{}) {
+  if (waits_since)
     effect_.throttle_nanoseconds +=
-        static_cast<std::uint64_t>(std::chrono::nanoseconds(Clock::now() - refused_since_).count());
-    refused_since_ = Clock::time_point{};
-  }
+        static_cast<std::uint64_t>(std::chrono::nanoseconds(Clock::now() - *waits_since).count());
   auto shipment = std::make_shared<Shipment>(peers_, window_, words_, std::move(content), *grant);
+  bool started = false;
   try {
-    shipment->start();
+    started = shipment->start();
   } catch (...) {
     interconnect.give_up(shipment);
     throw;
   }
+  if (!started) {
+    interconnect.give_up(shipment);
+    if (!full_since_) full_since_ = Clock::now();
+    return nullptr;
+  }
+  full_since_.reset();
   interconnect.enlist(shipment);
   effect_.network_operations += wanted.operations;
   return shipment;
@@ -169,31 +184,36 @@ std::shared_ptr<Shipment> Relay::dispatch(Shipment::Content content) {
 
 /// An error of the network, or something that has been under way for too long.
 void Relay::look_for_trouble() {
-  Clock::time_point oldest = refused_since_;
+  std::optional<Clock::time_point> oldest, refused;
+  const auto note = [](std::optional<Clock::time_point>& first, const std::optional<Clock::time_point>& since) {
+    if (since && (!first || *since < *first)) first = since;
+  };
   for (const Lane& lane : lanes_) {
     for (const auto* under_way : {&lane.posts_under_way, &lane.sends_under_way}) {
       for (const auto& shipment : *under_way) {
         const std::string failure = shipment->failure();
         if (!failure.empty()) return stall_.failed(under_way == &lane.posts_under_way ? Call::post : Call::complete, failure);
       }
-      if (under_way->empty()) continue;
-      const auto born = under_way->front()->born();
-      if (oldest == Clock::time_point{} || born < oldest) oldest = born;
+      if (!under_way->empty()) note(oldest, under_way->front()->born());
     }
+    for (const auto* turn : {&lane.posts_turn, &lane.sends_turn}) note(refused, turn->since());
   }
+  note(oldest, refused);
+  note(oldest, full_since_);
   const double patience = stall_.patience();
-  if (patience <= 0 || oldest == Clock::time_point{}) return;
+  if (patience <= 0 || !oldest) return;
   const auto now = Clock::now();
   const auto seconds = [](Clock::duration d) { return std::chrono::duration<double>(d).count(); };
-  if (seconds(now - std::max(oldest, reported_)) < patience) return;
+  if (seconds(now - std::max(*oldest, reported_)) < patience) return;
   reported_ = now;
   const std::string lost = peers_->interconnect().probe(window_);
   if (!lost.empty()) return stall_.failed(Call::complete, lost);
   std::string text = peers_->interconnect().missing(window_);
-  if (refused_since_ != Clock::time_point{})
+  if (refused)
     text += (text.empty() ? "" : "; ") + std::string("other epochs hold the budget of ") +
             std::to_string(peers_->interconnect().budget()) + " triggered operations";
-  stall_.stalled(Call::complete, text, seconds(now - oldest));
+  if (full_since_) text += (text.empty() ? "" : "; ") + std::string("the network has no room for more");
+  stall_.stalled(Call::complete, text, seconds(now - *oldest));
 }
 
 // ---- the end -----------------------------------------------------------------------------------------

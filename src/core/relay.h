@@ -7,8 +7,8 @@
 #include <list>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
-#include <vector>
 
 #include "core/relay_peers.h"
 #include "core/relay_slot.h"
@@ -32,7 +32,8 @@ namespace mpix {
 /// The lines could do without a signal where a network writes each half of a line whole. None promises that: a stream of
 /// bytes may be cut within a word, and a copy of what is left of the word may store its end first.
 ///
-/// Each takes its part of the budget when it is ready to go, and where there is none it asks again in the next round.
+/// Each takes its part of the budget when it is ready to go. Where there is none it asks again in the next round, and
+/// keeps its turn meanwhile.
 class Relay final : public Relayed {
  public:
   Relay(std::shared_ptr<RelayPeers> peers, const void* window, StallHandler& stall,
@@ -69,6 +70,7 @@ class Relay final : public Relayed {
     std::uint64_t finished = 0;  ///< epochs that are over, and all before them
     std::uint64_t told = 0;      ///< mine.posted
     RelaySlot slot;              ///< of the epoch sends + 1
+    Interconnect::Turn posts_turn, sends_turn;
     std::list<std::shared_ptr<Shipment>> posts_under_way, sends_under_way;  ///< the oldest first
   };
 
@@ -78,7 +80,8 @@ class Relay final : public Relayed {
   bool end_shipments(Lane& lane);
   bool pass_posts_on(Lane& lane);
   Shipment::Content content_of_send(const Lane& lane) const;
-  std::shared_ptr<Shipment> dispatch(Shipment::Content content);
+  std::shared_ptr<Shipment> dispatch(Shipment::Content content, Interconnect::Turn& turn);
+  void leave_lines();
   bool is_released() const;
   void look_for_trouble();
   bool nothing_under_way(const Lane& lane) const;
@@ -88,10 +91,10 @@ class Relay final : public Relayed {
   StallHandler& stall_;
   const std::shared_ptr<const HostWords> words_;
   mutable std::mutex mutex_;  ///< guards what follows
-  std::vector<Lane> lanes_;
+  std::list<Lane> lanes_;
   bool listed_ = false;
   unsigned looks_ = 0;
-  Clock::time_point refused_since_{};  ///< there was no room for what is ready; zero: there was
+  std::optional<Clock::time_point> full_since_;  ///< the network has had no room for what the budget allows
   Clock::time_point reported_{};
   Stats effect_;
 };

@@ -16,7 +16,8 @@ namespace mpix {
 Grant Window::admit(Lock& hold, const Grant& wanted, Call call, const std::function<void()>& check_again) {
   if (wanted.empty()) return {};
   Interconnect& interconnect = remote_->interconnect();
-  std::optional<Grant> granted = interconnect.try_admit(this, wanted);
+  Interconnect::Turn turn;
+  std::optional<Grant> granted = interconnect.try_admit(this, wanted, turn);
   if (granted) return *granted;
 
   using Clock = std::chrono::steady_clock;
@@ -24,13 +25,13 @@ Grant Window::admit(Lock& hold, const Grant& wanted, Call call, const std::funct
   double reported = 0;
   while (!granted) {
     hold.unlock();
-    interconnect.wait_for_room(this, wanted);
+    interconnect.wait_for_room(turn);
     hold.lock();
     const std::string failure = interconnect.failure_of(this);
     if (!failure.empty()) stall_.failed(call, failure);
     report_throttling(call, wanted, std::chrono::duration<double>(Clock::now() - begin).count(), &reported);
     check_again();
-    granted = interconnect.try_admit(this, wanted);
+    granted = interconnect.try_admit(this, wanted, turn);
   }
   ++stats_.throttle_waits;
   stats_.throttle_nanoseconds += static_cast<std::uint64_t>(std::chrono::nanoseconds(Clock::now() - begin).count());

@@ -413,3 +413,73 @@ TEST_CASE("without a network relayed ranks are refused, and the reason is told",
     bootstrap.allgather(0);
   });
 }
+
+namespace {
+
+/// A window of two ranks, as one of the many of rank 0.
+struct PairWindow {
+  PairWindow(Bootstrap& bootstrap, Device& device, const Settings& settings, Interconnect& interconnect, std::size_t bytes)
+      : memory(bytes),
+        window(new Window("pair", {memory.data(), bytes, 1}, bootstrap, device, settings, &interconnect)),
+        stream(create_host_stream()) {}
+  ~PairWindow() { destroy_host_stream(stream); }
+  std::vector<unsigned char> memory;
+  std::unique_ptr<Window> window;
+  HostStream* const stream;
+};
+
+}  // namespace
+
+TEST_CASE("what needs the whole budget is not overtaken for long by what needs little", "[relay]") {
+  Settings settings = relay_settings();
+  settings.nic_eager_bytes = 2000;
+  constexpr int ranks = 5, most_epochs = 400;
+  constexpr std::size_t part = 2000;  // for some time on this network
+  auto device = make_host_device(settings, ranks);
+  std::atomic<bool> large_is_there{false};
+  std::atomic<int> overtaken{0};
+  ThreadRanks(ranks, 1).run([&](Bootstrap& bootstrap) {
+    Rank rank(bootstrap, *device, settings, {4, 1000}, part);
+    PairWindow large(bootstrap, *device, settings, rank.interconnect, 3 * part);
+    const std::vector<char> data(part, 'x');
+    // Rank 0 sends small epochs to ranks 2, 3 and 4, which go on whatever becomes of the large one to rank 1.
+    std::vector<HostStream*> streams;
+    for (int i = 0; i < ranks; ++i) streams.push_back(create_host_stream());
+    bootstrap.allgather(0);
+    if (rank.me == 0) {
+      for (int epoch = 0; epoch < most_epochs; ++epoch) {
+        if (epoch == 20) {
+          large.window->start_stream({1});
+          for (std::size_t i = 0; i < 3; ++i) large.window->put({data.data(), part, 1, static_cast<std::int64_t>(i * part)});
+          large.window->complete_stream(large.stream);
+        }
+        for (int target : {2, 3, 4}) {
+          rank.window->start_stream({target});
+          rank.window->put({data.data(), part, target, 0});
+          rank.window->complete_stream(streams[static_cast<std::size_t>(target)]);
+        }
+      }
+    } else if (rank.me == 1) {
+      large.window->post_stream({0}, large.stream);
+      large.window->wait_stream(large.stream);
+      then(large.stream, [&] { large_is_there = true; });
+    } else {
+      for (int epoch = 0; epoch < most_epochs; ++epoch) {
+        rank.window->post_stream({0}, rank.stream);
+        rank.window->wait_stream(rank.stream);
+        if (epoch >= 20 && rank.me == 2) then(rank.stream, [&] { overtaken += !large_is_there; });
+      }
+    }
+    for (HostStream* stream : streams) {
+      EXPECT(stream->synchronize());
+      destroy_host_stream(stream);
+    }
+    EXPECT(rank.stream->synchronize());
+    EXPECT(large.stream->synchronize());
+    EXPECT(large.window->drain());
+    EXPECT(rank.window->drain());
+    bootstrap.allgather(0);
+  });
+  INFO("epochs of another pair meanwhile: " << overtaken);
+  CHECK(overtaken < most_epochs / 4);
+}

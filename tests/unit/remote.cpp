@@ -285,6 +285,54 @@ TEST_CASE("when an epoch may begin", "[remote]") {
   CHECK(contains(error_of([&] { admits(Throttle::application, {11, 10, 10, 0}); }, Fault::memory), "needs 11"));
 }
 
+TEST_CASE("room goes to who asked first, but not while nothing moves", "[remote]") {
+  /// Holds what it was granted until it is told.
+  struct Holder final : GrantHolder {
+    explicit Holder(const Grant& its_grant) : grant(its_grant) {}
+    const void* window() const override { return this; }
+    Grant reclaim() override { return over ? std::exchange(grant, {}) : Grant{}; }
+    Grant held() const override { return grant; }
+    std::size_t committed() const override { return grant.operations; }
+    std::string failure() override { return ""; }
+    std::string probe() override { return ""; }
+    std::string missing() const override { return ""; }
+    bool is_broken() const override { return false; }
+    void give_up() override {}
+    Grant grant;
+    bool over = false;
+  };
+  Interconnect interconnect(std::make_unique<FakeNetwork>(Capacity{4, 4}, 1u, false), settings_for(Throttle::adaptive, 0));
+  const int large_one = 0, small_one = 0;
+  Interconnect::Turn first, large, small;
+  std::vector<std::shared_ptr<Holder>> holders;
+  const auto hold = [&](const std::optional<Grant>& grant) {
+    REQUIRE(grant);
+    interconnect.enlist(holders.emplace_back(std::make_shared<Holder>(*grant)));
+  };
+  hold(interconnect.try_admit(&small_one, {2, 1}, first));
+  const auto begin = std::chrono::steady_clock::now();
+  CHECK_FALSE(interconnect.try_admit(&large_one, {9, 1}, large));
+  const bool let_in = interconnect.try_admit(&small_one, {1, 1}, small).has_value();  // there is room, but not its turn
+  if (std::chrono::steady_clock::now() - begin < std::chrono::milliseconds(10)) CHECK_FALSE(let_in);
+  if (let_in) return;
+  holders[0]->over = true;
+  CHECK_FALSE(interconnect.try_admit(&small_one, {1, 1}, small));
+  hold(interconnect.try_admit(&large_one, {9, 1}, large));
+  CHECK(holders[1]->grant.operations == 4);
+  CHECK_FALSE(interconnect.try_admit(&small_one, {1, 1}, small));
+  holders[1]->over = true;
+  hold(interconnect.try_admit(&small_one, {1, 1}, small));
+  {
+    Interconnect::Turn gives_up;
+    CHECK_FALSE(interconnect.try_admit(&large_one, {9, 1}, gives_up));
+  }
+  hold(interconnect.try_admit(&small_one, {1, 1}, small));
+  CHECK_FALSE(interconnect.try_admit(&large_one, {9, 1}, large));
+  CHECK_FALSE(interconnect.try_admit(&small_one, {1, 1}, small));
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  hold(interconnect.try_admit(&small_one, {1, 1}, small));  // large may wait for just that
+}
+
 TEST_CASE("with the policy application a call fails, and works once there is room", "[remote]") {
   const Settings settings = settings_for(Throttle::application, 1000);
   auto device = make_host_device(settings, 2);
