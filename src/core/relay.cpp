@@ -182,6 +182,25 @@ std::shared_ptr<Shipment> Relay::dispatch(Shipment::Content content, Interconnec
 
 // ---- trouble -----------------------------------------------------------------------------------------
 
+/// Kernels cannot ask: who owes data or a post, and has been silent for long, is asked for a sign of life.
+std::string Relay::look_for_dead() {
+  const auto now = Clock::now();
+  const double patience = stall_.patience();
+  if (patience <= 0) return "";
+  for (Lane& lane : lanes_) {
+    const RelayWords& words = *lane.peer->words;
+    const std::uint64_t landed = load_acquire(&words.landed), closed = load_acquire(words.mine.own.closed.epochs);
+    const bool owes = lane.posts > closed || lane.sends > landed;
+    const std::uint64_t seen = landed + closed + lane.posts + lane.sends;
+    if (!owes || std::exchange(lane.seen, seen) != seen) lane.seen_since = now;
+    if (std::chrono::duration<double>(now - lane.seen_since).count() < patience) continue;
+    lane.seen_since = now;
+    const std::string lost = peers_->probe(*lane.peer);
+    if (!lost.empty()) return lost;
+  }
+  return "";
+}
+
 /// An error of the network, or something that has been under way for too long.
 void Relay::look_for_trouble() {
   std::optional<Clock::time_point> oldest, refused;
@@ -198,6 +217,8 @@ void Relay::look_for_trouble() {
     }
     for (const auto* turn : {&lane.posts_turn, &lane.sends_turn}) note(refused, turn->since());
   }
+  const std::string dead = look_for_dead();
+  if (!dead.empty()) return stall_.failed(Call::complete, dead);
   note(oldest, refused);
   note(oldest, full_since_);
   const double patience = stall_.patience();

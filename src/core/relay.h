@@ -71,6 +71,8 @@ class Relay final : public Relayed {
     std::uint64_t told = 0;      ///< mine.posted
     RelaySlot slot;              ///< of the epoch sends + 1
     Interconnect::Turn posts_turn, sends_turn;
+    std::uint64_t seen = 0;          ///< of what the peer does, and
+    Clock::time_point seen_since{};  ///< since when that is all
     std::list<std::shared_ptr<Shipment>> posts_under_way, sends_under_way;  ///< the oldest first
   };
 
@@ -84,6 +86,7 @@ class Relay final : public Relayed {
   void leave_lines();
   bool is_released() const;
   void look_for_trouble();
+  std::string look_for_dead();
   bool nothing_under_way(const Lane& lane) const;
 
   const std::shared_ptr<RelayPeers> peers_;

@@ -194,6 +194,11 @@ RelayPeers::RelayPeers(const LocalMemory& memory, Bootstrap& bootstrap, Device& 
   }
 }
 
+std::string RelayPeers::probe(const RelayPeer& peer) {
+  const std::string why = interconnect_->network().probe(peer.connection, peer.block, peer.landed_offset);
+  return why.empty() ? why : peer.lost(why);
+}
+
 void RelayPeers::retire(const PairWords& words) {
   for (RelayPeer* peer : connected_) std::memcpy(&peer->words->mine, &words, sizeof words);
 }

@@ -55,6 +55,10 @@ struct RelayPeer {
   RelayWords* words = nullptr;
   Ring outbox{};
   std::unique_ptr<OutgoingLane> outgoing;
+
+  std::string lost(const std::string& why) const {
+    return "rank " + std::to_string(rank) + " cannot be reached over the network: " + why;
+  }
 };
 
 /// The relayed ranks of one window, and the memory for them. Collective to construct. Kept alive by what is under way,
@@ -79,6 +83,8 @@ class RelayPeers : public std::enable_shared_from_this<RelayPeers> {
   const std::vector<RelayPeer*>& connected() const { return connected_; }
   const Registration* outbox_registration() const { return outboxes_registered_.get(); }
   Outgoing& outgoing() { return *outgoing_; }
+  /// Asks it for a sign of life. Empty, or, with its rank, why it cannot be reached.
+  std::string probe(const RelayPeer& peer);
   /// As Neighbourhood::retire().
   void retire(const PairWords& words);
   /// The network reaches the memory no more.

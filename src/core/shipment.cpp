@@ -21,8 +21,12 @@ void Shipment::start_stage() {
   const std::size_t left = content_.writes.size() - next_write_;
   const std::size_t count = std::min(left, held_.operations);
   const bool with_signal = content_.signal && count == left && held_.operations > count;
-  transfer_ = peers_->interconnect().network().queue(content_.peer->connection, content_.writes.data() + next_write_,
-                                                     count, with_signal ? &*content_.signal : nullptr);
+  try {
+    transfer_ = peers_->interconnect().network().queue(content_.peer->connection, content_.writes.data() + next_write_,
+                                                       count, with_signal ? &*content_.signal : nullptr);
+  } catch (const Error& error) {
+    throw Error(error.fault(), content_.peer->lost(error.what()));
+  }
   signal_queued_ = with_signal;
   next_write_ += count;
   stage_ = {count + (with_signal ? 1 : 0), 1};
@@ -83,15 +87,13 @@ Grant Shipment::held() const {
 std::string Shipment::failure() {
   Hold hold(mutex_);
   const std::string text = transfer_ ? transfer_->failure() : "";
-  return text.empty() ? "" : "rank " + std::to_string(content_.peer->rank) + " cannot be reached over the network: " + text;
+  return text.empty() ? "" : content_.peer->lost(text);
 }
 
 std::string Shipment::probe() {
   const std::string text = failure();
   if (!text.empty()) return text;
-  const RelayPeer& peer = *content_.peer;
-  const std::string why = peers_->interconnect().network().probe(peer.connection, peer.block, peer.landed_offset);
-  return why.empty() ? "" : "rank " + std::to_string(peer.rank) + " cannot be reached over the network: " + why;
+  return peers_->probe(*content_.peer);
 }
 
 std::string Shipment::missing() const {

@@ -272,7 +272,7 @@ class FakeNetwork final : public mpix::Network {
     std::atomic<mpix::Connection> failing{0};
     std::atomic<bool> peers_live{true};
     std::atomic<long> until_refused{never};
-    mpix::Fault refusal = mpix::Fault::other;
+    std::atomic<mpix::Fault> refusal{mpix::Fault::other};
     std::atomic<bool> holding{false};
   };
 
