@@ -139,19 +139,31 @@ std::unique_ptr<Network> open_network(Runtime& runtime) {
   const Settings& settings = runtime.settings;
   if (settings.nic == "none") throw Error(Fault::unsupported, "MPIX_NIC=none");
   if (settings.nic == "proxy") return open_proxy(runtime);
-  std::string why_not_triggered;
+  if (settings.nic != "auto") return make_triggered_network(settings, runtime.local_ranks);
+  // A NIC that does the work; else MPI, which knows the best of the networks that are there; triggered operations in
+  // software, over TCP, where MPI cannot be called by a thread of ours.
+  std::string why_not;
+  const auto note = [&why_not](const Error& error) { why_not += (why_not.empty() ? "" : "; and ") + std::string(error.what()); };
+  Settings only = settings;
   try {
-    return make_triggered_network(settings, runtime.local_ranks);
+    only.nic = "cxi";
+    return make_triggered_network(only, runtime.local_ranks);
   } catch (const Error& error) {
-    if (settings.nic != "auto") throw;
-    why_not_triggered = error.what();
+    note(error);
   }
   try {
     std::unique_ptr<Network> network = open_proxy(runtime);
-    log(LogLevel::info, "messages of MPI carry epochs between nodes, as there are no triggered operations: " + why_not_triggered);
+    log(LogLevel::info, "messages of MPI carry epochs between nodes, as no NIC has triggered operations: " + why_not);
     return network;
   } catch (const Error& error) {
-    throw Error(error.fault(), why_not_triggered + "; and " + error.what());
+    note(error);
+  }
+  try {
+    only.nic = "sockets";
+    return make_triggered_network(only, runtime.local_ranks);
+  } catch (const Error& error) {
+    note(error);
+    throw Error(error.fault(), why_not);
   }
 }
 

@@ -20,6 +20,9 @@ using Hold = std::lock_guard<std::mutex>;
 /// for just that.
 constexpr auto longest_standstill = std::chrono::milliseconds(10);
 
+/// Where nothing has come back for so long, the oldest epoch may be one that waits for a peer, and later ones be over.
+constexpr auto longest_trust_in_age = std::chrono::microseconds(500);
+
 /// The kernel may add 50 µs to a nap, if it is not asked for better.
 class ShortNaps {
  public:
@@ -108,10 +111,17 @@ bool Interconnect::has_room_for(const Grant& grant, Line::const_iterator place) 
   return true;
 }
 
-bool Interconnect::stands_still() {
+Interconnect::Clock::duration Interconnect::standstill() {
   const auto now = Clock::now();
   if (std::exchange(moved_, false)) still_since_ = now;
-  return now - still_since_ > longest_standstill;
+  return now - still_since_;
+}
+
+bool Interconnect::stands_still() { return standstill() > longest_standstill; }
+
+/// There may be hundreds of holders, and the oldest are over first, as a rule.
+Interconnect::Until Interconnect::far_enough() {
+  return standstill() > longest_trust_in_age ? Until::end : Until::first_under_way;
 }
 
 Grant Interconnect::share_of(const Grant& wanted) const {
@@ -134,7 +144,7 @@ std::optional<Grant> Interconnect::try_admit(const void* window, const Grant& wa
   if (capacity_.operations == 0 || capacity_.transfers == 0)
     throw Error(Fault::memory, "all triggered operations are held by epochs of windows that broke");
   const Grant grant = share_of(wanted);
-  if (!has_room_for(grant)) reclaim(Until::end);
+  if (!has_room_for(grant) && far_enough() == Until::end) reclaim(Until::end);
   const Grant asked = may_refuse ? wanted : grant;
   const bool has_room = has_room_for(grant);
   const bool admitted = (has_room || may_refuse) && policy_->admits(demand_for(window, asked)) && has_room;
@@ -169,9 +179,11 @@ bool Interconnect::is_worth_waking(Line::const_iterator place) const {
 
 void Interconnect::progress() {
   network_->progress();
-  if (sleepers_ == 0) return;
-  Hold hold(mutex_);
-  reclaim(Until::first_under_way);  // often called; who waits looks at all of them now and then
+  constexpr unsigned calls_between_looks = 8;
+  if (sleepers_ == 0 || ++calls_ % calls_between_looks != 0) return;
+  const std::unique_lock<std::mutex> hold(mutex_, std::try_to_lock);
+  if (!hold) return;  // somebody is looking
+  reclaim(Until::first_under_way);
   bool wake = false;
   for (auto at = line_.begin(); at != line_.end(); ++at)
     if (at->sleeps && !at->woken && is_worth_waking(at)) wake = at->woken = true;
@@ -183,13 +195,21 @@ void Interconnect::wait_for_room(const Turn& turn) {
   network_->progress();
   const ShortNaps short_naps;
   std::unique_lock<std::mutex> hold(mutex_);
-  reclaim(Until::end);
+  reclaim(far_enough());
   Waiting& mine = *turn.place_;
   if (is_worth_waking(turn.place_)) return;
   mine.sleeps = true;
   mine.woken = false;
   ++sleepers_;
-  room_.wait_for(hold, policy_->nap(), [&] { return mine.woken; });
+  const auto end = Clock::now() + longest_standstill;
+  // As long as something comes back streams will tell: to take what little there is would mean to sleep again at once.
+  while (!room_.wait_for(hold, policy_->nap(), [&] { return mine.woken; }) && Clock::now() < end) {
+    hold.unlock();
+    network_->progress();
+    hold.lock();
+    reclaim(far_enough());
+    if (is_worth_waking(turn.place_) || standstill() > policy_->nap()) break;
+  }
   --sleepers_;
   mine.sleeps = false;
 }

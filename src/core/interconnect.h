@@ -118,7 +118,9 @@ class Interconnect {
   void lose(const std::shared_ptr<GrantHolder>& holder);  // under mutex_
   bool has_room_for(const Grant& grant) const;  // under mutex_
   bool has_room_for(const Grant& grant, Line::const_iterator place) const;  // under mutex_
+  Clock::duration standstill();                 // under mutex_
   bool stands_still();                          // under mutex_
+  Until far_enough();                           // under mutex_
   bool is_worth_waking(Line::const_iterator place) const;  // under mutex_
   void leave(Line::iterator place);
   std::string first_of(const void* window, std::string (GrantHolder::*ask)());
@@ -138,6 +140,7 @@ class Interconnect {
   Clock::time_point still_since_{};
   std::condition_variable room_;
   std::atomic<std::size_t> sleepers_{0};
+  std::atomic<unsigned> calls_{0};
   LatePosts late_posts_;  ///< last: it ends first
 };
 

@@ -13,6 +13,9 @@
 
 namespace mpix {
 
+/// To ask all epochs under way takes long, and is seldom of use.
+constexpr auto time_between_errors = std::chrono::milliseconds(5);
+
 Grant Window::admit(Lock& hold, const Grant& wanted, Call call, const std::function<void()>& check_again) {
   if (wanted.empty()) return {};
   Interconnect& interconnect = remote_->interconnect();
@@ -22,13 +25,17 @@ Grant Window::admit(Lock& hold, const Grant& wanted, Call call, const std::funct
 
   using Clock = std::chrono::steady_clock;
   const auto begin = Clock::now();
+  auto ask_after = begin + time_between_errors;
   double reported = 0;
   while (!granted) {
     hold.unlock();
     interconnect.wait_for_room(turn);
     hold.lock();
-    const std::string failure = interconnect.failure_of(this);
-    if (!failure.empty()) stall_.failed(call, failure);
+    if (Clock::now() >= ask_after) {
+      ask_after = Clock::now() + time_between_errors;
+      const std::string failure = interconnect.failure_of(this);
+      if (!failure.empty()) stall_.failed(call, failure);
+    }
     report_throttling(call, wanted, std::chrono::duration<double>(Clock::now() - begin).count(), &reported);
     check_again();
     granted = interconnect.try_admit(this, wanted, turn);

@@ -29,6 +29,8 @@ expect() {
 
 # with FI_PROVIDER=tcp libfabric has no triggered operations
 expect 0 'network proxy' MPIX_NIC=proxy "$plain"
+expect 0 'messages of MPI carry epochs between nodes, as ' MPIX_NIC=auto "${threaded[@]}"
+expect 0 'network sockets' MPIX_NIC=auto "$plain"
 expect 0 'messages of MPI carry epochs between nodes, as ' FI_PROVIDER=tcp MPIX_NIC=auto "${threaded[@]}"
 expect 1 'MPI_THREAD_MULTIPLE' FI_PROVIDER=tcp MPIX_NIC=auto "$plain"
 expect 1 'libfabric' FI_PROVIDER=tcp MPIX_NIC=sockets "${threaded[@]}"

@@ -15,7 +15,9 @@ namespace mpix {
 namespace {
 
 constexpr Team alone{0, 1};
+// Errors are looked for where nothing has come for long: to ask all epochs under way costs as much as a hundred looks.
 constexpr unsigned looks_between_errors = 256;
+constexpr auto time_between_errors = std::chrono::milliseconds(5);
 
 void finish_send(const SendPeer& peer, const Program& program) {
   const PutOp* const ops = program.tables.ops;
@@ -139,16 +141,19 @@ bool serve_all(const Launch& launch, const Polling& polling) {
   const bool remote = launch.remote[0] || launch.remote[1];
   Patience patience(launch.program.bell, polling, remote || launch.relayed);
   unsigned looks = 0;
+  std::chrono::nanoseconds ask_after = time_between_errors;
   const double limit = launch.stall ? launch.stall->patience() : 0;
   double reported = 0;
   while (!pending.empty()) {
     if (pending.look()) {
       patience.refresh();
+      ask_after = time_between_errors;
       reported = 0;
       continue;
     }
     if (released(launch.program)) break;
-    if (remote && ++looks % looks_between_errors == 0) {
+    if (remote && ++looks % looks_between_errors == 0 && patience.waited() >= ask_after) {
+      ask_after = patience.waited() + time_between_errors;
       const std::string failure = pending.failure();
       if (!failure.empty()) {
         launch.stall->failed(launch.call, failure);
