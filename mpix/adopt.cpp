@@ -2,6 +2,7 @@
 // Copyright (c) the libmpix authors
 #include <dlfcn.h>
 
+#include <cstring>
 #include <exception>
 
 #include "core/log.h"
@@ -26,6 +27,12 @@ bool mpi_says_gpu_aware() {
     if (void* found = dlsym(RTLD_DEFAULT, query))
       if (reinterpret_cast<int (*)()>(found)() == 1) return true;
   return false;
+}
+
+bool is_mpich() {
+  char version[MPI_MAX_LIBRARY_VERSION_STRING] = "";
+  int length = 0;
+  return PMPI_Get_library_version(version, &length) == MPI_SUCCESS && std::strstr(version, "MPICH");
 }
 
 /// Build the engine's window on every rank, or on none. Returns why not.
@@ -102,6 +109,7 @@ bool hide_from_mpi(const void* base, MPI_Aint bytes) {
   const Runtime* runtime = find_runtime();
   if (!runtime || !runtime->device || !runtime->device->hidden_from_host(base)) return false;
   if (!runtime->settings.mpi_gpu_aware.value_or(mpi_says_gpu_aware())) return true;
+  if (runtime->settings.mpi_gpu_aware || !is_mpich()) return false;
   try {
     runtime->device->use_memory_of(base, static_cast<std::size_t>(bytes));
     return !runtime->device->shareable(base);

@@ -22,10 +22,8 @@ std::shared_ptr<ProxyWorld> usable(std::shared_ptr<ProxyWorld> world) {
   if (!world)
     throw Error(Fault::unsupported, "messages of MPI can carry epochs only where libmpix stood in front of MPI in MPI_Init, "
                                     "with the ranks on several nodes and MPIX_NIC=auto or proxy");
-  int level = MPI_THREAD_SINGLE;
-  PMPI_Query_thread(&level);
-  if (level < MPI_THREAD_MULTIPLE)
-    throw Error(Fault::unsupported, "messages of MPI can carry epochs only with MPI_THREAD_MULTIPLE: ask for it in "
+  if (world->thread_level() < MPI_THREAD_MULTIPLE)
+    throw Error(Fault::unsupported, "messages of MPI can carry epochs only with MPI_THREAD_MULTIPLE: ask for it on all ranks in "
                                     "MPI_Init_thread, or set MPIX_NIC=proxy, which does (this MPI may not have it)");
   return world;
 }

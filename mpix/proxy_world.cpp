@@ -49,6 +49,9 @@ ProxyWorld::ProxyWorld() {
     id_ = (static_cast<std::uint64_t>(entropy()) << 32) | entropy();
   }
   check(PMPI_Bcast(&id_, 1, MPI_UINT64_T, 0, comm_));
+  int own_level = MPI_THREAD_SINGLE;
+  check(PMPI_Query_thread(&own_level));
+  check(PMPI_Allreduce(&own_level, &thread_level_, 1, MPI_INT, MPI_MIN, comm_));
 }
 
 int thread_level(int required) {

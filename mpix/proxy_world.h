@@ -32,6 +32,8 @@ class ProxyWorld {
   int size() const { return size_; }
   /// The same in all of its processes, and in no others.
   std::uint64_t id() const { return id_; }
+  /// The level of threads that all of its processes have: they have to choose the same network.
+  int thread_level() const { return thread_level_; }
 
  private:
   ProxyWorld();
@@ -39,6 +41,7 @@ class ProxyWorld {
   MPI_Comm comm_ = MPI_COMM_NULL;
   int rank_ = 0, size_ = 0;
   std::uint64_t id_ = 0;
+  int thread_level_ = MPI_THREAD_SINGLE;
 };
 
 /// What level of threads a program gets that asks for `required`: more, where its settings ask for the proxy.

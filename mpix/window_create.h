@@ -19,8 +19,8 @@ struct NewWindow {
   bool hidden = false;            ///< MPI's window is over nothing: see hide_from_mpi
 };
 
-/// Whether MPI must not see this memory, because the CPU cannot reach it and MPI is not GPU-aware, or because processes
-/// cannot map it (a stream-ordered pool), which makes MPICH 5.0.1 end the program. Its window is then made over nothing;
+/// Whether MPI must not see this memory, because the CPU cannot reach it and MPI is not GPU-aware, or because it
+/// is MPICH and processes cannot map it (a stream-ordered pool), which makes MPICH 5.0.1 end the program. Its window is then made over nothing;
 /// base, size and displacement unit are ours to know, ordinary RMA calls on it an error.
 bool hide_from_mpi(const void* base, MPI_Aint bytes);
 

@@ -23,6 +23,18 @@ constexpr auto longest_standstill = std::chrono::milliseconds(10);
 /// Where nothing has come back for so long, the oldest epoch may be one that waits for a peer, and later ones be over.
 constexpr auto longest_trust_in_age = std::chrono::microseconds(500);
 
+/// One more, for a scope.
+class Counted {
+ public:
+  explicit Counted(std::atomic<std::size_t>& count) : count_(count) { ++count_; }
+  ~Counted() { --count_; }
+  Counted(const Counted&) = delete;
+  Counted& operator=(const Counted&) = delete;
+
+ private:
+  std::atomic<std::size_t>& count_;
+};
+
 /// The kernel may add 50 µs to a nap, if it is not asked for better.
 class ShortNaps {
  public:
@@ -144,7 +156,8 @@ std::optional<Grant> Interconnect::try_admit(const void* window, const Grant& wa
   if (capacity_.operations == 0 || capacity_.transfers == 0)
     throw Error(Fault::memory, "all triggered operations are held by epochs of windows that broke");
   const Grant grant = share_of(wanted);
-  if (!has_room_for(grant) && far_enough() == Until::end) reclaim(Until::end);
+  // Who has waited already looks at all of them only now and then.
+  if (!has_room_for(grant) && (!turn.waits() || policy_->refuses() || far_enough() == Until::end)) reclaim(Until::end);
   const Grant asked = may_refuse ? wanted : grant;
   const bool has_room = has_room_for(grant);
   const bool admitted = (has_room || may_refuse) && policy_->admits(demand_for(window, asked)) && has_room;
@@ -200,7 +213,7 @@ void Interconnect::wait_for_room(const Turn& turn) {
   if (is_worth_waking(turn.place_)) return;
   mine.sleeps = true;
   mine.woken = false;
-  ++sleepers_;
+  const Counted counted(sleepers_);
   const auto end = Clock::now() + longest_standstill;
   // As long as something comes back streams will tell: to take what little there is would mean to sleep again at once.
   while (!room_.wait_for(hold, policy_->nap(), [&] { return mine.woken; }) && Clock::now() < end) {
@@ -210,7 +223,6 @@ void Interconnect::wait_for_room(const Turn& turn) {
     reclaim(far_enough());
     if (is_worth_waking(turn.place_) || standstill() > policy_->nap()) break;
   }
-  --sleepers_;
   mine.sleeps = false;
 }
 

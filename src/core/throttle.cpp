@@ -13,6 +13,7 @@ namespace {
 class Application final : public ThrottlePolicy {
  public:
   const char* name() const override { return "application"; }
+  bool refuses() const override { return true; }
   bool admits(const Demand& demand) const override {
     if (demand.wanted <= demand.free) return true;
     throw Error(Fault::memory, "the epoch needs " + std::to_string(demand.wanted) + " triggered operations, and " +

@@ -27,6 +27,8 @@ class ThrottlePolicy {
   virtual ~ThrottlePolicy() = default;
   virtual const char* name() const = 0;
   virtual bool looks_at_window() const { return false; }
+  /// It would rather fail than wait, so every operation that is over has to count.
+  virtual bool refuses() const { return false; }
   /// Whether it may have what it needs now; if not it asks again later. Throws Error where it shall not wait.
   virtual bool admits(const Demand& demand) const = 0;
   /// Whether it is worth waking who sleeps for that.

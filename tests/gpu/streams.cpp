@@ -74,7 +74,7 @@ TEST_CASE("streams that the null stream waits for, and streams of all priorities
     }
 }
 
-// Long enough for a window to try all ways to launch its calls, twice, and to go on in the best.
+// Long enough for a window to try all ways to launch its calls, and to go on in the best.
 TEST_CASE("the same epochs again and again") {
   NEEDS_CUDA();
   for (std::size_t bytes : {std::size_t{64}, std::size_t{100000}, std::size_t{600000}})

@@ -285,22 +285,47 @@ TEST_CASE("when an epoch may begin", "[remote]") {
   CHECK(contains(error_of([&] { admits(Throttle::application, {11, 10, 10, 0}); }, Fault::memory), "needs 11"));
 }
 
+namespace {
+
+/// Holds what it was granted until it is told.
+struct Holder final : GrantHolder {
+  explicit Holder(const Grant& its_grant) : grant(its_grant) {}
+  const void* window() const override { return this; }
+  Grant reclaim() override { return over ? std::exchange(grant, {}) : Grant{}; }
+  Grant held() const override { return grant; }
+  std::size_t committed() const override { return grant.operations; }
+  std::string failure() override { return ""; }
+  std::string probe() override { return ""; }
+  std::string missing() const override { return ""; }
+  bool is_broken() const override { return false; }
+  void give_up() override {}
+  Grant grant;
+  bool over = false;
+};
+
+}  // namespace
+
+TEST_CASE("what is over makes room, also behind an epoch that waits for a peer", "[remote]") {
+  for (const Throttle throttle : {Throttle::application, Throttle::adaptive}) {
+    Interconnect interconnect(std::make_unique<FakeNetwork>(Capacity{16, 16}, 1u, false), settings_for(throttle, 0));
+    const int one = 0, other = 0;
+    std::vector<std::shared_ptr<Holder>> holders;
+    const auto take = [&](const void* window) {
+      Interconnect::Turn turn;
+      const std::optional<Grant> grant = interconnect.try_admit(window, {8, 8}, turn);
+      REQUIRE(grant);
+      interconnect.enlist(holders.emplace_back(std::make_shared<Holder>(*grant)));
+    };
+    take(&one);
+    take(&other);
+    for (int i = 0; i < 100; ++i) {
+      holders.back()->over = true;  // and the first is not
+      take(&other);
+    }
+  }
+}
+
 TEST_CASE("room goes to who asked first, but not while nothing moves", "[remote]") {
-  /// Holds what it was granted until it is told.
-  struct Holder final : GrantHolder {
-    explicit Holder(const Grant& its_grant) : grant(its_grant) {}
-    const void* window() const override { return this; }
-    Grant reclaim() override { return over ? std::exchange(grant, {}) : Grant{}; }
-    Grant held() const override { return grant; }
-    std::size_t committed() const override { return grant.operations; }
-    std::string failure() override { return ""; }
-    std::string probe() override { return ""; }
-    std::string missing() const override { return ""; }
-    bool is_broken() const override { return false; }
-    void give_up() override {}
-    Grant grant;
-    bool over = false;
-  };
   Interconnect interconnect(std::make_unique<FakeNetwork>(Capacity{4, 4}, 1u, false), settings_for(Throttle::adaptive, 0));
   const int large_one = 0, small_one = 0;
   Interconnect::Turn first, large, small;

@@ -287,11 +287,13 @@ inline gpuGraphNode_t gpu_add_beside(gpuStream_t stream, const GpuCapture& captu
   params.blockDim = dim3(threads);
   params.kernelParams = arguments;
   cudaGraphNode_t added = nullptr;
-  cudaError_t error = cudaGraphAddKernelNode(&added, capture.graph, &capture.front, 1, &params);
-  if (error == cudaSuccess) error = gpu_give_priority_of(stream, added);
-  if (error == cudaSuccess) return added;
-  (void)cudaGetLastError();
-  return nullptr;
+  if (cudaGraphAddKernelNode(&added, capture.graph, &capture.front, 1, &params) != cudaSuccess) {
+    (void)cudaGetLastError();
+    return nullptr;
+  }
+  // It is part of the graph now, with its priority or without.
+  if (gpu_give_priority_of(stream, added) != cudaSuccess) (void)cudaGetLastError();
+  return added;
 }
 
 /// What a captured stream does next is behind `node`: too, or alone.

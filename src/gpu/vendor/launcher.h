@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <mutex>
 #include <optional>
 
@@ -166,9 +167,16 @@ class Launcher {
     if (near.captured) captured_.add(gpu_capture_of(stream), kind);
   }
 
+  /// With few queues a post might come behind a kernel of another branch that waits for a peer.
+  static bool has_queues_for_branches() {
+    const char* const queues = std::getenv(GPU_QUEUES_VARIABLE);
+    return !queues || std::atoi(queues) >= 8;
+  }
+
   static bool post_beside(NearPosts& near, gpuStream_t stream, const GpuCapture& capture, const Launch& launch) {
+    static const bool has_queues = has_queues_for_branches();
     auto* const memory = static_cast<WindowLaunches*>(launch.memory);
-    if (!memory) return false;
+    if (!memory || !has_queues) return false;
     memory->post.node = gpu_add_beside(stream, capture, for_posts().symbol, NearPosts::most, &near);
     memory->post.capture = capture;
     memory->post.stream = stream;
@@ -200,26 +208,31 @@ class Launcher {
       MPIX_CHECK_GPU(gpu_launch(kernel.function, grid, threads, argument, bytes, stream, may_overlap(kernel, launch.program)));
       return;
     }
-    if (const PreparedKernel* prepared = prepare(kernel, grid, threads, argument, stream, launch)) {
-      MPIX_CHECK_GPU(prepared->launch(stream));
-      return;
-    }
+    if (launch_prepared(kernel, grid, threads, argument, stream, launch)) return;
     MPIX_CHECK_GPU(gpu_launch(kernel.function, grid, threads, argument, bytes, stream,
                               form_ != LaunchForm::plain && may_overlap(kernel, launch.program)));
   }
 
-  /// Null: this one is to be launched as it is.
-  const PreparedKernel* prepare(const Kernel& kernel, dim3 grid, unsigned threads, void* argument, gpuStream_t stream,
-                                const Launch& launch) const {
+  /// False: this one is to be launched as it is.
+  bool launch_prepared(const Kernel& kernel, dim3 grid, unsigned threads, void* argument, gpuStream_t stream,
+                       const Launch& launch) const {
     auto* const memory = static_cast<WindowLaunches*>(launch.memory);
-    if (!memory || launch.before_copies) return nullptr;
+    if (!memory || launch.before_copies) return false;
+    if (form_ != LaunchForm::automatic && form_ != LaunchForm::graph) return false;
     // Behind a guard a stream has waited, and nothing is gained.
     if (form_ == LaunchForm::automatic && (launch.program.guards || !memory->trials.as_graph(launch.call, stream)))
-      return nullptr;
+      return false;
     PreparedKernels::Entry& entry = memory->prepared.of(launch, stream);
-    if (!entry.comes_often()) return nullptr;
-    if (!entry.kernel) entry.kernel.emplace(kernel.symbol, grid, threads, argument, stream);
-    return &*entry.kernel;
+    if (!entry.comes_often() || entry.failed) return false;
+    try {
+      if (!entry.kernel) entry.kernel.emplace(kernel.symbol, grid, threads, argument, stream);
+      MPIX_CHECK_GPU(entry.kernel->launch(stream));
+      return true;
+    } catch (const Error&) {
+      if (form_ == LaunchForm::graph) throw;
+      entry.failed = true;  // no memory for a graph, say: nothing has been launched
+      return false;
+    }
   }
 
   static void set_receive_parts(FarProgram&, std::uint32_t, std::uint32_t) {}  // as many for each

@@ -55,6 +55,7 @@ class PreparedKernels {
     std::uint32_t post_count;
     bool before_copies;
     unsigned uses;
+    bool failed;  ///< the driver cannot
     std::optional<PreparedKernel> kernel;
 
     bool is(const Launch& launch, gpuStream_t its_stream) const {
@@ -81,6 +82,7 @@ class PreparedKernels {
     entry.post_count = launch.program.post_count;
     entry.before_copies = launch.before_copies;
     entry.uses = 1;
+    entry.failed = false;
     return entry;
   }
 

@@ -20,9 +20,11 @@ class GpuMarks final : public StreamMarks {
   void set(std::size_t mark, Stream stream) noexcept override {
     const OutsideCapture outside;
     gpuEvent_t& event = events_.at(mark);
-    if (!event && gpuEventCreate(&event) != gpuSuccess) event = nullptr;
-    if (event && gpuEventRecord(event, static_cast<gpuStream_t>(stream)) != gpuSuccess) destroy(event);
+    const bool made = event || gpuEventCreate(&event) == gpuSuccess;
+    if (made && gpuEventRecord(event, static_cast<gpuStream_t>(stream)) == gpuSuccess) return;
     (void)gpuGetLastError();
+    if (made) destroy(event);
+    event = nullptr;
   }
   bool passed(std::size_t mark) noexcept override {
     const OutsideCapture outside;
@@ -56,7 +58,8 @@ class GpuMarks final : public StreamMarks {
 /// capture is behind it again, so that a kernel that waits for the peer's post is never in front of this rank's own,
 /// where branches of a graph share a queue; and so is the next post in any stream, so that they stay in order. Without
 /// such a call the graph ends with the post. A call in another stream is not behind it: that stream may be what the
-/// post's own one waits for.
+/// post's own one waits for. Nor is a kernel of the program or of another library, which may wait for peers as well: so
+/// there have to be queues enough for branches to run side by side (CUDA_DEVICE_MAX_CONNECTIONS).
 struct PostBeside {
   gpuStream_t stream = nullptr;
   GpuCapture capture;  ///< as it was
