@@ -37,6 +37,7 @@ class FakeNetwork final : public mpix::Network {
     state_->until_refused = more;
   }
   void accept() { state_->until_refused = never; }
+  long refused() const { return state_->refused; }
   /// Whether peers give a sign of life.
   void let_peers_live(bool live) { state_->peers_live = live; }
   std::size_t queued_operations() const {
@@ -80,7 +81,10 @@ class FakeNetwork final : public mpix::Network {
     work->by_words = keeps_words_whole_;
     if (signal) work->signal = std::make_unique<mpix::NetworkSignal>(*signal);
     std::lock_guard<std::mutex> hold(state_->mutex);
-    if (state_->until_refused-- <= 0) throw mpix::Error(state_->refusal, "nobody is there");
+    if (state_->until_refused-- <= 0) {
+      ++state_->refused;
+      throw mpix::Error(state_->refusal, "nobody is there");
+    }
     state_->operations += work->size();
     ++state_->transfers;
     state_->most_operations = std::max<std::size_t>(state_->most_operations, state_->operations);
@@ -271,7 +275,7 @@ class FakeNetwork final : public mpix::Network {
     std::atomic<std::size_t> most_operations{0}, most_transfers{0};
     std::atomic<mpix::Connection> failing{0};
     std::atomic<bool> peers_live{true};
-    std::atomic<long> until_refused{never};
+    std::atomic<long> until_refused{never}, refused{0};
     std::atomic<mpix::Fault> refusal{mpix::Fault::other};
     std::atomic<bool> holding{false};
   };

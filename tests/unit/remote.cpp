@@ -326,36 +326,45 @@ TEST_CASE("what is over makes room, also behind an epoch that waits for a peer",
 }
 
 TEST_CASE("room goes to who asked first, but not while nothing moves", "[remote]") {
-  Interconnect interconnect(std::make_unique<FakeNetwork>(Capacity{4, 4}, 1u, false), settings_for(Throttle::adaptive, 0));
   const int large_one = 0, small_one = 0;
-  Interconnect::Turn first, large, small;
-  std::vector<std::shared_ptr<Holder>> holders;
-  const auto hold = [&](const std::optional<Grant>& grant) {
-    REQUIRE(grant);
-    interconnect.enlist(holders.emplace_back(std::make_shared<Holder>(*grant)));
+  /// Who was let in, in the order of asking; nothing if that took so long that it may be as nothing moved.
+  const auto play = [&]() -> std::vector<bool> {
+    Interconnect interconnect(std::make_unique<FakeNetwork>(Capacity{4, 4}, 1u, false), settings_for(Throttle::adaptive, 0));
+    Interconnect::Turn first, large, small;
+    std::vector<std::shared_ptr<Holder>> holders;
+    std::vector<bool> let_in;
+    const auto ask = [&](const int& window, const Grant& wanted, Interconnect::Turn& turn) {
+      const std::optional<Grant> grant = interconnect.try_admit(&window, wanted, turn);
+      let_in.push_back(grant.has_value());
+      if (grant) interconnect.enlist(holders.emplace_back(std::make_shared<Holder>(*grant)));
+    };
+    const auto begin = std::chrono::steady_clock::now();
+    ask(small_one, {2, 1}, first);
+    ask(large_one, {9, 1}, large);
+    ask(small_one, {1, 1}, small);  // there is room, but it is not its turn
+    holders[0]->over = true;
+    ask(small_one, {1, 1}, small);
+    ask(large_one, {9, 1}, large);
+    ask(small_one, {1, 1}, small);
+    const bool all = holders.back()->grant.operations == 4;  // the whole budget, and no more
+    holders.back()->over = true;
+    ask(small_one, {1, 1}, small);
+    {
+      Interconnect::Turn gives_up;
+      ask(large_one, {9, 1}, gives_up);
+    }
+    ask(small_one, {1, 1}, small);
+    ask(large_one, {9, 1}, large);
+    ask(small_one, {1, 1}, small);
+    if (std::chrono::steady_clock::now() - begin >= std::chrono::milliseconds(10)) return {};
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    ask(small_one, {1, 1}, small);  // large may wait for just that
+    let_in.push_back(all);
+    return let_in;
   };
-  hold(interconnect.try_admit(&small_one, {2, 1}, first));
-  const auto begin = std::chrono::steady_clock::now();
-  CHECK_FALSE(interconnect.try_admit(&large_one, {9, 1}, large));
-  const bool let_in = interconnect.try_admit(&small_one, {1, 1}, small).has_value();  // there is room, but not its turn
-  if (std::chrono::steady_clock::now() - begin < std::chrono::milliseconds(10)) CHECK_FALSE(let_in);
-  if (let_in) return;
-  holders[0]->over = true;
-  CHECK_FALSE(interconnect.try_admit(&small_one, {1, 1}, small));
-  hold(interconnect.try_admit(&large_one, {9, 1}, large));
-  CHECK(holders[1]->grant.operations == 4);
-  CHECK_FALSE(interconnect.try_admit(&small_one, {1, 1}, small));
-  holders[1]->over = true;
-  hold(interconnect.try_admit(&small_one, {1, 1}, small));
-  {
-    Interconnect::Turn gives_up;
-    CHECK_FALSE(interconnect.try_admit(&large_one, {9, 1}, gives_up));
-  }
-  hold(interconnect.try_admit(&small_one, {1, 1}, small));
-  CHECK_FALSE(interconnect.try_admit(&large_one, {9, 1}, large));
-  CHECK_FALSE(interconnect.try_admit(&small_one, {1, 1}, small));
-  std::this_thread::sleep_for(std::chrono::milliseconds(20));
-  hold(interconnect.try_admit(&small_one, {1, 1}, small));  // large may wait for just that
+  std::vector<bool> let_in;
+  for (int attempt = 0; attempt < 200 && let_in.empty(); ++attempt) let_in = play();
+  CHECK(let_in == std::vector<bool>{true, false, false, false, true, false, true, false, true, false, false, true, true});
 }
 
 TEST_CASE("with the policy application a call fails, and works once there is room", "[remote]") {

@@ -31,8 +31,7 @@ class GpuDevice final : public Device {
   const char* name() const noexcept override { return GPU_NAME; }
 
   std::string advice() const override {
-    const char* queues = std::getenv(GPU_QUEUES_VARIABLE);
-    if (!queues || std::string(queues) != "1") return "";
+    if (queues_asked_for() != 1) return "";
     return GPU_QUEUES_VARIABLE "=1: all streams of a process share one queue, so a stream that waits for another rank "
                                "also stops the other streams, which can be a deadlock";
   }

@@ -57,6 +57,12 @@ class CapturedKernels {
   std::size_t next_ = 0;
 };
 
+/// How many queues the environment gives the streams of the process; 0: it does not say.
+inline int queues_asked_for() {
+  const char* const queues = std::getenv(GPU_QUEUES_VARIABLE);
+  return queues ? std::atoi(queues) : 0;
+}
+
 /// Turns a program into a launch: which kernel, how many blocks, and in which form.
 class Launcher {
  public:
@@ -169,8 +175,8 @@ class Launcher {
 
   /// With few queues a post might come behind a kernel of another branch that waits for a peer.
   static bool has_queues_for_branches() {
-    const char* const queues = std::getenv(GPU_QUEUES_VARIABLE);
-    return !queues || std::atoi(queues) >= 8;
+    const int queues = queues_asked_for();
+    return queues == 0 || queues >= 8;
   }
 
   static bool post_beside(NearPosts& near, gpuStream_t stream, const GpuCapture& capture, const Launch& launch) {
