@@ -23,6 +23,8 @@ constexpr auto longest_standstill = std::chrono::milliseconds(10);
 /// Where nothing has come back for so long, the oldest epoch may be one that waits for a peer, and later ones be over.
 constexpr auto longest_trust_in_age = std::chrono::microseconds(500);
 
+constexpr auto nap_beside_streams = std::chrono::milliseconds(2);
+
 /// One more, for a scope.
 class Counted {
  public:
@@ -193,7 +195,11 @@ bool Interconnect::is_worth_waking(Line::const_iterator place) const {
 void Interconnect::progress() {
   network_->progress();
   constexpr unsigned calls_between_looks = 8;
-  if (sleepers_ == 0 || ++calls_ % calls_between_looks != 0) return;
+  if (sleepers_ > 0 && ++calls_ % calls_between_looks == 0) tell_sleepers();
+}
+
+void Interconnect::tell_sleepers() {
+  if (sleepers_ == 0) return;
   const std::unique_lock<std::mutex> hold(mutex_, std::try_to_lock);
   if (!hold) return;  // somebody is looking
   reclaim(Until::first_under_way);
@@ -204,8 +210,6 @@ void Interconnect::progress() {
 }
 
 void Interconnect::wait_for_room(const Turn& turn) {
-  // Streams tell, while they wait; where they do not, this thread looks itself.
-  network_->progress();
   const ShortNaps short_naps;
   std::unique_lock<std::mutex> hold(mutex_);
   reclaim(far_enough());
@@ -215,13 +219,22 @@ void Interconnect::wait_for_room(const Turn& turn) {
   mine.woken = false;
   const Counted counted(sleepers_);
   const auto end = Clock::now() + longest_standstill;
-  // As long as something comes back streams will tell: to take what little there is would mean to sleep again at once.
-  while (!room_.wait_for(hold, policy_->nap(), [&] { return mine.woken; }) && Clock::now() < end) {
-    hold.unlock();
-    network_->progress();
-    hold.lock();
+  std::chrono::microseconds nap = policy_->nap();
+  while (Clock::now() < end) {
+    const unsigned calls = calls_;
+    if (room_.wait_for(hold, nap, [&] { return mine.woken; })) break;
+    // Streams who wait look at the network all the time, and tell: to wake meanwhile takes them a core, and all that wait
+    // for them their time. Where no stream looks this thread does.
+    const bool streams_look = calls_ != calls;
+    nap = streams_look ? nap_beside_streams : policy_->nap();
+    if (!streams_look) {
+      hold.unlock();
+      network_->progress();
+      hold.lock();
+    }
     reclaim(far_enough());
-    if (is_worth_waking(turn.place_) || standstill() > policy_->nap()) break;
+    // As long as something comes back: to take what little there is would mean to sleep again at once.
+    if (is_worth_waking(turn.place_) || standstill() > nap) break;
   }
   mine.sleeps = false;
 }

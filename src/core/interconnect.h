@@ -88,8 +88,10 @@ class Interconnect {
   /// The window ends, and what its epochs still hold is lost until it is over: their operations stay with the NIC.
   void abandon(const void* window);
 
-  /// Let the network work, and wake who waits for room where there is some now.
+  /// Let the network work, and tell those who sleep now and then.
   void progress();
+  /// Wake who waits for room where there is enough now.
+  void tell_sleepers();
   /// Wait, asleep, until it is likely that try_admit(), which found none, would find room, or for some time.
   void wait_for_room(const Turn& turn);
 

@@ -41,7 +41,10 @@ void ProgressAgent::work() {
     const bool others_look = network_->looks() != seen;
     if (!others_look) network_->progress();
     seen = network_->looks();
-    nap = !others_look && network_->is_busy() ? nap_while_busy : std::min(2 * nap, longest_nap);
+    if (others_look)
+      nap = longest_nap;  // and who looks may be off its core for a while
+    else
+      nap = network_->is_busy() ? std::max(nap / 2, nap_while_busy) : std::min(2 * nap, longest_nap);
     hold.lock();
     if (!stop_) changed_.wait_for(hold, nap);
   }

@@ -112,6 +112,7 @@ class RemoteOperationsPart final : public RemoteWork {
   bool look() override { return operations_->serve(first_, end_); }
   bool done() const override { return operations_->served(first_, end_); }
   void progress() override { peers_.interconnect().progress(); }
+  void over() override { peers_.interconnect().tell_sleepers(); }
   void describe(std::string& text) const override { operations_->describe(first_, end_, text); }
   std::string failure() override { return operations_->failure(); }
   std::string probe() override { return operations_->probe(); }
@@ -131,6 +132,7 @@ class RemoteReceives final : public RemoteWork {
   bool look() override;
   bool done() const override { return pending_.empty(); }
   void progress() override { peers_->interconnect().progress(); }
+  void over() override { peers_->interconnect().tell_sleepers(); }
   void describe(std::string& text) const override;
   /// Who did not get this rank's post, or data of an epoch before, will not complete.
   std::string failure() override { return peers_->interconnect().failure_of(window_); }

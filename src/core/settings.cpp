@@ -145,7 +145,8 @@ const Row rows[] = {
     {{"MPIX_NODE_SIZE", "ranks, 0: as the machine is", "0", "pretend that nodes hold so many ranks (for tests)"},
      [](Settings& s, Info i, Text t) { s.node_size = static_cast<int>(parse_integer(i, t, 0, 1 << 20)); }},
     {{"MPIX_SPIN", "microseconds, or auto", "auto",
-      "how long a host stream polls before it sleeps; auto: 200 where ranks have cores of their own, else 50"},
+      "how long a host stream polls before it sleeps; auto: 1000 for ranks of other nodes; else 200 where ranks have cores "
+      "of their own, and 50 where not"},
      [](Settings& s, Info i, Text t) { s.spin_seconds = t == "auto" ? -1 : parse_number(i, t, 0, 1e9) * 1e-6; }},
     {{"MPIX_NIC", "auto|cxi|sockets|proxy|none", "auto",
       "how ranks of other nodes are reached: by the triggered operations of a provider of libfabric (cxi, sockets), by "

@@ -31,8 +31,6 @@ class Static final : public ThrottlePolicy {
   bool admits(const Demand& demand) const override {
     return demand.of_window == 0 && demand.needed() <= demand.free;
   }
-  /// The streams have little left to do, and may not look at the network.
-  std::chrono::microseconds nap() const override { return std::chrono::microseconds(20); }
 };
 
 /// An epoch begins when there is room for it.

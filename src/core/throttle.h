@@ -33,7 +33,7 @@ class ThrottlePolicy {
   virtual bool admits(const Demand& demand) const = 0;
   /// Whether it is worth waking who sleeps for that.
   virtual bool worth_waking(const Demand& demand) const { return admits(demand); }
-  /// How long to sleep without being woken.
+  /// How long to sleep without being woken, where no stream looks at the network.
   virtual std::chrono::microseconds nap() const { return std::chrono::microseconds(200); }
 };
 

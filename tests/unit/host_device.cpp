@@ -242,7 +242,7 @@ TEST_CASE("a waiting host stream sleeps", "[bell]") {
   timespec before, after;
   std::thread waiter([&] {
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &before);
-    Patience patience(&bell, Polling{std::chrono::microseconds(100), true});
+    Patience patience(&bell, Polling{std::chrono::microseconds(100), true, {}});
     while (load_acquire(&word) == 0) patience.pause();
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &after);
   });

@@ -79,7 +79,7 @@ void Patience::pause() {
     relax();
     return;
   }
-  if (waited() < polling_.limit) {
+  if (waited() < (remote_ ? polling_.network_limit : polling_.limit)) {
     // With a core of its own, once in a while: the cores may have been counted wrong.
     sched_yield();
     return;

@@ -27,8 +27,11 @@ double cores_per_rank(int local_ranks) {
 
 Polling polling_of(const Settings& settings, int local_ranks) {
   const bool own_core = cores_per_rank(local_ranks) >= 1;
-  const double seconds = settings.spin_seconds >= 0 ? settings.spin_seconds : own_core ? 200e-6 : 50e-6;
-  return Polling{std::chrono::nanoseconds(static_cast<std::int64_t>(seconds * 1e9)), own_core};
+  const auto limit = [&](double preset) {
+    const double seconds = settings.spin_seconds >= 0 ? settings.spin_seconds : preset;
+    return std::chrono::nanoseconds(static_cast<std::int64_t>(seconds * 1e9));
+  };
+  return Polling{limit(own_core ? 200e-6 : 50e-6), own_core, limit(1e-3)};
 }
 
 class HostDevice final : public Device {
