@@ -65,7 +65,7 @@ faces() {
   while [[ $1 != -- ]]; do settings+=("$1"); shift; done
   shift
   timeout 60 "${launcher[@]}" env ${preload:+LD_PRELOAD=$preload} "${settings[@]}" "$faces_program" --device host --no-stdin \
-    --size "$size" --niface 1 --csv "$@" > "$scratch/out" 2>&1 || status=$?
+    --size "$size" --niface 1 --repeat 3 --csv "$@" > "$scratch/out" 2>&1 || status=$?
   ((status == 0)) || { ((status == 124)) && grep -q "^variant,.*" "$scratch/out"; }
 }
 time_of() { grep -E "^$1," "$scratch/out" | cut -d, -f17 | head -n 1; }

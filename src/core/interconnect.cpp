@@ -23,7 +23,7 @@ constexpr auto longest_standstill = std::chrono::milliseconds(10);
 /// Where nothing has come back for so long, the oldest epoch may be one that waits for a peer, and later ones be over.
 constexpr auto longest_trust_in_age = std::chrono::microseconds(500);
 
-constexpr auto nap_beside_streams = std::chrono::milliseconds(2);
+constexpr auto shortest_nap = std::chrono::microseconds(20), longest_nap_beside_streams = std::chrono::microseconds(2000);
 
 /// One more, for a scope.
 class Counted {
@@ -192,6 +192,10 @@ bool Interconnect::is_worth_waking(Line::const_iterator place) const {
   return policy_->worth_waking(demand_for(place->window, place->wanted)) && has_room_for(share_of(place->wanted), place);
 }
 
+bool Interconnect::may_go(Line::const_iterator place) const {
+  return has_room_for(share_of(place->wanted), place) && policy_->admits(demand_for(place->window, place->wanted));
+}
+
 void Interconnect::progress() {
   network_->progress();
   constexpr unsigned calls_between_looks = 8;
@@ -205,28 +209,23 @@ void Interconnect::tell_sleepers() {
   reclaim(Until::first_under_way);
   bool wake = false;
   for (auto at = line_.begin(); at != line_.end(); ++at)
-    if (at->sleeps && !at->woken && is_worth_waking(at)) wake = at->woken = true;
+    if (at->sleeps && !at->woken && (at_work_ == 0 || is_worth_waking(at))) wake = at->woken = true;
   if (wake) room_.notify_all();
 }
 
 void Interconnect::wait_for_room(const Turn& turn) {
   const ShortNaps short_naps;
   std::unique_lock<std::mutex> hold(mutex_);
-  reclaim(far_enough());
   Waiting& mine = *turn.place_;
-  if (is_worth_waking(turn.place_)) return;
   mine.sleeps = true;
   mine.woken = false;
   const Counted counted(sleepers_);
   const auto end = Clock::now() + longest_standstill;
-  std::chrono::microseconds nap = policy_->nap();
-  while (Clock::now() < end) {
-    const unsigned calls = calls_;
-    if (room_.wait_for(hold, nap, [&] { return mine.woken; })) break;
-    // Streams who wait look at the network all the time, and tell: to wake meanwhile takes them a core, and all that wait
-    // for them their time. Where no stream looks this thread does.
-    const bool streams_look = calls_ != calls;
-    nap = streams_look ? nap_beside_streams : policy_->nap();
+  // Streams who wait look at the network all the time, and tell: to wake meanwhile takes them a core, and all that wait
+  // for them their time. Where no stream looks this thread does.
+  bool streams_look = at_work_ > 0;
+  std::chrono::microseconds nap = streams_look ? policy_->nap() : shortest_nap;
+  do {
     if (!streams_look) {
       hold.unlock();
       network_->progress();
@@ -234,8 +233,12 @@ void Interconnect::wait_for_room(const Turn& turn) {
     }
     reclaim(far_enough());
     // As long as something comes back: to take what little there is would mean to sleep again at once.
-    if (is_worth_waking(turn.place_) || standstill() > nap) break;
-  }
+    if (is_worth_waking(turn.place_) || (standstill() > nap && may_go(turn.place_))) break;
+    const unsigned calls = calls_;
+    if (room_.wait_for(hold, nap, [&] { return mine.woken; })) break;
+    streams_look = calls_ != calls;
+    nap = std::min(2 * nap, streams_look ? longest_nap_beside_streams : policy_->nap());
+  } while (Clock::now() < end);
   mine.sleeps = false;
 }
 

@@ -88,10 +88,9 @@ class Interconnect {
   /// The window ends, and what its epochs still hold is lost until it is over: their operations stay with the NIC.
   void abandon(const void* window);
 
-  /// Let the network work, and tell those who sleep now and then.
+  /// Let the network work, and tell who waits for room now and then.
   void progress();
-  /// Wake who waits for room where there is enough now.
-  void tell_sleepers();
+  class AtWork;
   /// Wait, asleep, until it is likely that try_admit(), which found none, would find room, or for some time.
   void wait_for_room(const Turn& turn);
 
@@ -123,7 +122,9 @@ class Interconnect {
   Clock::duration standstill();                 // under mutex_
   bool stands_still();                          // under mutex_
   Until far_enough();                           // under mutex_
+  void tell_sleepers();
   bool is_worth_waking(Line::const_iterator place) const;  // under mutex_
+  bool may_go(Line::const_iterator place) const;           // under mutex_
   void leave(Line::iterator place);
   std::string first_of(const void* window, std::string (GrantHolder::*ask)());
   Demand demand_for(const void* window, const Grant& wanted) const;  // likewise
@@ -143,7 +144,31 @@ class Interconnect {
   std::condition_variable room_;
   std::atomic<std::size_t> sleepers_{0};
   std::atomic<unsigned> calls_{0};
+  std::atomic<std::size_t> at_work_{0};
   LatePosts late_posts_;  ///< last: it ends first
+};
+
+/// A launch with work between nodes, from when it is enqueued until a stream has served it.
+class Interconnect::AtWork {
+ public:
+  explicit AtWork(Interconnect& interconnect) : interconnect_(interconnect) { ++interconnect_.at_work_; }
+  ~AtWork() {  // of one that could not be enqueued
+    if (!over_) --interconnect_.at_work_;
+  }
+  AtWork(const AtWork&) = delete;
+  AtWork& operator=(const AtWork&) = delete;
+
+  /// Who waits for room is told where there is some, and where streams have nothing more to do here, and so do not look
+  /// at the network any more.
+  void over() {
+    if (std::exchange(over_, true)) return;
+    --interconnect_.at_work_;
+    interconnect_.tell_sleepers();
+  }
+
+ private:
+  Interconnect& interconnect_;
+  bool over_ = false;
 };
 
 /// The place of a request that was refused. Room goes to who asked first: else what needs much of the budget would be

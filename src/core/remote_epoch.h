@@ -108,11 +108,11 @@ class RemoteOperations final : public GrantHolder, public std::enable_shared_fro
 class RemoteOperationsPart final : public RemoteWork {
  public:
   RemoteOperationsPart(std::shared_ptr<RemoteOperations> operations, RemotePeers& peers, std::size_t first, std::size_t count)
-      : operations_(std::move(operations)), peers_(peers), first_(first), end_(first + count) {}
+      : operations_(std::move(operations)), peers_(peers), first_(first), end_(first + count), at_work_(peers.interconnect()) {}
   bool look() override { return operations_->serve(first_, end_); }
   bool done() const override { return operations_->served(first_, end_); }
   void progress() override { peers_.interconnect().progress(); }
-  void over() override { peers_.interconnect().tell_sleepers(); }
+  void over() override { at_work_.over(); }
   void describe(std::string& text) const override { operations_->describe(first_, end_, text); }
   std::string failure() override { return operations_->failure(); }
   std::string probe() override { return operations_->probe(); }
@@ -121,18 +121,20 @@ class RemoteOperationsPart final : public RemoteWork {
   const std::shared_ptr<RemoteOperations> operations_;
   RemotePeers& peers_;
   const std::size_t first_, end_;
+  Interconnect::AtWork at_work_;
 };
 
 /// The origins of an exposure epoch that are on other nodes: waits for each, and moves what came in its message.
 class RemoteReceives final : public RemoteWork {
  public:
-  RemoteReceives(std::shared_ptr<RemotePeers> peers, const void* window) : peers_(std::move(peers)), window_(window) {}
+  RemoteReceives(std::shared_ptr<RemotePeers> peers, const void* window)
+      : peers_(std::move(peers)), window_(window), at_work_(peers_->interconnect()) {}
   void add(RemotePeer& peer, std::uint64_t epoch) { pending_.push_back(Item{&peer, epoch}); }
 
   bool look() override;
   bool done() const override { return pending_.empty(); }
   void progress() override { peers_->interconnect().progress(); }
-  void over() override { peers_->interconnect().tell_sleepers(); }
+  void over() override { at_work_.over(); }
   void describe(std::string& text) const override;
   /// Who did not get this rank's post, or data of an epoch before, will not complete.
   std::string failure() override { return peers_->interconnect().failure_of(window_); }
@@ -151,6 +153,7 @@ class RemoteReceives final : public RemoteWork {
   const void* const window_;
   std::vector<Item> pending_;
   bool looked_ = false;
+  Interconnect::AtWork at_work_;
 };
 
 }  // namespace mpix

@@ -56,7 +56,7 @@ class RemoteWork {
   virtual bool done() const = 0;
   /// Let the network work, where it needs one of our threads for that.
   virtual void progress() = 0;
-  /// All of the launch is served, and what was held for it may be somebody else's.
+  /// The launch is served; called before the window can know.
   virtual void over() = 0;
   /// Append what is missing, by peer.
   virtual void describe(std::string& text) const = 0;

@@ -377,6 +377,7 @@ TEST_CASE("who waits for room is told at once when a stream is done, though it s
     interconnect.enlist(holder);
     REQUIRE_FALSE(interconnect.try_admit(&window, {4, 1}, second));
     std::atomic<std::int64_t> told{0};
+    Interconnect::AtWork launch(interconnect);
     std::thread stream([&] {
       for (int i = 0; i < 8; ++i) {  // it waits,
         interconnect.progress();
@@ -384,7 +385,7 @@ TEST_CASE("who waits for room is told at once when a stream is done, though it s
       }
       holder->over = true;
       told = Clock::now().time_since_epoch().count();
-      interconnect.tell_sleepers();  // and is done
+      launch.over();  // and is done
     });
     while (!holder->over) interconnect.wait_for_room(second);
     const auto late = Clock::now().time_since_epoch() - Clock::duration(told);

@@ -174,7 +174,8 @@ bool serve_all(const Launch& launch, const Polling& polling) {
   }
   const bool served = pending.empty();
   pending.abandon_all();
-  if (launch.remote[0] || launch.remote[1]) (launch.remote[0] ? launch.remote[0] : launch.remote[1])->over();
+  for (const auto& work : launch.remote)
+    if (work) work->over();
   return served;
 }
 
