@@ -296,7 +296,7 @@ void RemoteOperations::describe(std::size_t first, std::size_t end, std::string&
 bool RemoteReceives::look() {
   if (!looked_) peers_->send_all_held();
   looked_ = true;
-  const auto gone = std::remove_if(pending_.begin(), pending_.end(), [this](Item& item) { return receive(item); });
+  const auto gone = std::remove_if(pending_.begin(), pending_.end(), [this](Item& item) { return try_to_receive(item); });
   const bool moved = gone != pending_.end();
   pending_.erase(gone, pending_.end());
   return moved;
@@ -307,6 +307,17 @@ std::string RemoteReceives::probe() {
   for (const Item& item : pending_)
     if (text.empty()) text = peers_->probe(*item.peer);
   return text;
+}
+
+/// In the thread of a stream, which has nobody to throw to.
+bool RemoteReceives::try_to_receive(Item& item) {
+  if (!failure_.empty()) return false;
+  try {
+    return receive(item);
+  } catch (const Error& error) {
+    failure_ = item.peer->lost(error.what());
+    return false;
+  }
 }
 
 bool RemoteReceives::receive(Item& item) {

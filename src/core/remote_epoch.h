@@ -137,7 +137,7 @@ class RemoteReceives final : public RemoteWork {
   void over() override { at_work_.over(); }
   void describe(std::string& text) const override;
   /// Who did not get this rank's post, or data of an epoch before, will not complete.
-  std::string failure() override { return peers_->interconnect().failure_of(window_); }
+  std::string failure() override { return failure_.empty() ? peers_->interconnect().failure_of(window_) : failure_; }
   std::string probe() override;
 
  private:
@@ -147,12 +147,14 @@ class RemoteReceives final : public RemoteWork {
     std::size_t words = 1;    ///< of its marked message that have arrived: the front is read apart
     std::vector<char> data{}; ///< of these
   };
+  bool try_to_receive(Item& item);
   bool receive(Item& item);
   bool receive_marked(Item& item);
   const std::shared_ptr<RemotePeers> peers_;
   const void* const window_;
   std::vector<Item> pending_;
   bool looked_ = false;
+  std::string failure_;  ///< of a call of the network
   Interconnect::AtWork at_work_;
 };
 

@@ -38,6 +38,8 @@ class FakeNetwork final : public mpix::Network {
   }
   void accept() { state_->until_refused = never; }
   long refused() const { return state_->refused; }
+  /// Places of inlets cannot be opened again.
+  void fail_inlets() { state_->inlets_fail = true; }
   /// Whether peers give a sign of life.
   void let_peers_live(bool live) { state_->peers_live = live; }
   std::size_t queued_operations() const {
@@ -70,7 +72,7 @@ class FakeNetwork final : public mpix::Network {
   bool keeps_words_whole() const override { return keeps_words_whole_; }
   std::unique_ptr<mpix::Inlet> open_inlet(char* base, std::size_t places, std::size_t bytes) override {
     if (!keeps_words_whole_) return nullptr;
-    return std::make_unique<FakeInlet>(base, places, bytes);
+    return std::make_unique<FakeInlet>(base, places, bytes, state_);
   }
 
   std::unique_ptr<mpix::Transfer> queue(mpix::Connection peer, const mpix::NetworkWrite* writes, std::size_t count,
@@ -160,11 +162,15 @@ class FakeNetwork final : public mpix::Network {
     return all;
   }
 
+  struct State;
+
   class FakeInlet final : public mpix::Inlet {
    public:
-    FakeInlet(char* base, std::size_t count, std::size_t bytes) : first_(places().add(base, count, bytes)), count_(count) {}
+    FakeInlet(char* base, std::size_t count, std::size_t bytes, std::shared_ptr<State> state)
+        : first_(places().add(base, count, bytes)), count_(count), state_(std::move(state)) {}
     std::uint64_t name() const override { return first_; }
     bool open(std::size_t place) override {
+      if (state_->inlets_fail) throw mpix::Error(mpix::Fault::other, "the inlet is stuck");
       places().open(first_ + place);
       return true;
     }
@@ -177,6 +183,7 @@ class FakeNetwork final : public mpix::Network {
    private:
     const std::uint64_t first_;
     const std::size_t count_;
+    const std::shared_ptr<State> state_;
   };
 
   struct Work {
@@ -274,7 +281,7 @@ class FakeNetwork final : public mpix::Network {
     std::size_t operations = 0, transfers = 0;
     std::atomic<std::size_t> most_operations{0}, most_transfers{0};
     std::atomic<mpix::Connection> failing{0};
-    std::atomic<bool> peers_live{true};
+    std::atomic<bool> peers_live{true}, inlets_fail{false};
     std::atomic<long> until_refused{never}, refused{0};
     std::atomic<mpix::Fault> refusal{mpix::Fault::other};
     std::atomic<bool> holding{false};

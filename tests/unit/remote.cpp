@@ -601,6 +601,31 @@ TEST_CASE("a post that did not get there ends the wait for its origin", "[remote
   });
 }
 
+TEST_CASE("an inlet that takes nothing more breaks the window, in the stream that finds it", "[remote]") {
+  const Settings settings = settings_for(Throttle::adaptive, 1000);
+  auto device = make_host_device(settings, 2);
+  ThreadRanks(2, 1).run([&](Bootstrap& bootstrap) {
+    Rank rank(bootstrap, *device, settings, {8, 8}, 64, true);
+    if (rank.me == 0) rank.network->fail_inlets();
+    bootstrap.allgather(0);
+    std::vector<unsigned char> source(8, 1);
+    if (rank.me == 0) {
+      rank.window->post_stream({1}, rank.stream);
+      rank.window->wait_stream(rank.stream);
+      EXPECT(!rank.stream->synchronize());
+      const std::string text = error_of([&] { rank.window->post_stream({1}, rank.stream); }, Fault::synchronization);
+      EXPECT(contains(text, "rank 1") && contains(text, "the inlet is stuck"));
+    } else {
+      rank.window->start_stream({0});
+      rank.window->put({source.data(), source.size(), 0, 0});
+      rank.window->complete_stream(rank.stream);
+      EXPECT(rank.stream->synchronize());
+      EXPECT(rank.window->drain());
+    }
+    bootstrap.allgather(0);
+  });
+}
+
 TEST_CASE("a rank that is only late is reported; one that is dead breaks the window", "[remote]") {
   const bool waits_for_budget = GENERATE(false, true);
   Settings settings = settings_for(Throttle::adaptive, 1000);
