@@ -70,7 +70,7 @@ void Interconnect::reclaim(Until until) {
     if (broken)
       lose(*at);
     else
-      give_back((*at)->reclaim());
+      give_back((*at)->window(), (*at)->reclaim());
     const bool over = broken || (*at)->held().empty();
     if (!over && until == Until::first_under_way) return;
     at = over ? holders_.erase(at) : std::next(at);
@@ -91,35 +91,58 @@ void Interconnect::reclaim_lost() {
 /// It is still part of what is used.
 void Interconnect::lose(const std::shared_ptr<GrantHolder>& holder) {
   holder->give_up();
-  give_back(holder->reclaim());
+  give_back(holder->window(), holder->reclaim());
   const Grant lost = holder->held();
   if (lost.empty()) return;
   used_.take(lost);
+  if (const auto found = windows_.find(holder->window()); found != windows_.end()) found->second.take(lost);
   if (capacity_.operations != Capacity::any) capacity_.operations -= lost.operations;
   if (capacity_.transfers != Capacity::any) capacity_.transfers -= lost.transfers;
   lost_.push_back(holder);
 }
 
-void Interconnect::give_back(const Grant& grant) {
+void Interconnect::give_back(const void* window, const Grant& grant) {
   if (grant.empty()) return;
   used_.take(grant);
+  if (const auto found = windows_.find(window); found != windows_.end()) found->second.take(grant);
   moved_ = true;
 }
 
-bool Interconnect::has_room_for(const Grant& grant) const {
-  return grant.operations <= capacity_.operations - used_.operations &&
-         grant.transfers <= capacity_.transfers - used_.transfers;
+void Interconnect::enter(const void* window) {
+  Hold hold(mutex_);
+  windows_.try_emplace(window);
 }
 
+bool Interconnect::is_each_sure_of_one() const {
+  return !policy_->refuses() && windows_.size() <= std::min(capacity_.operations, capacity_.transfers);
+}
+
+Grant Interconnect::room_for(const void* window) const {
+  Grant room{capacity_.operations - used_.operations, capacity_.transfers - used_.transfers};
+  if (!is_each_sure_of_one()) return room;
+  for (const auto& [other, held] : windows_) {
+    if (other == window) continue;
+    if (held.operations == 0 && room.operations > 0) --room.operations;
+    if (held.transfers == 0 && room.transfers > 0) --room.transfers;
+  }
+  return room;
+}
+
+namespace {
+bool fits(const Grant& grant, const Grant& room) {
+  return grant.operations <= room.operations && grant.transfers <= room.transfers;
+}
+}  // namespace
+
 /// And for all that wait in front.
-bool Interconnect::has_room_for(const Grant& grant, Line::const_iterator place) const {
-  if (!has_room_for(grant)) return false;
-  Grant left{capacity_.operations - used_.operations, capacity_.transfers - used_.transfers};
+bool Interconnect::has_room_for(const void* window, const Grant& grant, Line::const_iterator place) const {
+  Grant left = room_for(window);
+  if (!fits(grant, left)) return false;
   left.take(grant);
   for (auto at = line_.begin(); at != place; ++at) {
     if (!at->needs_room) continue;
-    const Grant share = share_of(at->wanted);
-    if (share.operations > left.operations || share.transfers > left.transfers) return false;
+    const Grant share = share_of(at->window, at->wanted);
+    if (!fits(share, left)) return false;
     left.take(share);
   }
   return true;
@@ -138,12 +161,16 @@ Interconnect::Until Interconnect::far_enough() {
   return standstill() > longest_trust_in_age ? Until::end : Until::first_under_way;
 }
 
-Grant Interconnect::share_of(const Grant& wanted) const {
-  return {std::min(wanted.operations, capacity_.operations), std::min(wanted.transfers, capacity_.transfers)};
+/// All of the budget at most, but for what others are sure of.
+Grant Interconnect::share_of(const void* window, const Grant& wanted) const {
+  const std::size_t others = is_each_sure_of_one() ? windows_.size() - windows_.count(window) : 0;
+  const auto share = [&](std::size_t all, std::size_t want) { return std::min(want, all > others ? all - others : 0); };
+  return {share(capacity_.operations, wanted.operations), share(capacity_.transfers, wanted.transfers)};
 }
 
 Demand Interconnect::demand_for(const void* window, const Grant& wanted) const {
-  Demand demand{wanted.operations, capacity_.operations, capacity_.operations - used_.operations, 0};
+  const std::size_t most = share_of(window, {Capacity::any, Capacity::any}).operations;
+  Demand demand{wanted.operations, most, std::min(most, room_for(window).operations), 0};
   if (policy_->looks_at_window())
     for (const auto& holder : holders_)
       if (holder->window() == window) demand.of_window += holder->committed();
@@ -157,15 +184,24 @@ std::optional<Grant> Interconnect::try_admit(const void* window, const Grant& wa
   reclaim(Until::first_under_way);
   if (capacity_.operations == 0 || capacity_.transfers == 0)
     throw Error(Fault::memory, "all triggered operations are held by epochs of windows that broke");
-  const Grant grant = share_of(wanted);
+  windows_.try_emplace(window);
+  Grant grant = share_of(window, wanted);
   // Who has waited already looks at all of them only now and then.
-  if (!has_room_for(grant) && (!turn.waits() || policy_->refuses() || far_enough() == Until::end)) reclaim(Until::end);
+  if (!fits(grant, room_for(window)) && (!turn.waits() || policy_->refuses() || far_enough() == Until::end)) reclaim(Until::end);
   const Grant asked = may_refuse ? wanted : grant;
-  const bool has_room = has_room_for(grant);
-  const bool admitted = (has_room || may_refuse) && policy_->admits(demand_for(window, asked)) && has_room;
+  const bool has_room = fits(grant, room_for(window));
+  bool admitted = (has_room || may_refuse) && policy_->admits(demand_for(window, asked)) && has_room;
   const auto place = turn.waits() ? Line::const_iterator(turn.place_) : line_.cend();
-  if (admitted && (has_room_for(grant, place) || stands_still())) {
+  admitted = admitted && (has_room_for(window, grant, place) || stands_still());
+  if (!admitted && turn.waits() && turn.place_->needs_room && windows_.size() > 1 && stands_still()) {
+    // The others may wait for just this: in stages, then, with what there is.
+    const Grant room = room_for(window);
+    grant = {std::min(grant.operations, room.operations), std::min(grant.transfers, room.transfers)};
+    admitted = grant.operations > 0 && grant.transfers > 0;
+  }
+  if (admitted) {
     used_.add(grant);
+    windows_[window].add(grant);
     moved_ = true;
     most_used_ = std::max(most_used_, used_.operations);
     hold.unlock();
@@ -188,12 +224,15 @@ void Interconnect::leave(Line::iterator place) {
   line_.erase(place);
 }
 
+/// Room first: where there is none the policy `application` throws, and streams ask.
 bool Interconnect::is_worth_waking(Line::const_iterator place) const {
-  return policy_->worth_waking(demand_for(place->window, place->wanted)) && has_room_for(share_of(place->wanted), place);
+  return has_room_for(place->window, share_of(place->window, place->wanted), place) &&
+         policy_->worth_waking(demand_for(place->window, place->wanted));
 }
 
 bool Interconnect::may_go(Line::const_iterator place) const {
-  return has_room_for(share_of(place->wanted), place) && policy_->admits(demand_for(place->window, place->wanted));
+  return has_room_for(place->window, share_of(place->window, place->wanted), place) &&
+         policy_->admits(demand_for(place->window, place->wanted));
 }
 
 void Interconnect::progress() {
@@ -274,13 +313,17 @@ std::string Interconnect::failure_of(const void* window) { return first_of(windo
 std::string Interconnect::probe(const void* window) { return first_of(window, &GrantHolder::probe); }
 
 std::string Interconnect::missing(const void* window) const {
+  constexpr std::size_t enough = 400;
   Hold hold(mutex_);
   std::string text;
-  for (const auto& holder : holders_) {
-    if (holder->window() != window) continue;
-    const std::string own = holder->missing();
-    if (!own.empty()) text += (text.empty() ? "" : ", ") + own;
-  }
+  for (const bool own : {true, false})
+    for (const auto& holder : holders_) {
+      if ((holder->window() == window) != own) continue;
+      const std::string missing = holder->missing();
+      if (missing.empty()) continue;
+      text += (text.empty() ? "" : ", ") + missing + (own ? "" : " (of another window)");
+      if (text.size() > enough) return text + ", and more";
+    }
   return text;
 }
 
@@ -296,6 +339,7 @@ void Interconnect::abandon(const void* window) {
     lose(*at);
     at = holders_.erase(at);
   }
+  windows_.erase(window);
   reclaim_lost();
   if (capacity_.operations < before)
     log(LogLevel::warn, std::to_string(before - capacity_.operations) +

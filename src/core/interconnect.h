@@ -7,6 +7,7 @@
 #include <condition_variable>
 #include <cstddef>
 #include <list>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -66,6 +67,11 @@ class Interconnect {
   Network& network() { return *network_; }
   std::string describe() const;  ///< for the log
 
+  /// A window that will ask. Each is sure of one operation, so that none waits for ever for what others hold, who wait
+  /// for it at another rank: a window alone works with a budget of one. (Not with a policy that never waits, nor where
+  /// there are more windows than operations.)
+  void enter(const void* window);
+
   class Turn;
   /// The grant that an epoch of `window` needs: at most what it wants, and less where the whole budget is less. None:
   /// not now, and `turn` keeps its place among those who wait for room, until it gets there or ends. Throws Error where
@@ -84,6 +90,7 @@ class Interconnect {
   std::string failure_of(const void* window);
   /// The same, after asking the peers that have not got all of its epochs whether they live.
   std::string probe(const void* window);
+  /// Which peers what is under way has not reached, the window's first.
   std::string missing(const void* window) const;
   /// The window ends, and what its epochs still hold is lost until it is over: their operations stay with the NIC.
   void abandon(const void* window);
@@ -115,10 +122,11 @@ class Interconnect {
   using Holders = std::list<std::shared_ptr<GrantHolder>>;
   void reclaim(Until until);                     // under mutex_
   void reclaim_lost();                           // under mutex_
-  void give_back(const Grant& grant);            // under mutex_
+  void give_back(const void* window, const Grant& grant);  // under mutex_
   void lose(const std::shared_ptr<GrantHolder>& holder);  // under mutex_
-  bool has_room_for(const Grant& grant) const;  // under mutex_
-  bool has_room_for(const Grant& grant, Line::const_iterator place) const;  // under mutex_
+  bool is_each_sure_of_one() const;                         // under mutex_
+  Grant room_for(const void* window) const;                 // under mutex_
+  bool has_room_for(const void* window, const Grant& grant, Line::const_iterator place) const;  // under mutex_
   Clock::duration standstill();                 // under mutex_
   bool stands_still();                          // under mutex_
   Until far_enough();                           // under mutex_
@@ -128,7 +136,7 @@ class Interconnect {
   void leave(Line::iterator place);
   std::string first_of(const void* window, std::string (GrantHolder::*ask)());
   Demand demand_for(const void* window, const Grant& wanted) const;  // likewise
-  Grant share_of(const Grant& wanted) const;                        // likewise
+  Grant share_of(const void* window, const Grant& wanted) const;    // likewise
 
   const std::unique_ptr<Network> network_;
   const std::unique_ptr<ThrottlePolicy> policy_;
@@ -136,6 +144,7 @@ class Interconnect {
   Capacity capacity_;  ///< without what is lost
   Grant used_;
   std::size_t most_used_ = 0;
+  std::map<const void*, Grant> windows_;  ///< and what they hold
   Holders holders_;  ///< the oldest first
   Holders lost_;     ///< the NIC may still read what they own
   Line line_;

@@ -55,6 +55,7 @@ Window::Window(std::string name, const LocalMemory& memory, Bootstrap& bootstrap
       log(LogLevel::info, "window '" + name_ + "': a relay carries what goes to ranks of other nodes");
     }
   }
+  if (interconnect && this->interconnect()) this->interconnect()->enter(this);
   if (settings.merge) launch_memory_ = device.new_launch_memory();
   if (peers_.staging())
     log(LogLevel::info, "window '" + name_ + "': peers cannot map its memory, so large puts are staged");

@@ -326,7 +326,8 @@ TEST_CASE("what is over makes room, also behind an epoch that waits for a peer",
 }
 
 TEST_CASE("room goes to who asked first, but not while nothing moves", "[remote]") {
-  const int large_one = 0, small_one = 0;
+  const int asked_for = 0;  // one window, of whose threads one wants much, and others little
+  const int &large_one = asked_for, &small_one = asked_for;
   /// Who was let in, in the order of asking; nothing if that took so long that it may be as nothing moved.
   const auto play = [&]() -> std::vector<bool> {
     Interconnect interconnect(std::make_unique<FakeNetwork>(Capacity{4, 4}, 1u, false), settings_for(Throttle::adaptive, 0));
@@ -599,6 +600,48 @@ TEST_CASE("a post that did not get there ends the wait for its origin", "[remote
     }
     bootstrap.allgather(0);
   });
+}
+
+TEST_CASE("two windows that threads drive do not wait for ever for what the other holds", "[remote]") {
+  for (const std::size_t eager : {0, 1000}) {
+    for (const Throttle throttle : {Throttle::adaptive, Throttle::fixed}) {
+      const Settings settings = settings_for(throttle, eager);
+      auto device = make_host_device(settings, 2);
+      std::atomic<int> broken{0};
+      ThreadRanks(2, 1).run([&](Bootstrap& bootstrap) {
+        Rank rank(bootstrap, *device, settings, {3, 3}, 64);
+        std::vector<unsigned char> memory(64);
+        Window other("other", {memory.data(), 64, 1}, bootstrap, *device, settings, &rank.interconnect);
+        HostStream* const stream = create_host_stream();
+        const int peer = 1 - rank.me;
+        const auto drive = [&](Window& window, HostStream* on, bool first) {
+          std::vector<unsigned char> source(16, 1);
+          try {
+            for (int epoch = 0; epoch < 100; ++epoch) {
+              // Each rank is ahead with another window.
+              if (first && epoch % 10 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+              window.post_stream({peer}, on);
+              window.start_stream({peer});
+              for (int put = 0; put < 2; ++put) window.put({source.data(), 8, peer, 8 * put});
+              window.complete_wait_stream(on);
+            }
+          } catch (const Error&) {
+            ++broken;
+          }
+          if (!on->synchronize()) ++broken;
+        };
+        std::thread thread([&] { drive(other, stream, rank.me == 0); });
+        drive(*rank.window, rank.stream, rank.me == 1);
+        thread.join();
+        EXPECT(rank.window->drain());
+        EXPECT(other.drain());
+        EXPECT(rank.network->most_operations() <= 3);
+        bootstrap.allgather(0);
+        destroy_host_stream(stream);
+      });
+      CHECK(broken == 0);
+    }
+  }
 }
 
 TEST_CASE("an inlet that takes nothing more breaks the window, in the stream that finds it", "[remote]") {

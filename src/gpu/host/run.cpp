@@ -179,6 +179,12 @@ bool serve_all(const Launch& launch, const Polling& polling) {
   return served;
 }
 
+void abandon(const Launch& launch) {
+  Pending(launch).abandon_all();
+  for (const auto& work : launch.remote)
+    if (work) work->over();
+}
+
 }  // namespace
 
 bool run_on_host(const Launch& launch, const Polling& polling) {
@@ -198,7 +204,7 @@ bool run_on_host(const Launch& launch, const Polling& polling) {
   if (served)
     served = serve_all(launch, polling);
   else
-    Pending(launch).abandon_all();
+    abandon(launch);
   __atomic_fetch_add(&program.host->executed, 1, __ATOMIC_RELEASE);
   return served;
 }
