@@ -19,7 +19,8 @@
  *     synchronize(stream);                                      // once, at the end
  *
  * None of these calls waits for the stream or for another process: each returns when its work is
- * enqueued. The stream argument is a cudaStream_t, a hipStream_t or an MPIX_Host_stream, as the device
+ * enqueued. (With ranks of other nodes post and complete wait for room in the NIC: MPIX_THROTTLE.)
+ * The stream argument is a cudaStream_t, a hipStream_t or an MPIX_Host_stream, as the device
  * in use demands (environment variable MPIX_DEVICE); NULL is the default stream of that device.
  *
  * Order. What a call enqueues runs in stream order. Operations of one window that change the same side
