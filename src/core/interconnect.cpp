@@ -224,7 +224,7 @@ void Interconnect::leave(Line::iterator place) {
   line_.erase(place);
 }
 
-/// Room first: where there is none the policy `application` throws, and streams ask.
+/// Room first: where there is none the policy `application` throws, and it is streams who look.
 bool Interconnect::is_worth_waking(Line::const_iterator place) const {
   return has_room_for(place->window, share_of(place->window, place->wanted), place) &&
          policy_->worth_waking(demand_for(place->window, place->wanted));
