@@ -327,6 +327,11 @@ std::string Interconnect::missing(const void* window) const {
   return text;
 }
 
+std::chrono::duration<double> Interconnect::still_for() {
+  Hold hold(mutex_);
+  return standstill();
+}
+
 void Interconnect::abandon(const void* window) {
   Hold hold(mutex_);
   reclaim(Until::end);

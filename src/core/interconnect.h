@@ -51,7 +51,7 @@ class GrantHolder {
   virtual std::string failure() = 0;
   /// The same, after asking the peers that have not got all of it whether they live.
   virtual std::string probe() = 0;
-  /// Which peers have not got all of it, for reports.
+  /// Which peers have not got all of it, for reports. Nothing of what no stream has come to.
   virtual std::string missing() const = 0;
   /// Its window broke: it will not be served any more.
   virtual bool is_broken() const = 0;
@@ -92,6 +92,8 @@ class Interconnect {
   std::string probe(const void* window);
   /// Which peers what is under way has not reached, the window's first.
   std::string missing(const void* window) const;
+  /// For how long nothing has been granted, and nothing has come back. For who asks again and again.
+  std::chrono::duration<double> still_for();
   /// The window ends, and what its epochs still hold is lost until it is over: their operations stay with the NIC.
   void abandon(const void* window);
 

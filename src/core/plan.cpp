@@ -258,7 +258,7 @@ bool AccessRecorder::follow_another(const Put& put) {
   return true;
 }
 
-void AccessRecorder::check(const Put& put) const {
+void AccessRecorder::check(const Put& put) {
   if (put.target < 0 || put.target >= peers_.size())
     throw Error(Fault::rank, "target rank " + std::to_string(put.target) + " is not in the window's group of " +
                                  std::to_string(peers_.size()) + " ranks");
@@ -277,6 +277,7 @@ void AccessRecorder::check(const Put& put) const {
                                   std::to_string(put.displacement) + " (in units of " + std::to_string(unit) +
                                   ") reach past the end of rank " + std::to_string(put.target) + "'s window of " +
                                   std::to_string(target.window_bytes) + " bytes");
+  device_.check_origin(put.source);
 }
 
 std::shared_ptr<const AccessPlan> AccessRecorder::finish(bool* reused) {

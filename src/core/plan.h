@@ -121,7 +121,7 @@ class AccessRecorder {
   std::shared_ptr<const AccessPlan> finish(bool* reused);
 
  private:
-  void check(const Put& put) const;
+  void check(const Put& put);
   bool follow_another(const Put& put);
   void stop_following();
 

@@ -190,7 +190,7 @@ std::string RemoteOperations::missing() const {
   Hold hold(mutex_);
   std::string text;
   for (const Item& item : items_)
-    if (item.transfer || item.state != State::served)
+    if (item.at_hand && (item.transfer || item.state != State::served))
       append(text, item.peer->rank, std::string("has not been reached with the ") + (item.send ? "data" : "post") +
                                         " of epoch " + std::to_string(item.epoch));
   return text;
@@ -201,8 +201,11 @@ std::string RemoteOperations::missing() const {
 bool RemoteOperations::serve(std::size_t first, std::size_t end) {
   Hold hold(mutex_);
   bool moved = false;
-  for (std::size_t i = first; i < end; ++i)
-    if (!is_served(items_[i]) && try_to_serve(items_[i])) moved = true;
+  for (std::size_t i = first; i < end; ++i) {
+    if (is_served(items_[i])) continue;
+    items_[i].at_hand = true;
+    if (try_to_serve(items_[i])) moved = true;
+  }
   if (end == items_.size() && send_all_held_ && items_.front().send) {
     peers_->send_all_held();
     send_all_held_ = false;

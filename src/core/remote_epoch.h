@@ -69,6 +69,7 @@ class RemoteOperations final : public GrantHolder, public std::enable_shared_fro
     const RemoteSend* send;  ///< null: a post
     std::uint64_t epoch;
     State state = State::waiting;
+    bool at_hand = false;  ///< its stream has come to it
     bool may_ride = false;
     std::size_t writes_queued = 0;
     bool all_queued = false;

@@ -2,6 +2,7 @@
 // Copyright (c) the libmpix authors
 #include "core/stall.h"
 
+#include <atomic>
 #include <cstdio>
 
 #include "core/log.h"
@@ -17,14 +18,28 @@ void MissingRanks::add(int rank, Missing missing, std::uint64_t epoch) {
   text_ += (text_.empty() ? "rank " : ", rank ") + std::to_string(rank) + what + std::to_string(epoch);
 }
 
-bool StallReporter::stalled(Call call, const std::string& waiting, double seconds) {
+namespace {
+constexpr const char* still_waiting = "; still waiting (MPIX_TIMEOUT sets when this is reported)";
+}
+
+void StallReporter::report(Call call, const std::string& waiting, double seconds, const char* what_follows) const {
   char duration[32];
   std::snprintf(duration, sizeof duration, "%.1f s", seconds);
-  std::lock_guard<std::mutex> hold(mutex_);
   log(LogLevel::error, std::string(name_of(call)) + " on window '" + window_ + "' has waited for " + duration + ": " +
-                           waiting +
-                           (fail_ ? "; the wait is released and the window is broken (MPIX_ON_TIMEOUT=error)"
-                                  : "; still waiting (MPIX_TIMEOUT sets when this is reported)"));
+                           waiting + what_follows);
+}
+
+void StallReporter::late(Call call, const std::string& waiting, double seconds) {
+  std::lock_guard<std::mutex> hold(mutex_);
+  report(call, waiting, seconds, still_waiting);
+}
+
+bool StallReporter::stalled(Call call, const std::string& waiting, double seconds) {
+  std::lock_guard<std::mutex> hold(mutex_);
+  report(call, waiting, seconds,
+         fail_ ? "; the wait is released and the window is broken (MPIX_ON_TIMEOUT=error)" : still_waiting);
+  static std::atomic<bool> advised{false};
+  if (!advice_.empty() && !advised.exchange(true)) log(LogLevel::error, advice_);
   if (!fail_) return false;
   release("a wait of an earlier epoch was released by its time-out (MPIX_TIMEOUT): " + waiting);
   return true;

@@ -4,6 +4,7 @@
 
 #include <mutex>
 #include <string>
+#include <utility>
 
 #include "gpu/device.h"
 #include "kernels/wait_note.h"
@@ -23,23 +24,28 @@ class MissingRanks {
 /// The hang report of one window, and what follows it.
 class StallReporter final : public StallHandler {
  public:
-  StallReporter(const std::string& window, HostWords* words, double seconds, bool fail)
-      : window_(window), words_(words), seconds_(seconds), fail_(fail) {}
+  /// `advice`: what else to say, once a process.
+  StallReporter(const std::string& window, HostWords* words, double seconds, bool fail, std::string advice = "")
+      : window_(window), words_(words), advice_(std::move(advice)), seconds_(seconds), fail_(fail) {}
 
   double patience() const override { return seconds_; }
   bool stalled(Call call, const std::string& waiting, double seconds) override;
+  /// It has taken long, and no peer is to blame: a report, and nothing follows.
+  void late(Call call, const std::string& waiting, double seconds);
   void failed(Call call, const std::string& why) override;
   /// Why the window is broken; empty before.
   std::string cause() const;
   void rename(const std::string& window);
 
  private:
+  void report(Call call, const std::string& waiting, double seconds, const char* what_follows) const;
   void release(const std::string& cause);
 
   mutable std::mutex mutex_;  ///< reports come from the threads of streams
   std::string window_;
   std::string cause_;
   HostWords* words_;
+  const std::string advice_;
   const double seconds_;
   const bool fail_;
 };

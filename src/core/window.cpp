@@ -43,7 +43,7 @@ Window::Window(std::string name, const LocalMemory& memory, Bootstrap& bootstrap
       remote_(std::make_shared<RemotePeers>(memory, bootstrap, device, interconnect, why_not, settings,
                                             needs_relay(device, settings))),
       host_words_(device.host_words(static_cast<std::size_t>(bootstrap.size()))),
-      stall_(name_, host_words_.get(), settings.timeout_seconds, settings.fail_on_timeout),
+      stall_(name_, host_words_.get(), settings.timeout_seconds, settings.fail_on_timeout, device.hang_advice()),
       recorder_(peers_, *remote_, device, settings.merge),
       lazy_post_(memory.lazy_post && settings.merge && !peers_.needs_guards()),
       enqueued_(static_cast<std::size_t>(peers_.size())),

@@ -95,7 +95,7 @@ struct GuardMarks;
 
 /// Words of a window that its kernels and its own host share.
 struct HostWords {
-  std::uint64_t executed;  ///< programs that have run to their end
+  std::uint64_t executed;  ///< programs that have run to their end, and hold on to nothing
   std::uint32_t released;  ///< not 0: stop waiting, the window is broken (MPIX_ON_TIMEOUT=error)
   WaitNotes* notes;        ///< by rank
 };

@@ -194,6 +194,24 @@ TEST_CASE("a stream cannot wait for itself", "[stream]") {
   destroy_host_stream(stream);
 }
 
+TEST_CASE("a launch counts as executed when it holds on to nothing", "[stream]") {
+  HostWords words{};
+  std::atomic<std::uint64_t> executed_at_the_end{99};
+  HostStream* const stream = create_host_stream();
+  {
+    Launch launch;
+    launch.program.host = &words;
+    launch.keep[0] = std::shared_ptr<const void>(&words, [&](const void*) {
+      executed_at_the_end = __atomic_load_n(&words.executed, __ATOMIC_ACQUIRE);
+    });
+    stream->launch(launch);
+  }
+  stream->synchronize();
+  CHECK(executed_at_the_end == 0);
+  CHECK(words.executed == 1);
+  destroy_host_stream(stream);
+}
+
 TEST_CASE("several threads share a stream", "[stream]") {
   HostStream* stream = create_host_stream();
   long sum = 0;  // only the worker touches it

@@ -717,6 +717,29 @@ TEST_CASE("a rank that is only late is reported; one that is dead breaks the win
   });
 }
 
+TEST_CASE("a call that waits for the budget breaks nothing where only its stream is late", "[remote]") {
+  Settings settings = settings_for(Throttle::adaptive, GENERATE(0, 1000));
+  settings.timeout_seconds = 0.1;
+  settings.log = LogLevel::error;
+  auto device = make_host_device(settings, 2);
+  ThreadRanks(2, 1).run([&](Bootstrap& bootstrap) {
+    Rank rank(bootstrap, *device, settings, {3, 3}, 64);
+    const int peer = 1 - rank.me;
+    const char data[8] = "1234567";
+    rank.stream->launch([](void*) { std::this_thread::sleep_for(std::chrono::milliseconds(700)); }, nullptr);
+    for (int epoch = 0; epoch < 10; ++epoch) {
+      rank.window->post_stream({peer}, rank.stream);
+      rank.window->start_stream({peer});
+      rank.window->put({data, sizeof data, peer, 0});
+      rank.window->complete_wait_stream(rank.stream);
+    }
+    EXPECT(rank.stream->synchronize());
+    EXPECT(rank.window->drain());
+    EXPECT(rank.window->stats().throttle_nanoseconds > 500'000'000);
+    bootstrap.allgather(0);
+  });
+}
+
 TEST_CASE("a wait that its time-out released names the rank", "[remote]") {
   Settings settings = settings_for(Throttle::adaptive, 1000);
   settings.timeout_seconds = 0.2;

@@ -205,7 +205,6 @@ bool run_on_host(const Launch& launch, const Polling& polling) {
     served = serve_all(launch, polling);
   else
     abandon(launch);
-  __atomic_fetch_add(&program.host->executed, 1, __ATOMIC_RELEASE);
   return served;
 }
 

@@ -88,8 +88,11 @@ void HostStream::work() {
   std::vector<Task> batch;
   while (take(batch)) {
     for (Task& task : batch) {
+      HostWords* const words = task.function || task.memory ? nullptr : task.launch.program.host;
       run(task);
-      task = Task{};  // what it kept alive may go before the stream says it is done
+      task = Task{};
+      // Not before what it kept alive is gone: whoever reads that it has run may end the window, and MPI.
+      if (words) __atomic_fetch_add(&words->executed, 1, __ATOMIC_RELEASE);
       finished();
     }
     batch.clear();
