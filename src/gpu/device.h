@@ -103,6 +103,8 @@ class Device {
 
   /// What the user should know about how the device is set up; as a rule nothing.
   virtual std::string advice() const { return ""; }
+  /// What may be the matter when a stream has waited for too long; as a rule nothing.
+  virtual std::string hang_advice() const { return ""; }
   /// A range of the calling thread's time, for the vendor's profiler.
   virtual void begin_range(const char*) noexcept {}
   virtual void end_range() noexcept {}
@@ -112,6 +114,8 @@ class Device {
 
   /// Called for each window, before anything else: throws when kernels cannot reach its memory.
   virtual void use_memory_of(const void* base, std::size_t bytes) = 0;
+  /// Throws when kernels cannot read the origin buffer of a put.
+  virtual void check_origin(const void*) {}
   /// How much of an epoch's data for one target is worth two copies, to save waiting for its post.
   virtual std::size_t preferred_eager_bytes() const noexcept = 0;
 

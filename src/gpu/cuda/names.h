@@ -6,6 +6,7 @@
 #include <cuda_runtime.h>
 
 #include <cstdint>
+#include <cstdlib>
 #include <string>
 #include <vector>
 
@@ -81,6 +82,8 @@ using gpuEvent_t = cudaEvent_t;
 #define gpuEventQuery cudaEventQuery
 #define gpuEventElapsedTime cudaEventElapsedTime
 #define gpuEventDestroy cudaEventDestroy
+#define gpuDeviceEnablePeerAccess cudaDeviceEnablePeerAccess
+#define gpuErrorPeerAccessAlreadyEnabled cudaErrorPeerAccessAlreadyEnabled
 
 namespace mpix {
 inline namespace GPU_NAMESPACE {
@@ -125,6 +128,31 @@ inline bool is_pinned_memory(const gpuPointerAttributes& attributes) {
 }
 inline bool is_managed_memory(const gpuPointerAttributes& attributes) {
   return attributes.type == cudaMemoryTypeManaged;
+}
+
+inline bool gpu_reads_pageable_memory(int device) {
+  int can = 0;
+  return cudaDeviceGetAttribute(&can, cudaDevAttrPageableMemoryAccess, device) == cudaSuccess && can != 0;
+}
+
+/// To load a kernel at its first launch, CUDA may wait for kernels that run, and so for peers.
+inline std::string gpu_hang_advice() {
+  const char* const loading = std::getenv("CUDA_MODULE_LOADING");
+  if (loading && std::string(loading) == "EAGER") return "";
+  return "a first launch of one of the program's own kernels may be waiting for this stream, while CUDA loads that kernel: "
+         "CUDA_MODULE_LOADING=EAGER excludes that";
+}
+
+/// Negative: not known. The default streams are those of every device.
+inline int gpu_device_of(gpuStream_t stream) {
+  int device = -1;
+#if CUDART_VERSION >= 12080
+  if (stream == nullptr || stream == cudaStreamLegacy || stream == cudaStreamPerThread) return -1;
+  if (cudaStreamGetDevice(stream, &device) != cudaSuccess) (void)cudaGetLastError();
+#else
+  (void)stream;
+#endif
+  return device;
 }
 
 /// A call of the driver, looked up, so that nothing needs the driver to start; null where it has none.

@@ -72,6 +72,8 @@ using gpuEvent_t = hipEvent_t;
 #define gpuEventQuery hipEventQuery
 #define gpuEventElapsedTime hipEventElapsedTime
 #define gpuEventDestroy hipEventDestroy
+#define gpuDeviceEnablePeerAccess hipDeviceEnablePeerAccess
+#define gpuErrorPeerAccessAlreadyEnabled hipErrorPeerAccessAlreadyEnabled
 
 namespace mpix {
 inline namespace GPU_NAMESPACE {
@@ -116,6 +118,16 @@ inline bool is_pinned_memory(const gpuPointerAttributes& attributes) {
 }
 #endif
 inline bool is_managed_memory(const gpuPointerAttributes& attributes) { return attributes.isManaged != 0; }
+
+inline bool gpu_reads_pageable_memory(int device) {
+  int can = 0;
+  return hipDeviceGetAttribute(&can, hipDeviceAttributePageableMemoryAccess, device) == hipSuccess && can != 0;
+}
+
+inline std::string gpu_hang_advice() { return ""; }
+
+/// HIP 5.2 does not tell.
+inline int gpu_device_of(gpuStream_t) { return -1; }
 
 inline bool gpu_address_range(const void* p, void** base, std::size_t* bytes) {
   hipDeviceptr_t start = nullptr;

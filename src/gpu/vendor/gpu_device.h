@@ -35,6 +35,7 @@ class GpuDevice final : public Device {
     return GPU_QUEUES_VARIABLE "=1: all streams of a process share one queue, so a stream that waits for another rank "
                                "also stops the other streams, which can be a deadlock";
   }
+  std::string hang_advice() const override { return gpu_hang_advice(); }
   void begin_range(const char* name) noexcept override { gpu_begin_range(name); }
   void end_range() noexcept override { gpu_end_range(); }
 
@@ -75,6 +76,20 @@ class GpuDevice final : public Device {
       throw Error(Fault::unsupported, "the window's memory is on GPU " + std::to_string(device) +
                                           ", and earlier windows of this rank are on GPU " +
                                           std::to_string(memory_->device()) + ": one GPU a rank");
+  }
+
+  void check_origin(const void* p) override {
+    const int device = memory().device();
+    gpuPointerAttributes attributes{};
+    const gpuError_t known = gpuPointerGetAttributes(&attributes, p);
+    if (known != gpuSuccess) (void)gpuGetLastError();
+    if (known == gpuSuccess && (is_managed_memory(attributes) || is_pinned_memory(attributes))) return;
+    if (known == gpuSuccess && is_device_memory(attributes)) {
+      if (attributes.device != device) reach(attributes.device);
+    } else if (!gpu_reads_pageable_memory(device)) {
+      throw Error(Fault::argument, "GPU " + std::to_string(device) +
+                                       " cannot read the origin buffer: it is not memory of a GPU, nor pinned, nor managed");
+    }
   }
 
   // Measured: up to here the eager exchange beats the round trip.
@@ -133,6 +148,12 @@ class GpuDevice final : public Device {
     if (is_host_stream(stream))
       throw Error(Fault::argument, "the stream is an MPIX_Host_stream, and the device in use is " GPU_NAME
                                    " (MPIX_DEVICE=host uses host streams)");
+    if (!memory_ || stream == last_checked_.load(std::memory_order_relaxed)) return;
+    const int device = gpu_device_of(static_cast<gpuStream_t>(stream));
+    if (device >= 0 && device != memory_->device())
+      throw Error(Fault::argument, "the stream is one of GPU " + std::to_string(device) + ", and the window's memory is on GPU " +
+                                       std::to_string(memory_->device()));
+    last_checked_.store(stream, std::memory_order_relaxed);
   }
 
   std::uint64_t capture_of(Stream stream) const override {
@@ -185,6 +206,18 @@ class GpuDevice final : public Device {
     return *memory_;
   }
 
+  /// An origin buffer on another GPU.
+  void reach(int other) {
+    OutsideCapture outside;
+    DeviceScope scope(memory().device());
+    const gpuError_t error = gpuDeviceEnablePeerAccess(other, 0);
+    if (error == gpuSuccess) return;
+    (void)gpuGetLastError();
+    if (error == gpuErrorPeerAccessAlreadyEnabled) return;
+    throw Error(Fault::argument, "GPU " + std::to_string(memory().device()) + " cannot read the origin buffer, which is on GPU " +
+                                     std::to_string(other) + " (" + gpuGetErrorName(error) + ")");
+  }
+
   static bool has_memory_ops(int device) {
     static const bool has = gpu_has_memory_ops(device);  // one device a process
     return has;
@@ -192,6 +225,7 @@ class GpuDevice final : public Device {
 
   const std::size_t copy_bytes_;
   Launcher launcher_;
+  mutable std::atomic<Stream> last_checked_{nullptr};
   std::mutex mutex_;
   std::unique_ptr<GpuMemory> memory_;
   GraphKeeper keeper_;  ///< ends before the memory does, which it gives back to
