@@ -158,6 +158,65 @@ TEST_CASE("origin buffers in all kinds of memory") {
   }
 }
 
+TEST_CASE("an origin buffer that the GPU cannot read is refused, also while a stream is captured") {
+  NEEDS_CUDA();
+  int mine = 0, pageable = 0;
+  CUDA_OK(cudaGetDevice(&mine));
+  CUDA_OK(cudaDeviceGetAttribute(&pageable, cudaDevAttrPageableMemoryAccess, mine));
+  NEEDS(!pageable, "this GPU reads all memory");
+  std::vector<char> host(1000);
+  Window window(Memory::device, 1000);
+  MPI_OK(MPI_Win_set_errhandler(window, MPI_ERRORS_RETURN));
+  Ring ring(window, window.base(), 1000);
+  const Group to(right_of(rank()));
+  Stream stream;
+  for (const bool captured : {false, true}) {
+    if (captured) CUDA_OK(cudaStreamBeginCapture(cuda(stream), cudaStreamCaptureModeGlobal));
+    MPI_OK(MPI_Win_start(to, MPIX_MODE_STREAM, window));
+    check_error(MPI_Put(host.data(), 1000, MPI_BYTE, right_of(rank()), 0, 1000, MPI_BYTE, window), MPI_ERR_ARG, "origin buffer");
+    cudaGraph_t graph = nullptr;
+    if (captured) CUDA_OK(cudaStreamEndCapture(cuda(stream), &graph));
+    if (captured) CUDA_OK(cudaGraphDestroy(graph));
+    // The epoch is as it was before.
+    MPI_OK(MPIX_Win_post_stream(Group(left_of(rank())), window, stream));
+    MPI_OK(MPIX_Win_complete_wait_stream(window, stream));
+    stream.synchronize();
+  }
+  ring.epoch(stream);
+  stream.synchronize();
+}
+
+TEST_CASE("an origin buffer on another GPU") {
+  NEEDS_CUDA();
+  int devices = 0, mine = 0, reachable = 0;
+  CUDA_OK(cudaGetDeviceCount(&devices));
+  NEEDS(devices > 1, "needs a second GPU");
+  CUDA_OK(cudaGetDevice(&mine));
+  const int other = (mine + 1) % devices;
+  CUDA_OK(cudaDeviceCanAccessPeer(&reachable, mine, other));
+  NEEDS(reachable, "needs peer access");
+  for (const std::size_t bytes : {std::size_t{1000}, std::size_t{300000}}) {
+    void* there = nullptr;
+    CUDA_OK(cudaSetDevice(other));
+    CUDA_OK(cudaMalloc(&there, bytes));
+    CUDA_OK(cudaSetDevice(mine));
+    Window window(Memory::device, bytes);
+    Buffer source(bytes, Kind::pinned);
+    Stream stream;
+    for (int k = scaled(10); k > 0; --k) {
+      MPI_OK(MPIX_Win_post_stream(Group(left_of(rank())), window, stream));
+      stream.fill(source.data(), bytes, ring_data(rank(), k));
+      CUDA_OK(cudaMemcpyAsync(there, source.data(), bytes, cudaMemcpyDefault, cuda(stream)));
+      MPI_OK(MPI_Win_start(Group(right_of(rank())), MPIX_MODE_STREAM, window));
+      MPI_OK(MPI_Put(there, int(bytes), MPI_BYTE, right_of(rank()), 0, int(bytes), MPI_BYTE, window));
+      MPI_OK(MPIX_Win_complete_wait_stream(window, stream));
+      stream.check(window.base(), bytes, ring_data(left_of(rank()), k), HERE("epoch " << k));
+    }
+    stream.synchronize();
+    CUDA_OK(cudaFree(there));
+  }
+}
+
 TEST_CASE("a large put") {
   NEEDS_CUDA();
   constexpr std::size_t bytes = std::size_t{96} << 20;

@@ -169,3 +169,28 @@ TEST_CASE("another current device") {
     CUDA_OK(cudaSetDevice(mine));
   }
 }
+
+TEST_CASE("a stream of another GPU is refused") {
+  NEEDS_CUDA();
+  int devices = 0, mine = 0;
+  CUDA_OK(cudaGetDeviceCount(&devices));
+  NEEDS(devices > 1, "needs a second GPU");
+  CUDA_OK(cudaGetDevice(&mine));
+  Window window(Memory::device, 1000);
+  MPI_OK(MPI_Win_set_errhandler(window, MPI_ERRORS_RETURN));
+  Ring ring(window, window.base(), 1000);
+  Stream stream;
+  for (int turn = 0; turn < 2; ++turn) {
+    cudaStream_t foreign = nullptr;
+    CUDA_OK(cudaSetDevice((mine + 1) % devices));
+    CUDA_OK(cudaStreamCreateWithFlags(&foreign, cudaStreamNonBlocking));
+    CUDA_OK(cudaSetDevice(mine));
+    const int code = MPIX_Win_post_stream(Group(left_of(rank())), window, foreign);
+    INFO(error_text(code));
+    CHECK(error_class(code) == MPI_ERR_ARG);
+    CHECK(error_text(code).find("is one of GPU " + std::to_string((mine + 1) % devices)) != std::string::npos);
+    ring.epoch(stream);
+    stream.synchronize();
+    CUDA_OK(cudaStreamDestroy(foreign));
+  }
+}
