@@ -112,6 +112,18 @@ inline bool gpu_is_capturing(gpuStream_t stream) {
   return cudaStreamIsCapturing(stream, &status) == cudaSuccess && status == cudaStreamCaptureStatusActive;
 }
 
+/// Negative: not known. The default streams are those of every device, and to ask one that captures spoils the capture.
+inline int gpu_device_of(gpuStream_t stream) {
+  int device = -1;
+#if CUDART_VERSION >= 12080
+  if (stream == nullptr || stream == cudaStreamLegacy || stream == cudaStreamPerThread || gpu_is_capturing(stream)) return -1;
+  if (cudaStreamGetDevice(stream, &device) != cudaSuccess) (void)cudaGetLastError();
+#else
+  (void)stream;
+#endif
+  return device;
+}
+
 /// Memory that kernels of several GPUs poll and write while they run.
 inline gpuError_t gpu_malloc_shared(void** p, std::size_t bytes) { return cudaMalloc(p, bytes); }
 
@@ -141,18 +153,6 @@ inline std::string gpu_hang_advice() {
   if (loading && std::string(loading) == "EAGER") return "";
   return "a first launch of one of the program's own kernels may be waiting for this stream, while CUDA loads that kernel: "
          "CUDA_MODULE_LOADING=EAGER excludes that";
-}
-
-/// Negative: not known. The default streams are those of every device.
-inline int gpu_device_of(gpuStream_t stream) {
-  int device = -1;
-#if CUDART_VERSION >= 12080
-  if (stream == nullptr || stream == cudaStreamLegacy || stream == cudaStreamPerThread) return -1;
-  if (cudaStreamGetDevice(stream, &device) != cudaSuccess) (void)cudaGetLastError();
-#else
-  (void)stream;
-#endif
-  return device;
 }
 
 /// A call of the driver, looked up, so that nothing needs the driver to start; null where it has none.

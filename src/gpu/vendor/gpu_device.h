@@ -153,7 +153,7 @@ class GpuDevice final : public Device {
     if (device >= 0 && device != memory_->device())
       throw Error(Fault::argument, "the stream is one of GPU " + std::to_string(device) + ", and the window's memory is on GPU " +
                                        std::to_string(memory_->device()));
-    last_checked_.store(stream, std::memory_order_relaxed);
+    if (device >= 0) last_checked_.store(stream, std::memory_order_relaxed);
   }
 
   std::uint64_t capture_of(Stream stream) const override {
