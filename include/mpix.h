@@ -29,17 +29,20 @@
  * first). The two sides are independent; but where both use one stream, a wait that is enqueued before
  * the complete that its origins need, directly or through other ranks, never ends.
  * Before an ordinary MPI epoch on the window, synchronize the streams of its stream epochs.
- * MPI_Win_free waits until all that was enqueued on the window has run.
+ * MPI_Win_free waits until all that was enqueued on the window has run, but not for graphs: calls in a
+ * stream that is being captured become part of its graph, and take place at each launch of it.
  *
  * Errors. Every function returns MPI_SUCCESS or an MPI error code. Functions that take a window raise
  * errors through the window's error handler; the others through that of MPI_COMM_WORLD. The text of
  * MPI_Error_string says which call was wrong, and why. A call that returns an error has enqueued nothing
- * and opened or closed no epoch; puts recorded before it stay recorded, and the window stays usable.
+ * and opened or closed no epoch; puts recorded before it stay recorded, and the window stays usable. The
+ * exception is an error of a GPU's driver (MPI_ERR_OTHER) in the middle of a call: doc/limits.md.
  * Besides the errors listed with each function, all that take a window return MPI_ERR_WIN or
  * MPI_ERR_OTHER for what is no window made through libmpix, MPI_ERR_UNSUPPORTED_OPERATION for windows
  * and ranks that cannot have stream epochs (dynamic windows, ranks that cannot be reached), and
  * MPI_ERR_RMA_SYNC for a window that is broken, as a wait of it ran into its time-out under
- * MPIX_ON_TIMEOUT=error: its stream epochs are over, and it can only be freed.
+ * MPIX_ON_TIMEOUT=error, or as a rank of another node was lost: its stream epochs are over, and it can
+ * only be freed.
  *
  * Link libmpix in front of MPI (mpicc app.c -lmpix): it interposes MPI_Win_start, MPI_Put and others
  * through the profiling interface. MPIX_Query_stream_rma tells whether that worked.
@@ -79,12 +82,13 @@ extern "C" {
 #ifdef MPIX_DECLARES_STREAM_RMA
 
 /* Enqueue: open an exposure epoch of `win` to the processes of `group`.
- * A window made with the info key mpix_lazy_post=true promises that the program never waits for another
- * process between this call and its next stream call on the window; that call's kernel then carries the
- * post, which saves a launch.
+ * A window made with the info key mpix_lazy_post=true promises that neither the program nor `stream` waits
+ * for another process between this call and its next stream call on the window; that call's kernel then
+ * carries the post, which saves a launch. `stream` must live until then, and both calls be in the same
+ * capture or in none.
  * Close it with MPIX_Win_wait_stream or MPIX_Win_complete_wait_stream. `group` may be freed at once.
  * Errors: MPI_ERR_RMA_SYNC (an exposure epoch is open), MPI_ERR_GROUP, MPI_ERR_RANK (a process that is
- * not in the window's group), MPI_ERR_ARG (not a stream of the device in use). */
+ * not in the window's group), MPI_ERR_ARG (not a stream of the device in use, or of another GPU). */
 MPIX_PUBLIC int MPIX_Win_post_stream(MPI_Group group, MPI_Win win, void *stream);
 
 /* Enqueue, and close the access epoch that MPI_Win_start(group, MPIX_MODE_STREAM, win) opened: for each
@@ -139,7 +143,8 @@ MPIX_PUBLIC int MPIX_Host_stream_destroy(MPIX_Host_stream *stream);
  * was reached without it (as with `-lmpi -lmpix`, the wrong order), or before MPI_Init. */
 MPIX_PUBLIC int MPIX_Query_stream_rma(int *active);
 
-/* Counters of one window in this process since its creation. */
+/* Counters of one window in this process since its creation; two, as they say, are of the whole process.
+ * They count what has been enqueued, and an epoch in a graph once, when it is captured. */
 typedef struct MPIX_Win_stats {
   unsigned long long exposure_epochs; /* stream exposure epochs whose post was enqueued */
   unsigned long long access_epochs;   /* stream access epochs whose complete was enqueued */
@@ -154,8 +159,10 @@ typedef struct MPIX_Win_stats {
   unsigned long long bytes_network_eager;  /* gathered into one message for each target */
   unsigned long long bytes_network_direct; /* straight from the origin buffers into the window */
   unsigned long long network_operations;   /* operations queued: writes and signals */
+  /* of this process, in all its windows; both are 0 while this window has queued nothing: */
   unsigned long long network_budget;       /* operations that may be queued at a time; 0: any number */
-  unsigned long long network_peak;         /* most that this process had queued at a time, in all windows */
+  unsigned long long network_peak;         /* most that were queued at a time so far */
+  /* of this window again: */
   unsigned long long throttle_waits;       /* calls that had to wait for the budget, and */
   unsigned long long throttle_wait_ns;     /* for how long in all, in nanoseconds */
 } MPIX_Win_stats;

@@ -75,8 +75,9 @@ void build_or_explain(WinState& state, MPI_Win win, MPI_Comm comm, const NewWind
   int rank = 0;
   PMPI_Comm_rank(comm, &rank);
   // With a GPU in use a window over memory of the CPU is an ordinary one, and no cause for alarm.
+  const bool is_ordinary = device_can_hide() && !runtime->device->hidden_from_host(created.base);
   if (rank == 0)
-    log(device_can_hide() ? LogLevel::info : LogLevel::warn,
+    log(is_ordinary ? LogLevel::info : LogLevel::warn,
         std::string(created.call) + " on window '" + name_of(win) + "': " + state.unavailable);
 }
 

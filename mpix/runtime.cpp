@@ -103,7 +103,7 @@ Runtime& start_runtime_over_world() {
     log(LogLevel::info, std::string("libmpix ") + PACKAGE_VERSION + ": device " +
                             runtime.device->name() + ", " +
                             std::to_string(runtime.world_nodes.size()) + " ranks, " +
-                            std::to_string(local_ranks) + " on this node, IPC yes");
+                            std::to_string(local_ranks) + " on this node");
     const std::string advice = runtime.device->advice();
     if (!advice.empty()) log(LogLevel::warn, advice);
   }

@@ -160,8 +160,10 @@ MPIX_FN bool line_arrived(const Line* line, std::uint32_t flag, std::uint64_t* d
   const std::uint64_t low = __hip_atomic_load(&line->half[0], __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_SYSTEM);
   const std::uint64_t high = __hip_atomic_load(&line->half[1], __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_SYSTEM);
 #else
-  const std::uint64_t low = load_acquire(&line->half[0]);
+  // The second half first: in a header that a network writes it is the signal, and the first half may be torn before.
   const std::uint64_t high = load_acquire(&line->half[1]);
+  if ((high >> 32) != flag) return false;
+  const std::uint64_t low = load_acquire(&line->half[0]);
 #endif
   if ((low >> 32) != flag || (high >> 32) != flag) return false;
   *data = (low & 0xffffffffu) | (high << 32);

@@ -66,12 +66,7 @@ class GpuDevice final : public Device {
         MPIX_CHECK_GPU(gpuGetDevice(&device));
     }
     std::lock_guard<std::mutex> hold(mutex_);
-    if (!memory_) {
-      memory_ = std::make_unique<GpuMemory>(device);
-      OutsideCapture outside;
-      DeviceScope scope(device);
-      Launcher::load();
-    }
+    if (!memory_) settle_on(device);
     if (memory_->device() != device)
       throw Error(Fault::unsupported, "the window's memory is on GPU " + std::to_string(device) +
                                           ", and earlier windows of this rank are on GPU " +
@@ -201,9 +196,17 @@ class GpuDevice final : public Device {
     if (!memory_) {
       int device = 0;
       MPIX_CHECK_GPU(gpuGetDevice(&device));
-      memory_ = std::make_unique<GpuMemory>(device);
+      settle_on(device);
     }
     return *memory_;
+  }
+
+  void settle_on(int device) {  // under mutex_
+    auto memory = std::make_unique<GpuMemory>(device);
+    OutsideCapture outside;
+    DeviceScope scope(device);
+    Launcher::load();
+    memory_ = std::move(memory);
   }
 
   /// An origin buffer on another GPU.
