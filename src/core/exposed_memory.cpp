@@ -2,6 +2,7 @@
 // Copyright (c) the libmpix authors
 #include "core/exposed_memory.h"
 
+#include <algorithm>
 #include <cstring>
 
 namespace mpix {
@@ -18,9 +19,27 @@ char* ExposedMemory::find(std::uint64_t key, std::uint64_t offset, std::uint64_t
   return offset <= range.bytes && bytes <= range.bytes - offset ? range.base + offset : nullptr;
 }
 
+namespace {
+
+/// Aligned words whole, and as stores that others may poll for: mailboxes are among what is written.
+void copy_words(char* to, const char* from, std::size_t bytes) {
+  constexpr std::size_t size = sizeof(std::uint64_t);
+  const std::size_t head = std::min(bytes, (size - reinterpret_cast<std::uintptr_t>(to) % size) % size);
+  std::memcpy(to, from, head);
+  std::size_t at = head;
+  for (; at + size <= bytes; at += size) {
+    std::uint64_t word;
+    std::memcpy(&word, from + at, size);
+    __atomic_store_n(reinterpret_cast<std::uint64_t*>(to + at), word, __ATOMIC_RELAXED);
+  }
+  std::memcpy(to + at, from + at, bytes - at);
+}
+
+}  // namespace
+
 bool ExposedMemory::write(const PacketRecord& record, const char* data) const {
   char* const to = find(record.key, record.offset, record.amount);
-  if (to && record.amount > 0) std::memcpy(to, data, record.amount);
+  if (to && record.amount > 0) copy_words(to, data, record.amount);
   return to != nullptr;
 }
 

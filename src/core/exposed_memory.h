@@ -19,7 +19,7 @@ class ExposedMemory {
 
   /// Null where that is not exposed, or no more.
   char* find(std::uint64_t key, std::uint64_t offset, std::uint64_t bytes) const;
-  /// Apply what a record says. False: not exposed.
+  /// Apply what a record says, each aligned word of 8 bytes as one store. False: not exposed.
   bool write(const PacketRecord& record, const char* data) const;
   /// One store, which other threads may poll for (release).
   bool signal(const PacketRecord& record) const;
