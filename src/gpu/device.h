@@ -151,11 +151,9 @@ class Device {
   /// Whether its streams serve the remote work of launches; else a relay does what is to do for them (core/relay.h).
   virtual bool serves_remote_work() const noexcept { return false; }
 
-  /// Throws unless `stream` is a stream of this device.
-  virtual void check_stream(Stream stream) const = 0;
-  /// The capture that the stream is in: what is enqueued now becomes part of a graph, to run later and perhaps
-  /// often. 0: none.
-  virtual std::uint64_t capture_of(Stream stream) const = 0;
+  /// Throws unless `stream` is a stream of this device. Returns the capture that it is in (what is enqueued now becomes
+  /// part of a graph, to run later and perhaps often), or 0.
+  virtual std::uint64_t check_stream(Stream stream) const = 0;
   /// Whether launches read their plans when they run, without keeping them alive.
   virtual bool reads_plans_later() const noexcept = 0;
   /// For one window. Null: it remembers nothing.

@@ -112,11 +112,11 @@ inline bool gpu_is_capturing(gpuStream_t stream) {
   return cudaStreamIsCapturing(stream, &status) == cudaSuccess && status == cudaStreamCaptureStatusActive;
 }
 
-/// Negative: not known. The default streams are those of every device, and to ask one that captures spoils the capture.
+/// Negative: not known. The default streams are those of every device. Not for one that captures: to ask spoils the capture.
 inline int gpu_device_of(gpuStream_t stream) {
   int device = -1;
 #if CUDART_VERSION >= 12080
-  if (stream == nullptr || stream == cudaStreamLegacy || stream == cudaStreamPerThread || gpu_is_capturing(stream)) return -1;
+  if (stream == nullptr || stream == cudaStreamLegacy || stream == cudaStreamPerThread) return -1;
   if (cudaStreamGetDevice(stream, &device) != cudaSuccess) (void)cudaGetLastError();
 #else
   (void)stream;

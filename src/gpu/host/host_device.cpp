@@ -84,8 +84,10 @@ class HostDevice final : public Device {
   }
   bool serves_remote_work() const noexcept override { return true; }
 
-  void check_stream(Stream stream) const override { check_host_stream(stream); }
-  std::uint64_t capture_of(Stream) const override { return 0; }
+  std::uint64_t check_stream(Stream stream) const override {
+    check_host_stream(stream);
+    return 0;
+  }
   bool reads_plans_later() const noexcept override { return false; }
   void keep_for_graph(Stream, std::shared_ptr<const void>) override {}
   void launch(Stream stream, const Launch& launch) override { host_stream_launch(stream, launch); }

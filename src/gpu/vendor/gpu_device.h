@@ -3,7 +3,6 @@
 #pragma once
 
 #include <algorithm>
-#include <atomic>
 #include <cstdlib>
 #include <memory>
 #include <mutex>
@@ -139,21 +138,17 @@ class GpuDevice final : public Device {
     return std::shared_ptr<char>(place, static_cast<char*>(place.get()));
   }
 
-  void check_stream(Stream stream) const override {
+  std::uint64_t check_stream(Stream stream) const override {
     if (is_host_stream(stream))
       throw Error(Fault::argument, "the stream is an MPIX_Host_stream, and the device in use is " GPU_NAME
                                    " (MPIX_DEVICE=host uses host streams)");
-    if (!memory_ || stream == last_checked_.load(std::memory_order_relaxed)) return;
-    const int device = gpu_device_of(static_cast<gpuStream_t>(stream));
+    const auto on = static_cast<gpuStream_t>(stream);
+    if (gpu_is_capturing(on)) return gpu_capture_of(on).id;
+    const int device = memory_ ? gpu_device_of(on) : -1;
     if (device >= 0 && device != memory_->device())
       throw Error(Fault::argument, "the stream is one of GPU " + std::to_string(device) + ", and the window's memory is on GPU " +
                                        std::to_string(memory_->device()));
-    if (device >= 0) last_checked_.store(stream, std::memory_order_relaxed);
-  }
-
-  std::uint64_t capture_of(Stream stream) const override {
-    const auto on = static_cast<gpuStream_t>(stream);
-    return gpu_is_capturing(on) ? gpu_capture_of(on).id : 0;
+    return 0;
   }
   bool reads_plans_later() const noexcept override { return true; }
   std::unique_ptr<LaunchMemory> new_launch_memory() override { return launcher_.new_memory(); }
@@ -175,7 +170,7 @@ class GpuDevice final : public Device {
   void run_memory_ops(Stream stream, MemoryOps ops) override {
     const int device = memory().device();
     DeviceScope scope(device);
-    if (!has_memory_ops(device) || (!gpu_captures_memory_ops && capture_of(stream) != 0)) return;
+    if (!has_memory_ops(device) || (!gpu_captures_memory_ops && gpu_is_capturing(static_cast<gpuStream_t>(stream)))) return;
     const std::string error = gpu_enqueue_memory_ops(static_cast<gpuStream_t>(stream), ops.ops.data(), ops.ops.size());
     if (!error.empty()) throw Error(Fault::other, error);
   }
@@ -228,7 +223,6 @@ class GpuDevice final : public Device {
 
   const std::size_t copy_bytes_;
   Launcher launcher_;
-  mutable std::atomic<Stream> last_checked_{nullptr};
   std::mutex mutex_;
   std::unique_ptr<GpuMemory> memory_;
   GraphKeeper keeper_;  ///< ends before the memory does, which it gives back to
