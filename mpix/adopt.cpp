@@ -72,13 +72,6 @@ void build_or_explain(WinState& state, MPI_Win win, MPI_Comm comm, const NewWind
   const Runtime* runtime = find_runtime();
   if (runtime && runtime->device) state.unavailable_fault = Fault::unsupported;
   state.unavailable = "stream epochs are not available on this window: " + failure;
-  int rank = 0;
-  PMPI_Comm_rank(comm, &rank);
-  // With a GPU in use a window over memory of the CPU is an ordinary one, and no cause for alarm.
-  const bool is_ordinary = device_can_hide() && !runtime->device->hidden_from_host(created.base);
-  if (rank == 0)
-    log(is_ordinary ? LogLevel::info : LogLevel::warn,
-        std::string(created.call) + " on window '" + name_of(win) + "': " + state.unavailable);
 }
 
 }  // namespace
@@ -98,10 +91,19 @@ int adopt(MPI_Win win, MPI_Comm comm, const NewWindow& created) {
     attach(win, owner.get());
     owner.release();
     build_or_explain(state, win, comm, created);
-    const int hidden = state.hidden ? 1 : 0;
-    int any_hidden = 0;
-    if (device_can_hide()) check(PMPI_Allreduce(&hidden, &any_hidden, 1, MPI_INT, MPI_MAX, comm));
-    state.rma_refused = any_hidden != 0;
+    constexpr int hidden = 1, on_gpu = 2;
+    int any = 0;
+    if (device_can_hide()) {
+      const int mine = (state.hidden ? hidden : 0) | (find_runtime()->device->hidden_from_host(created.base) ? on_gpu : 0);
+      check(PMPI_Allreduce(&mine, &any, 1, MPI_INT, MPI_BOR, comm));
+    }
+    state.rma_refused = (any & hidden) != 0;
+    // With a GPU in use a window over memory of the CPU is an ordinary one, and no cause for alarm.
+    int rank = 0;
+    PMPI_Comm_rank(comm, &rank);
+    if (rank == 0 && !state.unavailable.empty() && created.flavour != MPI_WIN_FLAVOR_DYNAMIC)
+      log(device_can_hide() && !(any & on_gpu) ? LogLevel::info : LogLevel::warn,
+          std::string(created.call) + " on window '" + name_of(win) + "': " + state.unavailable);
     state.follow_access_epoch();
   });
 }

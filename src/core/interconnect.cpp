@@ -95,7 +95,7 @@ void Interconnect::lose(const std::shared_ptr<GrantHolder>& holder) {
   const Grant lost = holder->held();
   if (lost.empty()) return;
   used_.take(lost);
-  if (const auto found = windows_.find(holder->window()); found != windows_.end()) found->second.take(lost);
+  if (const auto found = windows_.find(holder->window()); found != windows_.end()) found->second.held.take(lost);
   if (capacity_.operations != Capacity::any) capacity_.operations -= lost.operations;
   if (capacity_.transfers != Capacity::any) capacity_.transfers -= lost.transfers;
   lost_.push_back(holder);
@@ -104,7 +104,10 @@ void Interconnect::lose(const std::shared_ptr<GrantHolder>& holder) {
 void Interconnect::give_back(const void* window, const Grant& grant) {
   if (grant.empty()) return;
   used_.take(grant);
-  if (const auto found = windows_.find(window); found != windows_.end()) found->second.take(grant);
+  if (const auto found = windows_.find(window); found != windows_.end()) {
+    found->second.held.take(grant);
+    found->second.moved = Clock::now();
+  }
   moved_ = true;
 }
 
@@ -120,10 +123,10 @@ bool Interconnect::is_each_sure_of_one() const {
 Grant Interconnect::room_for(const void* window) const {
   Grant room{capacity_.operations - used_.operations, capacity_.transfers - used_.transfers};
   if (!is_each_sure_of_one()) return room;
-  for (const auto& [other, held] : windows_) {
+  for (const auto& [other, part] : windows_) {
     if (other == window) continue;
-    if (held.operations == 0 && room.operations > 0) --room.operations;
-    if (held.transfers == 0 && room.transfers > 0) --room.transfers;
+    if (part.held.operations == 0 && room.operations > 0) --room.operations;
+    if (part.held.transfers == 0 && room.transfers > 0) --room.transfers;
   }
   return room;
 }
@@ -201,7 +204,9 @@ std::optional<Grant> Interconnect::try_admit(const void* window, const Grant& wa
   }
   if (admitted) {
     used_.add(grant);
-    windows_[window].add(grant);
+    Part& part = windows_[window];
+    part.held.add(grant);
+    part.moved = Clock::now();
     moved_ = true;
     most_used_ = std::max(most_used_, used_.operations);
     hold.unlock();
@@ -312,11 +317,12 @@ std::string Interconnect::failure_of(const void* window) { return first_of(windo
 
 std::string Interconnect::probe(const void* window) { return first_of(window, &GrantHolder::probe); }
 
-std::string Interconnect::missing(const void* window) const {
+std::string Interconnect::missing(const void* window, Whose whose) const {
   constexpr std::size_t enough = 400;
   Hold hold(mutex_);
   std::string text;
-  for (const bool own : {true, false})
+  for (const bool own : {true, false}) {
+    if (!own && whose == Whose::own) break;
     for (const auto& holder : holders_) {
       if ((holder->window() == window) != own) continue;
       const std::string missing = holder->missing();
@@ -324,12 +330,21 @@ std::string Interconnect::missing(const void* window) const {
       text += (text.empty() ? "" : ", ") + missing + (own ? "" : " (of another window)");
       if (text.size() > enough) return text + ", and more";
     }
+  }
   return text;
 }
 
-std::chrono::duration<double> Interconnect::still_for() {
+std::chrono::duration<double> Interconnect::still_for(const void* window, Whose whose) {
   Hold hold(mutex_);
-  return standstill();
+  const auto now = Clock::now();
+  for (const auto& holder : holders_) {
+    if (!holder->moved()) continue;
+    if (const auto found = windows_.find(holder->window()); found != windows_.end()) found->second.moved = now;
+  }
+  auto still = Clock::duration::max();
+  for (const auto& [other, part] : windows_)
+    if (whose == Whose::all || other == window) still = std::min(still, now - part.moved);
+  return still;
 }
 
 void Interconnect::abandon(const void* window) {

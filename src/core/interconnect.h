@@ -53,6 +53,8 @@ class GrantHolder {
   virtual std::string probe() = 0;
   /// Which peers have not got all of it, for reports. Nothing of what no stream has come to.
   virtual std::string missing() const = 0;
+  /// Whether some of it was started, or is over, since this was last asked.
+  virtual bool moved() = 0;
   /// Its window broke: it will not be served any more.
   virtual bool is_broken() const = 0;
   /// From here on only what is under way holds something, until it is over.
@@ -90,10 +92,12 @@ class Interconnect {
   std::string failure_of(const void* window);
   /// The same, after asking the peers that have not got all of its epochs whether they live.
   std::string probe(const void* window);
-  /// Which peers what is under way has not reached, the window's first.
-  std::string missing(const void* window) const;
-  /// For how long nothing has been granted, and nothing has come back. For who asks again and again.
-  std::chrono::duration<double> still_for();
+  /// Which peers what is under way has not reached, the window's first, or only of these.
+  enum class Whose { own, all };
+  std::string missing(const void* window, Whose whose = Whose::all) const;
+  /// For how long nothing of the window's epochs has moved, or of any window's. For who asks again and again: what has
+  /// moved since it was last asked has moved just now.
+  std::chrono::duration<double> still_for(const void* window, Whose whose);
   /// The window ends, and what its epochs still hold is lost until it is over: their operations stay with the NIC.
   void abandon(const void* window);
 
@@ -146,7 +150,11 @@ class Interconnect {
   Capacity capacity_;  ///< without what is lost
   Grant used_;
   std::size_t most_used_ = 0;
-  std::map<const void*, Grant> windows_;  ///< and what they hold
+  struct Part {
+    Grant held;
+    Clock::time_point moved = Clock::now();
+  };
+  std::map<const void*, Part> windows_;
   Holders holders_;  ///< the oldest first
   Holders lost_;     ///< the NIC may still read what they own
   Line line_;

@@ -101,6 +101,7 @@ bool RemoteOperations::queue_stage(Item& item) {
 }
 
 void RemoteOperations::end_stage(Item& item) {
+  moved_ = true;
   item.transfer = nullptr;
   free_.add(item.stage);
   item.stage = {};
@@ -196,6 +197,11 @@ std::string RemoteOperations::missing() const {
   return text;
 }
 
+bool RemoteOperations::moved() {
+  Hold hold(mutex_);
+  return std::exchange(moved_, false);
+}
+
 // ---- serving -----------------------------------------------------------------------------------------
 
 bool RemoteOperations::serve(std::size_t first, std::size_t end) {
@@ -257,6 +263,7 @@ bool RemoteOperations::serve(Item& item) {
   // Not before it can start: a post that rides in it must not wait.
   if (item.state == State::waiting && item.send && item.send->has_message()) write_message(item);
   item.transfer->start();
+  moved_ = true;
   const bool origin_is_free = !item.send || item.send->direct.empty();
   if (item.all_queued && origin_is_free) {
     note_served(item);

@@ -54,6 +54,7 @@ class RemoteOperations final : public GrantHolder, public std::enable_shared_fro
   std::string failure() override;
   std::string probe() override;
   std::string missing() const override;
+  bool moved() override;
   bool is_broken() const override { return __atomic_load_n(&words_->released, __ATOMIC_ACQUIRE) != 0; }
   void give_up() override;
 
@@ -101,6 +102,7 @@ class RemoteOperations final : public GrantHolder, public std::enable_shared_fro
   Grant free_;  ///< of what is held: not queued
   Grant held_;
   bool given_up_ = false;
+  bool moved_ = false;
   std::string failure_;        ///< of a call of the network
   bool send_all_held_ = true;  ///< no complete has done so yet
 };

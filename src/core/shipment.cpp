@@ -3,6 +3,7 @@
 #include "core/shipment.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "core/error.h"
 
@@ -31,6 +32,7 @@ void Shipment::start_stage() {
   next_write_ += count;
   stage_ = {count + (with_signal ? 1 : 0), 1};
   transfer_->start();
+  moved_ = true;
 }
 
 bool Shipment::advance() {
@@ -101,6 +103,11 @@ std::string Shipment::missing() const {
   if (over_) return "";
   return "rank " + std::to_string(content_.peer->rank) + " has not been reached with the " + content_.what + " of epoch " +
          std::to_string(content_.epoch);
+}
+
+bool Shipment::moved() {
+  Hold hold(mutex_);
+  return std::exchange(moved_, false);
 }
 
 }  // namespace mpix

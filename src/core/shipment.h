@@ -54,6 +54,7 @@ class Shipment final : public GrantHolder {
   std::string failure() override;
   std::string probe() override;
   std::string missing() const override;
+  bool moved() override;
   bool is_broken() const override { return __atomic_load_n(&words_->released, __ATOMIC_ACQUIRE) != 0; }
   void give_up() override;
 
@@ -71,6 +72,7 @@ class Shipment final : public GrantHolder {
   std::size_t next_write_ = 0;
   bool signal_queued_ = false;
   bool over_ = false;
+  bool moved_ = false;
   bool given_up_ = false;  ///< no stage follows
   std::unique_ptr<Transfer> transfer_;  ///< of the stage at hand
   Grant stage_;  ///< what it holds

@@ -22,21 +22,22 @@ namespace {
 constexpr const char* still_waiting = "; still waiting (MPIX_TIMEOUT sets when this is reported)";
 }
 
-void StallReporter::report(Call call, const std::string& waiting, double seconds, const char* what_follows) const {
+void StallReporter::report(LogLevel level, Call call, const std::string& waiting, double seconds,
+                           const char* what_follows) const {
   char duration[32];
   std::snprintf(duration, sizeof duration, "%.1f s", seconds);
-  log(LogLevel::error, std::string(name_of(call)) + " on window '" + window_ + "' has waited for " + duration + ": " +
+  log(level, std::string(name_of(call)) + " on window '" + window_ + "' has waited for " + duration + ": " +
                            waiting + what_follows);
 }
 
 void StallReporter::late(Call call, const std::string& waiting, double seconds) {
   std::lock_guard<std::mutex> hold(mutex_);
-  report(call, waiting, seconds, still_waiting);
+  report(LogLevel::warn, call, waiting, seconds, still_waiting);
 }
 
 bool StallReporter::stalled(Call call, const std::string& waiting, double seconds) {
   std::lock_guard<std::mutex> hold(mutex_);
-  report(call, waiting, seconds,
+  report(LogLevel::error, call, waiting, seconds,
          fail_ ? "; the wait is released and the window is broken (MPIX_ON_TIMEOUT=error)" : still_waiting);
   static std::atomic<bool> advised{false};
   if (!advice_.empty() && !advised.exchange(true)) log(LogLevel::error, advice_);

@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "core/log.h"
 #include "gpu/device.h"
 #include "kernels/wait_note.h"
 
@@ -38,7 +39,7 @@ class StallReporter final : public StallHandler {
   void rename(const std::string& window);
 
  private:
-  void report(Call call, const std::string& waiting, double seconds, const char* what_follows) const;
+  void report(LogLevel level, Call call, const std::string& waiting, double seconds, const char* what_follows) const;
   void release(const std::string& cause);
 
   mutable std::mutex mutex_;  ///< reports come from the threads of streams

@@ -86,7 +86,7 @@ class Window {
   using Lock = std::unique_lock<std::mutex>;
   /// Lets go of the window while it waits, and checks again what the call demands.
   Grant admit(Lock& hold, const Grant& wanted, Call call, const std::function<void()>& check_again);
-  void report_throttling(Call call, const Grant& wanted, double still, double* reported);
+  void report_throttling(Call call, const Grant& wanted, double waited, double* reported);
   std::shared_ptr<RemoteOperations> queued(std::shared_ptr<RemoteOperations> operations, Call call);
   std::shared_ptr<RemoteOperations> queue_posts(const std::shared_ptr<const ExposurePlan>& plan, const Grant& grant);
   std::shared_ptr<RemoteOperations> queue_sends(const std::shared_ptr<const AccessPlan>& plan, Call call,

@@ -35,9 +35,8 @@ Grant Window::admit(Lock& hold, const Grant& wanted, Call call, const std::funct
       ask_after = Clock::now() + time_between_errors;
       const std::string failure = interconnect.failure_of(this);
       if (!failure.empty()) stall_.failed(call, failure);
+      report_throttling(call, wanted, std::chrono::duration<double>(Clock::now() - begin).count(), &reported);
     }
-    report_throttling(call, wanted, std::min<std::chrono::duration<double>>(Clock::now() - begin, interconnect.still_for()).count(),
-                      &reported);
     check_again();
     granted = interconnect.try_admit(this, wanted, turn);
   }
@@ -46,25 +45,32 @@ Grant Window::admit(Lock& hold, const Grant& wanted, Call call, const std::funct
   return *granted;
 }
 
-/// The hang report of a call that waits for the budget, once that has not moved for long. What waits in a stream reports
-/// by itself. And a stream that is busy with something else has not come to the epochs in front: that is nobody's fault.
-void Window::report_throttling(Call call, const Grant& wanted, double still, double* reported) {
+/// The hang report of a call that waits for the budget, once nothing of its window has moved for long. What waits in a
+/// stream reports by itself. And a stream that is busy with something else has not come to the epochs in front: that is
+/// nobody's fault; nor is it if only other windows' are on their way, and move.
+void Window::report_throttling(Call call, const Grant& wanted, double waited, double* reported) {
   const double patience = stall_.patience();
-  if (still < *reported) *reported = 0;
-  if (patience <= 0 || still - *reported < patience) return;
-  *reported = still;
-  const std::string lost = remote_->interconnect().probe(this);
+  if (patience <= 0) return;
+  Interconnect& interconnect = remote_->interconnect();
+  using Whose = Interconnect::Whose;
+  const double still = interconnect.still_for(this, Whose::own).count();
+  if (std::min(still, waited - *reported) < patience) return;
+  *reported = waited;
+  const std::string lost = interconnect.probe(this);
   if (!lost.empty()) {
     stall_.failed(call, lost);
     return;
   }
   const std::string what = "the epoch needs " + std::to_string(wanted.operations) + " triggered operations of a budget of " +
-                           std::to_string(remote_->interconnect().budget()) + ", and earlier epochs hold them";
-  const std::string missing = remote_->interconnect().missing(this);
+                           std::to_string(interconnect.budget()) + ", and earlier epochs hold them";
+  const std::string missing = interconnect.missing(this);
+  const bool own = !interconnect.missing(this, Whose::own).empty();
   if (missing.empty())
-    stall_.late(call, what + ", which their streams have not come to", still);
+    stall_.late(call, what + ", which their streams have not come to", waited);
+  else if (own || interconnect.still_for(this, Whose::all).count() >= patience)
+    stall_.stalled(call, what + ": " + missing, waited);
   else
-    stall_.stalled(call, what + ": " + missing, still);
+    stall_.late(call, what + ": " + missing, waited);
 }
 
 std::shared_ptr<RemoteOperations> Window::queued(std::shared_ptr<RemoteOperations> operations, Call call) {

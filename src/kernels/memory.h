@@ -157,8 +157,11 @@ MPIX_FN bool line_arrived(const Line* line, std::uint32_t flag, std::uint64_t* d
   std::uint64_t low, high;
   asm volatile("ld.relaxed.sys.global.v2.u64 {%0,%1},[%2];" : "=l"(low), "=l"(high) : "l"(line) : "memory");
 #elif defined(__HIP_DEVICE_COMPILE__)
-  const std::uint64_t low = __hip_atomic_load(&line->half[0], __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_SYSTEM);
+  // As on the host: the first half behind the second. These GPUs load nothing ahead of a branch.
   const std::uint64_t high = __hip_atomic_load(&line->half[1], __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_SYSTEM);
+  if ((high >> 32) != flag) return false;
+  __atomic_signal_fence(__ATOMIC_ACQUIRE);
+  const std::uint64_t low = __hip_atomic_load(&line->half[0], __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_SYSTEM);
 #else
   // The second half first: in a header that a network writes it is the signal, and the first half may be torn before.
   const std::uint64_t high = load_acquire(&line->half[1]);

@@ -289,18 +289,20 @@ namespace {
 
 /// Holds what it was granted until it is told.
 struct Holder final : GrantHolder {
-  explicit Holder(const Grant& its_grant) : grant(its_grant) {}
-  const void* window() const override { return this; }
+  explicit Holder(const Grant& its_grant, const void* its_window = nullptr) : grant(its_grant), owner(its_window) {}
+  const void* window() const override { return owner ? owner : this; }
   Grant reclaim() override { return over ? std::exchange(grant, {}) : Grant{}; }
   Grant held() const override { return grant; }
   std::size_t committed() const override { return grant.operations; }
   std::string failure() override { return ""; }
   std::string probe() override { return ""; }
   std::string missing() const override { return ""; }
+  bool moved() override { return stage_is_over.exchange(false); }
   bool is_broken() const override { return false; }
   void give_up() override {}
   Grant grant;
-  std::atomic<bool> over{false};
+  const void* const owner;
+  std::atomic<bool> over{false}, stage_is_over{false};
 };
 
 }  // namespace
@@ -323,6 +325,28 @@ TEST_CASE("what is over makes room, also behind an epoch that waits for a peer",
       take(&other);
     }
   }
+}
+
+TEST_CASE("which windows have not moved for long, where others have", "[remote]") {
+  Interconnect interconnect(std::make_unique<FakeNetwork>(Capacity{16, 16}, 1u, false), settings_for(Throttle::adaptive, 0));
+  const int stuck = 0, in_stages = 0, served = 0;
+  std::vector<std::shared_ptr<Holder>> holders;
+  const auto take = [&](const void* window) {
+    Interconnect::Turn turn;
+    const std::optional<Grant> grant = interconnect.try_admit(window, {2, 2}, turn);
+    REQUIRE(grant);
+    interconnect.enlist(holders.emplace_back(std::make_shared<Holder>(*grant, window)));
+  };
+  using Whose = Interconnect::Whose;
+  for (const int* window : {&stuck, &in_stages, &served}) take(window);
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  holders[1]->stage_is_over = true;
+  take(&served);
+  const auto of_stuck = interconnect.still_for(&stuck, Whose::own);
+  CHECK(of_stuck >= std::chrono::milliseconds(20));
+  CHECK(interconnect.still_for(&in_stages, Whose::own) < of_stuck);
+  CHECK(interconnect.still_for(&served, Whose::own) < of_stuck);
+  CHECK(interconnect.still_for(&stuck, Whose::all) < of_stuck);
 }
 
 TEST_CASE("room goes to who asked first, but not while nothing moves", "[remote]") {

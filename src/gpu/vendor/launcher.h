@@ -160,10 +160,6 @@ class Launcher {
     for (std::uint32_t i = 0; i < program.send_count; ++i)
       parts = std::max(parts, shape.parts_of(launch.on_host.sends[i]));
     const unsigned entries = peers * roles * launch.sharers, blocks = parts * entries;
-    if (role == Role::both && is_faster_apart(program, blocks)) {
-      launch_apart(stream, launch);
-      return;
-    }
     const unsigned wanted = threads_for(std::max(program.send_bytes, most_expected)) +
                             (program.post_count > 0 ? threads_of_posts : 0);
     const unsigned threads = std::min({wanted, most_threads, threads_beside(entries)});
@@ -172,6 +168,10 @@ class Launcher {
       return shape.is_usual(send, launch.on_host.ops, threads);
     });
     const Kernel& kernel = for_programs<AnyProgram>(role, usual);
+    if (role == Role::both && may_overlap(kernel, program) && is_faster_apart(program, blocks)) {
+      launch_apart(stream, launch);
+      return;
+    }
     if (program.captured && may_overlap(kernel, program)) shape.early = early_behind(captured_.find(gpu_capture_of(stream)).value_or(Kind::other));
     launch_kernel(kernel, dim3(parts, peers, roles), threads, &arguments, sizeof arguments, stream, launch);
     if (program.captured) captured_.add(gpu_capture_of(stream), kind_of(program, blocks));
