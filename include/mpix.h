@@ -106,8 +106,8 @@ MPIX_PUBLIC int MPIX_Win_wait_stream(MPI_Win win, void *stream);
 
 #endif /* MPIX_DECLARES_STREAM_RMA */
 
-/* MPIX_Win_complete_stream and MPIX_Win_wait_stream in one, and in one kernel: the access and the
- * exposure epoch make progress together. Both must be open. Cheaper than the two calls.
+/* MPIX_Win_complete_stream and MPIX_Win_wait_stream in one, and as a rule in one kernel: the access and
+ * the exposure epoch make progress together. Both must be open. Cheaper than the two calls.
  * Errors: those of the two. */
 MPIX_PUBLIC int MPIX_Win_complete_wait_stream(MPI_Win win, void *stream);
 
