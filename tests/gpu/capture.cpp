@@ -24,29 +24,44 @@ constexpr std::size_t direct = 300000;  // beyond what goes by mailbox on a GPU
 /// Ranks share a GPU without MPS: scripts/run-gpu-tests says so.
 bool in_turns() { return parameter("TEST_GPU_IN_TURNS", 0) != 0; }
 
-bool posts_go_beside() {
+/// A GPU and queues enough for each rank, and all on one node: kernels of ours may overlap.
+bool kernels_overlap() {
   int devices = 0;
   CUDA_OK(cudaGetDeviceCount(&devices));
-  return devices >= size() && !spans_nodes() && !std::getenv("CUDA_DEVICE_MAX_CONNECTIONS");
+  return devices >= size() && !spans_nodes() && parameter("CUDA_DEVICE_MAX_CONNECTIONS", 8) >= 8;
 }
 
-/// Nodes of the graph that a stream is captured into that nothing is behind, yet.
-std::size_t loose_ends(cudaStream_t stream) {
+/// What a stream is being captured into.
+cudaGraph_t captured_graph(cudaStream_t stream) {
   cudaStreamCaptureStatus status;
   cudaGraph_t graph = nullptr;
-  std::size_t nodes = 0, edges = 0;
 #if CUDART_VERSION >= 13000
-  const auto edges_of = [&](cudaGraphNode_t* from, cudaGraphNode_t* to) { return cudaGraphGetEdges(graph, from, to, nullptr, &edges); };
   CUDA_OK(cudaStreamGetCaptureInfo(stream, &status, nullptr, &graph));
 #else
-  const auto edges_of = [&](cudaGraphNode_t* from, cudaGraphNode_t* to) { return cudaGraphGetEdges_v2(graph, from, to, nullptr, &edges); };
   CUDA_OK(cudaStreamGetCaptureInfo_v2(stream, &status, nullptr, &graph));
 #endif
-  CUDA_OK(cudaGraphGetNodes(graph, nullptr, &nodes));
+  return graph;
+}
+
+std::size_t captured_nodes(cudaStream_t stream) {
+  std::size_t nodes = 0;
+  CUDA_OK(cudaGraphGetNodes(captured_graph(stream), nullptr, &nodes));
+  return nodes;
+}
+
+/// Those that nothing is behind, yet.
+std::size_t loose_ends(cudaStream_t stream) {
+  const cudaGraph_t graph = captured_graph(stream);
+  std::size_t edges = 0;
+#if CUDART_VERSION >= 13000
+  const auto edges_of = [&](cudaGraphNode_t* from, cudaGraphNode_t* to) { return cudaGraphGetEdges(graph, from, to, nullptr, &edges); };
+#else
+  const auto edges_of = [&](cudaGraphNode_t* from, cudaGraphNode_t* to) { return cudaGraphGetEdges_v2(graph, from, to, nullptr, &edges); };
+#endif
   CUDA_OK(edges_of(nullptr, nullptr));
   std::vector<cudaGraphNode_t> from(edges), to(edges);
   if (edges > 0) CUDA_OK(edges_of(from.data(), to.data()));
-  return nodes - std::set<cudaGraphNode_t>(from.begin(), from.end()).size();
+  return captured_nodes(stream) - std::set<cudaGraphNode_t>(from.begin(), from.end()).size();
 }
 
 void replay(Graph& graph, Stream& stream, int times) {
@@ -196,7 +211,7 @@ TEST_CASE("captured posts of two windows beside kernels, and a post in a graph o
         });
         Graph others(stream, mode, rest);
         // With ranks of other nodes, on a shared GPU, or with few queues they stay in line.
-        if (posts_go_beside()) CHECK(ends == 2);
+        if (kernels_overlap()) CHECK(ends == 2);
         for (int k = scaled(1000); k > 0; --k) {
           posts.launch(stream);
           others.launch(stream);
@@ -213,6 +228,63 @@ TEST_CASE("captured posts of two windows beside kernels, and a post in a graph o
         stream.synchronize();
       }
     }
+}
+
+// With many blocks a captured complete_wait goes as two kernels (Launcher::is_faster_apart).
+TEST_CASE("captured fused epochs with all ranks, as one kernel and as two") {
+  NEEDS_CUDA();
+  std::vector<int> peers;
+  for (int r = 0; r < size(); ++r)
+    if (r != rank() || size() <= 2) peers.push_back(r);
+  const Group group(peers);
+  for (bool lazy : {false, true})
+    for (int puts : {1, 2})
+      for (std::size_t bytes : {eager, std::size_t{100000}, std::size_t{131072}, direct, std::size_t{1} << 20}) {
+        Window window(Memory::device, bytes * std::size_t(size()), 1, MPI_COMM_WORLD, 0, lazy);
+        Buffer source(bytes * std::size_t(size()));
+        Stream stream;
+        Iteration iteration;
+        std::size_t kernels = 0;
+        const auto data = [&](int from, int to) { return ring_data(from, iteration.number(), std::uint64_t(to)); };
+        const auto part = [&](char* base, int of) { return base + bytes * std::size_t(of); };
+        const auto exchange = [&] {
+          iteration.next(stream);
+          MPI_OK(MPIX_Win_post_stream(group, window, stream));
+          for (int to : peers) stream.fill(part(source.data(), to), bytes, data(rank(), to));
+          MPI_OK(MPI_Win_start(group, MPIX_MODE_STREAM, window));
+          for (int to : peers)
+            for (int k = 0; k < puts; ++k) {
+              const std::size_t first = bytes / 8 / 2 * 8 * std::size_t(k), end = k + 1 < puts ? bytes / 8 / 2 * 8 : bytes;
+              MPI_OK(MPI_Put(part(source.data(), to) + first, int(end - first), MPI_BYTE, to, MPI_Aint(bytes * std::size_t(rank()) + first),
+                             int(end - first), MPI_BYTE, window));
+            }
+        };
+        const auto close = [&] { MPI_OK(MPIX_Win_complete_wait_stream(window, stream)); };
+        const auto check = [&] {
+          for (int from : peers)
+            stream.check(part(window.base(), from), bytes, data(from, rank()),
+                         HERE(puts << " puts of " << bytes << " bytes from " << from << ", lazy: " << lazy));
+        };
+        Graph graph(stream, cudaStreamCaptureModeThreadLocal, [&] {
+          for (int k = 0; k < 2; ++k) {
+            exchange();
+            const std::size_t before = captured_nodes(cuda(stream));
+            close();
+            kernels = captured_nodes(cuda(stream)) - before;
+            check();
+          }
+        });
+        INFO(puts << " puts of " << bytes << " bytes, lazy: " << lazy);
+        // (a direct put of that size makes few blocks or many, as there are ranks)
+        if (kernels_overlap() && size() > 1 && bytes != direct) CHECK(kernels == (puts == 1 && bytes > eager ? 2 : 1));
+        for (int round = 0; round < 10; ++round) {
+          replay(graph, stream, scaled(100));
+          exchange();
+          close();
+          check();
+        }
+        stream.synchronize();
+      }
 }
 
 TEST_CASE("a captured iteration in two branches: exposure here, access there") {

@@ -4,6 +4,11 @@
 // Windows over what a CUDA program may have as memory, and what is refused.
 #include <dlfcn.h>
 
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <thread>
+
 #include "gpu/cuda.h"
 #include "support/catch.h"
 
@@ -184,6 +189,42 @@ TEST_CASE("an origin buffer that the GPU cannot read is refused, also while a st
   }
   ring.epoch(stream);
   stream.synchronize();
+}
+
+// Kernels are loaded with the first memory: CUDA may let the load of one wait for all kernels that run. Where nothing of
+// the process has been loaded before, and CUDA_MODULE_LOADING=LAZY: a process of its own, see scripts/run-gpu-tests.
+TEST_CASE("the first call in a stream, while a kernel runs that does not end", "[.first-use]") {
+  NEEDS_CUDA();
+  NEEDS(parameter("TEST_GPU_IN_TURNS", 0) == 0, "ranks that share a GPU in turns wait for each other's kernels");
+  constexpr std::size_t bytes = 1000;
+  const DeviceMemory memory(bytes);
+  const WindowOver window(memory.base(), bytes);
+  Stream busy, stream;
+  Buffer source(bytes);
+  const Group to(right_of(rank())), from(left_of(rank()));
+  // Of the tests' own kernels only the one that does not end; that is loaded before it starts.
+  const std::unique_ptr<Gate> gate = device().hold(busy);
+  std::atomic<bool> done{false}, opened{false};
+  std::thread patience([&] {
+    for (int k = 0; k < 1000 && !done; ++k) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    opened = !done;
+    gate->open();
+  });
+  for (int k = 0; k < 3; ++k) {
+    MPI_OK(MPIX_Win_post_stream(from, window, stream));
+    MPI_OK(MPI_Win_start(to, MPIX_MODE_STREAM, window));
+    MPI_OK(MPI_Put(source.data(), int(bytes), MPI_BYTE, right_of(rank()), 0, int(bytes), MPI_BYTE, window));
+    if (k == 0) {
+      MPI_OK(MPIX_Win_complete_stream(window, stream));
+      MPI_OK(MPIX_Win_wait_stream(window, stream));
+    } else {
+      MPI_OK(MPIX_Win_complete_wait_stream(window, stream));
+    }
+  }
+  stream.synchronize();
+  done = true;
+  patience.join();
+  CHECK_FALSE(opened);
 }
 
 TEST_CASE("an origin buffer on another GPU") {
