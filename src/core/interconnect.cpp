@@ -23,7 +23,9 @@ constexpr auto longest_standstill = std::chrono::milliseconds(10);
 /// Where nothing has come back for so long, the oldest epoch may be one that waits for a peer, and later ones be over.
 constexpr auto longest_trust_in_age = std::chrono::microseconds(500);
 
-constexpr auto shortest_nap = std::chrono::microseconds(20), longest_nap_beside_streams = std::chrono::microseconds(2000);
+/// Of who waits for room. Beside streams that look at the network its naps only guard against what these do not tell.
+constexpr auto shortest_nap = std::chrono::microseconds(20), longest_nap = std::chrono::microseconds(200),
+               nap_beside_streams = std::chrono::microseconds(2000);
 
 /// One more, for a scope.
 class Counted {
@@ -171,9 +173,9 @@ Grant Interconnect::share_of(const void* window, const Grant& wanted) const {
   return {share(capacity_.operations, wanted.operations), share(capacity_.transfers, wanted.transfers)};
 }
 
-Demand Interconnect::demand_for(const void* window, const Grant& wanted) const {
+Demand Interconnect::demand_for(const void* window, const Grant& wanted, bool refused) const {
   const std::size_t most = share_of(window, {Capacity::any, Capacity::any}).operations;
-  Demand demand{wanted.operations, most, std::min(most, room_for(window).operations), 0};
+  Demand demand{wanted.operations, most, std::min(most, room_for(window).operations), 0, refused};
   if (policy_->looks_at_window())
     for (const auto& holder : holders_)
       if (holder->window() == window) demand.of_window += holder->committed();
@@ -193,7 +195,7 @@ std::optional<Grant> Interconnect::try_admit(const void* window, const Grant& wa
   if (!fits(grant, room_for(window)) && (!turn.waits() || policy_->refuses() || far_enough() == Until::end)) reclaim(Until::end);
   const Grant asked = may_refuse ? wanted : grant;
   const bool has_room = fits(grant, room_for(window));
-  bool admitted = (has_room || may_refuse) && policy_->admits(demand_for(window, asked)) && has_room;
+  bool admitted = (has_room || may_refuse) && policy_->admits(demand_for(window, asked, turn.waits())) && has_room;
   const auto place = turn.waits() ? Line::const_iterator(turn.place_) : line_.cend();
   admitted = admitted && (has_room_for(window, grant, place) || stands_still());
   if (!admitted && turn.waits() && turn.place_->needs_room && windows_.size() > 1 && stands_still()) {
@@ -217,7 +219,7 @@ std::optional<Grant> Interconnect::try_admit(const void* window, const Grant& wa
     turn.place_ = line_.insert(line_.end(), Waiting{window, wanted, Clock::now()});
     turn.interconnect_ = this;
   }
-  Demand with_room = demand_for(window, asked);
+  Demand with_room = demand_for(window, asked, true);
   with_room.free = with_room.total;
   turn.place_->wanted = wanted;
   turn.place_->needs_room = policy_->admits(with_room);
@@ -232,12 +234,12 @@ void Interconnect::leave(Line::iterator place) {
 /// Room first: where there is none the policy `application` throws, and it is streams who look.
 bool Interconnect::is_worth_waking(Line::const_iterator place) const {
   return has_room_for(place->window, share_of(place->window, place->wanted), place) &&
-         policy_->worth_waking(demand_for(place->window, place->wanted));
+         policy_->worth_waking(demand_for(place->window, place->wanted, true));
 }
 
 bool Interconnect::may_go(Line::const_iterator place) const {
   return has_room_for(place->window, share_of(place->window, place->wanted), place) &&
-         policy_->admits(demand_for(place->window, place->wanted));
+         policy_->admits(demand_for(place->window, place->wanted, true));
 }
 
 void Interconnect::progress() {
@@ -266,9 +268,10 @@ void Interconnect::wait_for_room(const Turn& turn) {
   const Counted counted(sleepers_);
   const auto end = Clock::now() + longest_standstill;
   // Streams who wait look at the network all the time, and tell: to wake meanwhile takes them a core, and all that wait
-  // for them their time. Where no stream looks this thread does.
+  // for them their time (naps that began at 200 µs made small exchanges a third slower). Where no stream looks this
+  // thread does.
   bool streams_look = at_work_ > 0;
-  std::chrono::microseconds nap = streams_look ? policy_->nap() : shortest_nap;
+  std::chrono::microseconds nap = streams_look ? nap_beside_streams : shortest_nap;
   do {
     if (!streams_look) {
       hold.unlock();
@@ -281,7 +284,7 @@ void Interconnect::wait_for_room(const Turn& turn) {
     const unsigned calls = calls_;
     if (room_.wait_for(hold, nap, [&] { return mine.woken; })) break;
     streams_look = calls_ != calls;
-    nap = std::min(2 * nap, streams_look ? longest_nap_beside_streams : policy_->nap());
+    nap = streams_look ? nap_beside_streams : std::min(2 * nap, longest_nap);
   } while (Clock::now() < end);
   mine.sleeps = false;
 }

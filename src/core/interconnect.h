@@ -141,7 +141,7 @@ class Interconnect {
   bool may_go(Line::const_iterator place) const;           // under mutex_
   void leave(Line::iterator place);
   std::string first_of(const void* window, std::string (GrantHolder::*ask)());
-  Demand demand_for(const void* window, const Grant& wanted) const;  // likewise
+  Demand demand_for(const void* window, const Grant& wanted, bool refused) const;  // likewise
   Grant share_of(const void* window, const Grant& wanted) const;    // likewise
 
   const std::unique_ptr<Network> network_;

@@ -288,7 +288,8 @@ void RemotePeers::send_all_held() {
   }
 }
 
-bool RemotePeers::send_late() {
+RemotePeers::Late RemotePeers::send_late() {
+  bool some_sent = false;
   for (RemotePeer& peer : peers_) {
     send_refused(peer);
     bool late;
@@ -296,9 +297,11 @@ bool RemotePeers::send_late() {
       std::lock_guard<std::mutex> hold(held_mutex_);
       late = peer.held.operations && std::exchange(peer.held_for_long, true);
     }
-    if (late) send_held(peer);
+    if (!late) continue;
+    send_held(peer);
+    some_sent = true;
   }
-  return held_count_ > 0;
+  return {some_sent, held_count_ > 0};
 }
 
 RemotePeers::~RemotePeers() {

@@ -134,8 +134,11 @@ class RemotePeers : public std::enable_shared_from_this<RemotePeers> {
   std::uint32_t give_ride(RemotePeer& peer);
   void send_held(RemotePeer& peer);
   void send_all_held();
-  /// Those that were held when this was last called. False: none is held any more.
-  bool send_late();
+  struct Late {
+    bool some_sent, some_held;
+  };
+  /// Those that were held when this was last called.
+  Late send_late();
   std::uint64_t rides() const { return __atomic_load_n(&rides_, __ATOMIC_RELAXED); }
 
  private:

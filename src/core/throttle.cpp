@@ -23,13 +23,13 @@ class Application final : public ThrottlePolicy {
   }
 };
 
-/// An epoch begins when nothing of the window's earlier ones is left.
+/// An epoch that found no room begins when nothing of the window's earlier ones is left.
 class Static final : public ThrottlePolicy {
  public:
   const char* name() const override { return "static"; }
   bool looks_at_window() const override { return true; }
   bool admits(const Demand& demand) const override {
-    return demand.of_window == 0 && demand.needed() <= demand.free;
+    return demand.needed() <= demand.free && (!demand.refused || demand.of_window == 0);
   }
 };
 
@@ -39,7 +39,7 @@ class Adaptive final : public ThrottlePolicy {
   const char* name() const override { return "adaptive"; }
   bool admits(const Demand& demand) const override { return demand.needed() <= demand.free; }
   /// Streams have the other half to go on with, and who is let in a little later has not to sleep again at the next call.
-  bool worth_waking(const Demand& demand) const override { return admits(demand) && 2 * demand.free >= demand.total; }
+  bool worth_waking(const Demand& demand) const override { return admits(demand) && 4 * demand.free >= 3 * demand.total; }
 };
 
 }  // namespace

@@ -16,6 +16,7 @@ struct Demand {
   std::size_t total;      ///< the budget
   std::size_t free;
   std::size_t of_window;  ///< that are queued of the window's earlier epochs; for policies that look at it
+  bool refused = false;   ///< it has asked before, and waits
 
   /// An epoch larger than the budget works through it in stages.
   std::size_t needed() const { return wanted < total ? wanted : total; }
@@ -33,8 +34,6 @@ class ThrottlePolicy {
   virtual bool admits(const Demand& demand) const = 0;
   /// Whether it is worth waking who sleeps for that.
   virtual bool worth_waking(const Demand& demand) const { return admits(demand); }
-  /// How long to sleep without being woken, where no stream looks at the network.
-  virtual std::chrono::microseconds nap() const { return std::chrono::microseconds(200); }
 };
 
 std::unique_ptr<ThrottlePolicy> make_throttle_policy(Throttle throttle);

@@ -270,13 +270,15 @@ TEST_CASE("the words of a marked message may arrive in any order", "[remote]") {
 
 TEST_CASE("when an epoch may begin", "[remote]") {
   const auto admits = [](Throttle throttle, Demand demand) { return make_throttle_policy(throttle)->admits(demand); };
-  // wanted, total, free, of this window
+  // wanted, total, free, of this window, asked before
   CHECK(admits(Throttle::adaptive, {3, 10, 3, 7}));
   CHECK_FALSE(admits(Throttle::adaptive, {4, 10, 3, 7}));
   CHECK(admits(Throttle::adaptive, {30, 10, 10, 0}));
   CHECK_FALSE(admits(Throttle::adaptive, {30, 10, 9, 0}));
-  CHECK(admits(Throttle::fixed, {3, 10, 3, 0}));
-  CHECK_FALSE(admits(Throttle::fixed, {3, 10, 9, 1}));
+  CHECK(admits(Throttle::adaptive, {3, 10, 3, 7, true}));
+  CHECK(admits(Throttle::fixed, {3, 10, 3, 7}));
+  CHECK(admits(Throttle::fixed, {3, 10, 3, 0, true}));
+  CHECK_FALSE(admits(Throttle::fixed, {3, 10, 9, 1, true}));
   CHECK_FALSE(admits(Throttle::fixed, {4, 10, 3, 0}));
   CHECK(admits(Throttle::application, {3, 10, 3, 7}));
   const std::string text = error_of([&] { admits(Throttle::application, {4, 10, 3, 7}); }, Fault::memory);
