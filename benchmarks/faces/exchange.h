@@ -37,6 +37,7 @@ std::unique_ptr<Exchange> make_point_to_point(Field& field, bool staged);
 /// Active-target one-sided: post, start, put, complete, wait (rma.cpp).
 std::unique_ptr<Exchange> make_active_rma(Field& field, WindowMemory memory, bool staged);
 /// The same epochs, enqueued on the device's stream (st.cpp).
-std::unique_ptr<Exchange> make_stream_triggered(Field& field, WindowMemory memory, StreamUse use);
+/// Not captured: the stream is synchronized after every `sync` steps, and at the end; 0: then only.
+std::unique_ptr<Exchange> make_stream_triggered(Field& field, WindowMemory memory, StreamUse use, int sync);
 
 }  // namespace faces

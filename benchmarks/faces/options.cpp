@@ -133,6 +133,11 @@ void set_repeat(CommandLine& line, const std::string& argument) {
   if (line.options.repeat < 1) throw InputError("at least 1 is needed");
 }
 
+void set_sync(CommandLine& line, const std::string& argument) {
+  line.options.sync = parse_integer(argument);
+  if (line.options.sync < 1) throw InputError("at least 1 is needed");
+}
+
 /// The ten input values first, in the order of Options::Value.
 const OptionSpec option_specs[] = {
     {"lx", "N", "processes along x (default: MPI_Dims_create chooses)", set_value<Options::lx>},
@@ -163,6 +168,10 @@ const OptionSpec option_specs[] = {
     {"baseline-streams", nullptr,
      "host: kernels of p2p and rma on a host stream too, as on a GPU (default: called on the main thread)",
      [](CommandLine& line, const std::string&) { line.options.baseline_streams = true; }},
+    {"sync", "K",
+     "st, st-fused, st-lazy, st-lazy-fused: synchronize the stream after every K exchanges, as for MPIX_THROTTLE=application "
+     "(default: at the end of a run)",
+     set_sync},
     {"repeat", "K", "measure so often, the variants in turn, and give medians (default: 1)",
      set_repeat},
     {"stdin", nullptr, "wait for standard input (default: use it if it comes within a second)",
@@ -189,6 +198,7 @@ CommandLine parse_command_line(int argc, char** argv) {
   line.options.preset = default_preset;
   line.options.window = WindowMemory::allocate;
   set_device(line, "auto");
+  line.options.sync = 0;
   line.options.repeat = 1;
   for (bool& run : line.options.run) run = true;
   for (int k = 1; k < argc; ++k) {

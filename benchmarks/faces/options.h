@@ -39,6 +39,7 @@ struct Options {
   Compute compute;
   WindowMemory window;
   bool baseline_streams;
+  int sync;  ///< st: exchanges between synchronizations of the stream; 0: all of a run
   int repeat;
   bool csv;
   bool inject_error;

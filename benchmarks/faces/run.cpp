@@ -46,7 +46,7 @@ std::unique_ptr<Exchange> make_exchange(const Variant& variant, const Setup& set
     case Variant::rma: return make_active_rma(field, setup.options.window, setup.staged);
     case Variant::st: break;
   }
-  return make_stream_triggered(field, setup.options.window, variant.use);
+  return make_stream_triggered(field, setup.options.window, variant.use, setup.options.sync);
 }
 
 Timing over_ranks(double seconds, int ranks) {

@@ -32,11 +32,12 @@ class StreamInfo {
 
 class StreamTriggered final : public Exchange {
  public:
-  StreamTriggered(Field& field, WindowMemory memory, StreamUse use)
+  StreamTriggered(Field& field, WindowMemory memory, StreamUse use, int sync)
       : geometry_(field.geometry()),
         device_(field.device()),
         send_(field.send()),
         use_(use),
+        sync_(sync),
         neighbours_(geometry_.neighbour_ranks()),
         window_(field.device(), geometry_.buffer_size, memory, StreamInfo(use.lazy_post).handle()),
         kernels_(field, window_.data()) {}
@@ -49,7 +50,7 @@ class StreamTriggered final : public Exchange {
         graph_of(step, std::min(times - step, most_in_graph)).launch();
     else
       enqueue(0, times);
-    device_.synchronize();  // once, for all steps
+    device_.synchronize();  // once, for all steps, if not asked for more
   }
 
  private:
@@ -73,6 +74,7 @@ class StreamTriggered final : public Exchange {
         FACES_MPI(MPIX_Win_wait_stream(win, stream));
       }
       kernels_.sum_surface(step);
+      if (sync_ > 0 && !use_.captured && (step + 1) % sync_ == 0) device_.synchronize();
     }
   }
 
@@ -91,6 +93,7 @@ class StreamTriggered final : public Exchange {
   Device& device_;
   double* const send_;
   const StreamUse use_;
+  const int sync_;
   Group neighbours_;
   Window window_;
   ShareKernels kernels_;
@@ -99,8 +102,8 @@ class StreamTriggered final : public Exchange {
 
 }  // namespace
 
-std::unique_ptr<Exchange> make_stream_triggered(Field& field, WindowMemory memory, StreamUse use) {
-  return std::make_unique<StreamTriggered>(field, memory, use);
+std::unique_ptr<Exchange> make_stream_triggered(Field& field, WindowMemory memory, StreamUse use, int sync) {
+  return std::make_unique<StreamTriggered>(field, memory, use, sync);
 }
 
 }  // namespace faces

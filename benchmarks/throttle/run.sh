@@ -16,7 +16,7 @@ turn, in rounds. Ends with one table: medians over the rounds, with least and mo
   -n RANKS     ranks                                             (default: 4)
   -b BUDGET    triggered operations of a process                 (default: 32)
   -s SIZE      tiny, small: the mesh, see faces --help           (default: small)
-  -k SHARES    exchanges that are enqueued before one synchronization; application: as many as fit (default: 60)
+  -k SHARES    exchanges of a run, with one synchronization at its end; application: one after every few, as fit (default: 60)
   -r ROUNDS    how often each variant is run                     (default: 5)
   -c FILE      the table as comma-separated values, too
   -h           this text
@@ -59,14 +59,14 @@ trap 'rm -rf "$scratch"' EXIT
 trap 'exit 99' INT TERM HUP
 
 # faces NAME=VALUE… -- ARGUMENTS: what it printed goes to $scratch/out. MPICH with UCX_TLS=tcp,self hangs in MPI_Finalize
-# now and then, after the results: those count.
+# now and then, after the results, also when it is asked to end: those count.
 faces() {
   local settings=() status=0
   while [[ $1 != -- ]]; do settings+=("$1"); shift; done
   shift
-  timeout 60 "${launcher[@]}" env ${preload:+LD_PRELOAD=$preload} "${settings[@]}" "$faces_program" --device host --no-stdin \
+  timeout -k 2 60 "${launcher[@]}" env ${preload:+LD_PRELOAD=$preload} "${settings[@]}" "$faces_program" --device host --no-stdin \
     --size "$size" --niface 1 --repeat 3 --csv "$@" > "$scratch/out" 2>&1 || status=$?
-  ((status == 0)) || { ((status == 124)) && grep -q "^variant,.*" "$scratch/out"; }
+  ((status == 0)) || { ((status == 124 || status == 137)) && grep -q "^variant,.*" "$scratch/out"; }
 }
 time_of() { grep -E "^$1," "$scratch/out" | cut -d, -f17 | head -n 1; }
 # of the busiest process: operations an epoch
@@ -76,7 +76,7 @@ operations() {
 }
 largest() { grep -oE "$1" "$scratch/out" | grep -oE '[0-9]+' | sort -n | tail -n 1; }
 
-# As many shares as fit into the budget, where the program has to see to it; what is over may be counted a little later
+# After how many shares the stream is synchronized: as many as fit into the budget, where the program has to see to it; what is over may be counted a little later
 # than the stream has ended, so there may have to be fewer. Prints 0 and says why where not even one fits.
 fitting() {  # MERGE EAGER
   local each most
@@ -84,7 +84,7 @@ fitting() {  # MERGE EAGER
   each=$(operations)
   ((each > 0)) || { echo 0; return; }
   for ((most = budget / each < shares ? budget / each : shares; most > 0; most--)); do
-    ! faces MPIX_THROTTLE=application MPIX_MERGE="$1" MPIX_NIC_EAGER_SIZE="$2" -- --variant st --nshare $most --niel 30 ||
+    ! faces MPIX_THROTTLE=application MPIX_MERGE="$1" MPIX_NIC_EAGER_SIZE="$2" -- --variant st --nshare "$shares" --sync $most --niel 5 ||
       { echo $most; return; }
   done
   echo 0
@@ -128,7 +128,7 @@ for ((round = 1; round <= rounds; round++)); do
     IFS='|' read -r _ settings at_a_time <<< "${rows[$i]}"
     ((at_a_time > 0)) || continue
     # shellcheck disable=SC2086 # a list
-    if faces $settings -- --variant st --nshare "$at_a_time" --niel $((3 * shares / at_a_time)); then
+    if faces $settings -- --variant st --nshare "$shares" --sync "$at_a_time" --niel 3; then
       time_of st >> "$scratch/time.$i"
       largest 'at most [0-9]+' >> "$scratch/peak.$i"
     else
