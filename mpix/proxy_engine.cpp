@@ -6,6 +6,7 @@
 #include <string>
 #include <thread>
 
+#include "core/block_pool.h"
 #include "core/log.h"
 
 namespace mpix {
@@ -19,7 +20,7 @@ constexpr auto patience = std::chrono::seconds(10);
 }  // namespace
 
 /// A transfer, for its user.
-class ProxyEngine::ProxyTransfer final : public Transfer {
+class ProxyEngine::ProxyTransfer final : public Transfer, public InBlock {
  public:
   ProxyTransfer(std::shared_ptr<ProxyEngine> engine, ProxyOutgoing* outgoing)
       : engine_(std::move(engine)), outgoing_(outgoing) {}

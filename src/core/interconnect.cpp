@@ -185,8 +185,13 @@ Demand Interconnect::demand_for(const void* window, const Grant& wanted, bool re
 std::optional<Grant> Interconnect::try_admit(const void* window, const Grant& wanted, Turn& turn, bool may_refuse) {
   std::unique_lock<std::mutex> hold(mutex_);
   reclaim_lost();
-  // As a rule the oldest are over, and that is enough.
-  reclaim(Until::first_under_way);
+  // As a rule the oldest are over, and that is enough. Not at each call where there is plenty: the thread of a stream is
+  // at work on them, and each look takes them from its core.
+  const auto is_plenty = [](std::size_t used, std::size_t more, std::size_t all) { return all / 2 > used && more <= all / 2 - used; };
+  constexpr unsigned calls_between_looks = 16;
+  if (++admissions_ % calls_between_looks == 0 || !is_plenty(used_.operations, wanted.operations, capacity_.operations) ||
+      !is_plenty(used_.transfers, wanted.transfers, capacity_.transfers))
+    reclaim(Until::first_under_way);
   if (capacity_.operations == 0 || capacity_.transfers == 0)
     throw Error(Fault::memory, "all triggered operations are held by epochs of windows that broke");
   windows_.try_emplace(window);

@@ -14,6 +14,7 @@
 #include <string>
 #include <utility>
 
+#include "core/block_pool.h"
 #include "core/late_posts.h"
 #include "core/network.h"
 #include "core/throttle.h"
@@ -125,7 +126,7 @@ class Interconnect {
   };
   using Line = std::list<Waiting>;
   enum class Until { first_under_way, end };
-  using Holders = std::list<std::shared_ptr<GrantHolder>>;
+  using Holders = std::list<std::shared_ptr<GrantHolder>, BlockAllocator<std::shared_ptr<GrantHolder>>>;
   void reclaim(Until until);                     // under mutex_
   void reclaim_lost();                           // under mutex_
   void give_back(const void* window, const Grant& grant);  // under mutex_
@@ -150,6 +151,7 @@ class Interconnect {
   Capacity capacity_;  ///< without what is lost
   Grant used_;
   std::size_t most_used_ = 0;
+  unsigned admissions_ = 0;
   struct Part {
     Grant held;
     Clock::time_point moved = Clock::now();

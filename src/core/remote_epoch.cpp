@@ -84,11 +84,12 @@ bool RemoteOperations::queue_stage(Item& item) {
   const std::size_t count = std::min(left, free_.operations);
   const bool last = count == left && (!item.has_signal() || free_.operations > count);
   const std::size_t signals = last && item.has_signal() ? 1 : 0;
-  scratch_.clear();
-  for (std::size_t i = 0; i < count; ++i) scratch_.push_back(write_of(item, item.writes_queued + i));
+  thread_local std::vector<NetworkWrite> writes;
+  writes.clear();
+  for (std::size_t i = 0; i < count; ++i) writes.push_back(write_of(item, item.writes_queued + i));
   const NetworkSignal signal = item.has_signal() ? signal_of(item) : NetworkSignal{};
   try {
-    item.transfer = peers_->interconnect().network().queue(item.peer->connection, scratch_.data(), count,
+    item.transfer = peers_->interconnect().network().queue(item.peer->connection, writes.data(), count,
                                                            signals > 0 ? &signal : nullptr);
   } catch (const Error& error) {
     throw Error(error.fault(), item.peer->lost(error.what()));

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "core/block_pool.h"
 #include "core/interconnect.h"
 #include "core/remote_peers.h"
 #include "core/remote_plan.h"
@@ -28,6 +29,7 @@ class RemoteOperations final : public GrantHolder, public std::enable_shared_fro
 
   // Locks: the sends of a window, then its posts, a later one before an earlier one.
 
+  void expect(std::size_t items) { items_.reserve(items); }
   void add_post(RemotePeer& peer, std::uint64_t epoch);
   /// `send` stays as long as `keep`.
   void add_send(const RemoteSend& send, std::uint64_t epoch);
@@ -97,8 +99,7 @@ class RemoteOperations final : public GrantHolder, public std::enable_shared_fro
   const std::shared_ptr<const HostWords> words_;
   mutable std::mutex mutex_;  ///< guards what follows
   std::shared_ptr<const void> plan_;
-  std::vector<Item> items_;
-  std::vector<NetworkWrite> scratch_;
+  std::vector<Item, BlockAllocator<Item>> items_;
   Grant free_;  ///< of what is held: not queued
   Grant held_;
   bool given_up_ = false;
@@ -130,8 +131,10 @@ class RemoteOperationsPart final : public RemoteWork {
 /// The origins of an exposure epoch that are on other nodes: waits for each, and moves what came in its message.
 class RemoteReceives final : public RemoteWork {
  public:
-  RemoteReceives(std::shared_ptr<RemotePeers> peers, const void* window)
-      : peers_(std::move(peers)), window_(window), at_work_(peers_->interconnect()) {}
+  RemoteReceives(std::shared_ptr<RemotePeers> peers, const void* window, std::size_t count)
+      : peers_(std::move(peers)), window_(window), at_work_(peers_->interconnect()) {
+    pending_.reserve(count);
+  }
   void add(RemotePeer& peer, std::uint64_t epoch) { pending_.push_back(Item{&peer, epoch}); }
 
   bool look() override;
@@ -155,7 +158,7 @@ class RemoteReceives final : public RemoteWork {
   bool receive_marked(Item& item);
   const std::shared_ptr<RemotePeers> peers_;
   const void* const window_;
-  std::vector<Item> pending_;
+  std::vector<Item, BlockAllocator<Item>> pending_;
   bool looked_ = false;
   std::string failure_;  ///< of a call of the network
   Interconnect::AtWork at_work_;

@@ -8,6 +8,7 @@
 #include <thread>
 #include <utility>
 
+#include "core/block_pool.h"
 #include "core/error.h"
 #include "core/window.h"
 
@@ -91,7 +92,8 @@ std::shared_ptr<RemoteOperations> Window::queued(std::shared_ptr<RemoteOperation
 std::shared_ptr<RemoteOperations> Window::queue_posts(const std::shared_ptr<const ExposurePlan>& plan,
                                                       const Grant& grant) {
   if (plan->remote.empty()) return nullptr;
-  auto operations = std::make_shared<RemoteOperations>(remote_, this, host_words_, grant);
+  auto operations = make_shared_in_block<RemoteOperations>(remote_, this, host_words_, grant);
+  operations->expect(plan->remote.size());
   for (RemotePeer* peer : plan->remote)
     operations->add_post(*peer, enqueued_[static_cast<std::size_t>(peer->rank)].opened + 1);
   return queued(std::move(operations), Call::post);
@@ -100,8 +102,9 @@ std::shared_ptr<RemoteOperations> Window::queue_posts(const std::shared_ptr<cons
 std::shared_ptr<RemoteOperations> Window::queue_sends(const std::shared_ptr<const AccessPlan>& plan, Call call,
                                                       const Grant& grant) {
   if (plan->remote.empty()) return nullptr;
-  auto operations = std::make_shared<RemoteOperations>(remote_, this, host_words_, grant);
+  auto operations = make_shared_in_block<RemoteOperations>(remote_, this, host_words_, grant);
   operations->keep(plan);
+  operations->expect(plan->remote.size());
   for (const RemoteSend& send : plan->remote)
     operations->add_send(send, enqueued_[static_cast<std::size_t>(send.peer->rank)].sent + 1);
   return queued(std::move(operations), call);
@@ -109,12 +112,12 @@ std::shared_ptr<RemoteOperations> Window::queue_sends(const std::shared_ptr<cons
 
 void Window::add_remote(Launch& launch, const std::shared_ptr<RemoteOperations>& operations, std::size_t first,
                         std::size_t count) {
-  if (count > 0) launch.remote[0] = std::make_shared<RemoteOperationsPart>(operations, *remote_, first, count);
+  if (count > 0) launch.remote[0] = make_shared_in_block<RemoteOperationsPart>(operations, *remote_, first, count);
 }
 
 void Window::add_remote_receives(Launch& launch, const ExposurePlan& plan, std::size_t first, std::size_t count) {
   if (count == 0) return;
-  auto receives = std::make_shared<RemoteReceives>(remote_, this);
+  auto receives = make_shared_in_block<RemoteReceives>(remote_, this, count);
   for (std::size_t i = first; i < first + count; ++i)
     receives->add(*plan.remote[i], enqueued_[static_cast<std::size_t>(plan.remote[i]->rank)].closed + 1);
   launch.remote[1] = std::move(receives);

@@ -4,13 +4,14 @@
 
 #include <algorithm>
 
+#include "core/block_pool.h"
 #include "nic/check.h"
 #include "nic/cxi.h"
 
 namespace mpix {
 
 /// A transfer of a TriggeredQueue: the lease of a chain.
-class TriggeredTransfer final : public Transfer {
+class TriggeredTransfer final : public Transfer, public InBlock {
  public:
   TriggeredTransfer(std::shared_ptr<TriggeredQueue> queue, Chain* chain) : queue_(std::move(queue)), chain_(chain) {}
   ~TriggeredTransfer() override { queue_->take_back(chain_); }
