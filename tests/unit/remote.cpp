@@ -11,9 +11,11 @@
 #include <random>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "catch.h"
+#include "core/block_pool.h"
 #include "core/error.h"
 #include "core/window.h"
 #include "fake_network.h"
@@ -266,6 +268,37 @@ TEST_CASE("the words of a marked message may arrive in any order", "[remote]") {
     MarkedMessage::wipe(slot.data(), seen.words);
     CHECK(std::all_of(slot.begin(), slot.end(), [](std::uint64_t word) { return word == 0; }));
   }
+}
+
+TEST_CASE("blocks that one thread takes and another gives back do not overlap, and come again", "[remote]") {
+  const std::size_t sizes[] = {1, 63, 64, 65, 200, 1024, 1025, 5000};
+  std::vector<std::pair<unsigned char*, std::size_t>> taken;
+  for (int round = 0; round < 20; ++round) {
+    for (std::size_t bytes : sizes)
+      for (unsigned k = 0; k < 50; ++k) {
+        auto* const block = static_cast<unsigned char*>(take_block(bytes));
+        std::fill_n(block, bytes, static_cast<unsigned char>(taken.size()));
+        taken.emplace_back(block, bytes);
+      }
+    bool whole = true;
+    std::thread other([&] {
+      for (std::size_t i = 0; i < taken.size(); ++i) {
+        const auto [block, bytes] = taken[i];
+        whole = whole && std::all_of(block, block + bytes, [&](unsigned char byte) { return byte == static_cast<unsigned char>(i); });
+        give_block(block, bytes);
+      }
+    });
+    other.join();
+    CHECK(whole);
+    taken.clear();
+  }
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // there each block is malloc's
+  void* const last = take_block(100);
+  give_block(last, 100);
+  void* const again = take_block(128);  // of the same shelf
+  CHECK(again == last);
+  give_block(again, 128);
+#endif
 }
 
 TEST_CASE("when an epoch may begin", "[remote]") {
