@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <utility>
 
 #include "core/error.h"
@@ -205,6 +206,18 @@ void RemotePeers::note_ridden(RemotePeer& peer, std::uint32_t posts) {
     if (__atomic_compare_exchange_n(&peer.posts_ridden, &known, known + static_cast<std::uint64_t>(more), true,
                                     __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
       return;
+  }
+}
+
+void RemotePeers::end_window() {
+  window_exposed_ = nullptr;
+  std::vector<HeldPost> forgotten;  // ends without the lock
+  std::lock_guard<std::mutex> hold(held_mutex_);
+  for (RemotePeer& peer : peers_) {
+    forgotten.push_back(take_held(peer));
+    held_count_ -= peer.refused.size();
+    std::move(peer.refused.begin(), peer.refused.end(), std::back_inserter(forgotten));
+    peer.refused.clear();
   }
 }
 

@@ -112,8 +112,9 @@ class RemotePeers : public std::enable_shared_from_this<RemotePeers> {
   std::size_t slot_bytes() const { return slot_bytes_; }  ///< of the slots here
   /// Asks it for a sign of life. Empty, or, with its rank, why it cannot be reached.
   std::string probe(const RemotePeer& peer);
-  /// The window ends, and this may not: what arrives from now on is refused, for its memory is the program's again.
-  void hide_window() { window_exposed_ = nullptr; }
+  /// The window ends, and this may not: what arrives from now on is refused, for its memory is the program's again. Of a
+  /// window that broke posts may be held still; they refer to this, and would keep it for ever.
+  void end_window();
   /// After a marked message was read: there may come another. False: ask again.
   bool open(const RemotePeer& peer, std::size_t slot) { return !inlet_ || inlet_->open(place_of(peer, slot)); }
   /// Epochs without direct data are marked messages.

@@ -70,7 +70,7 @@ Window::Window(std::string name, const LocalMemory& memory, Bootstrap& bootstrap
 Window::~Window() {
   if (relay_) relay_->stop();
   if (interconnect()) interconnect()->abandon(this);
-  if (remote_->is_connected()) remote_->hide_window();
+  if (remote_->is_connected()) remote_->end_window();
   if (relay_) relay_->peers().withdraw();
   if (!was_captured_) return;
   watch_ = nullptr;
