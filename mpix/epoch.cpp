@@ -3,6 +3,7 @@
 #include <functional>
 
 #include "errors.h"
+#include "group_ranks.h"
 #include "mpix.h"
 #include "window_state.h"
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the libmpix authors
 #include "errors.h"
+#include "group_ranks.h"
 #include "mpi_library.h"
 #include "mpix.h"
 #include "window_state.h"

@@ -3,7 +3,6 @@
 #include "window_state.h"
 
 #include <mutex>
-#include <numeric>
 
 #include "core/log.h"
 #include "device_memory.h"
@@ -61,13 +60,13 @@ int window_keyval() {
   return key;
 }
 
+std::uint64_t next_number() {
+  static std::atomic<std::uint64_t> windows_born{0};
+  return ++windows_born;
+}
 }  // namespace
 
-WinState::WinState() {
-  static std::atomic<int> windows_born{0};
-  number_name = "unnamed #" + std::to_string(++windows_born);
-  ++windows_alive;
-}
+WinState::WinState() : number(next_number()), number_name("unnamed #" + std::to_string(number)) { ++windows_alive; }
 
 WinState::~WinState() {
   set_records(false);
@@ -122,28 +121,6 @@ void release_window_keyval() {
   std::lock_guard<std::mutex> hold(keyval_mutex);
   int key = keyval.exchange(MPI_KEYVAL_INVALID);
   if (key != MPI_KEYVAL_INVALID) PMPI_Win_free_keyval(&key);
-}
-
-const std::vector<int>& ranks_in_window(const WinState& state, MPI_Group group) {
-  thread_local std::vector<int> in_group;
-  thread_local std::vector<int> in_window;
-  if (group == MPI_GROUP_NULL)
-    throw Error(Fault::communication_group, "the group is MPI_GROUP_NULL");
-  int size = 0;
-  check(PMPI_Group_size(group, &size));
-  const auto count = static_cast<std::size_t>(size);
-  in_window.resize(count);
-  if (in_group.size() < count) {
-    in_group.resize(count);
-    std::iota(in_group.begin(), in_group.end(), 0);
-  }
-  if (size > 0)
-    check(PMPI_Group_translate_ranks(group, size, in_group.data(), state.group, in_window.data()));
-  for (int rank = 0; rank < size; ++rank)
-    if (in_window[static_cast<std::size_t>(rank)] == MPI_UNDEFINED)
-      throw Error(Fault::rank, "rank " + std::to_string(rank) +
-                                   " of the group is a process that is not in the window's group");
-  return in_window;
 }
 
 }  // namespace mpix

@@ -25,7 +25,8 @@ struct WinState {
   Fault unavailable_fault = Fault::other;
   std::string unavailable;
 
-  std::string number_name;  ///< what messages call a window that has no name
+  const std::uint64_t number;     ///< of all windows that this process ever had
+  const std::string number_name;  ///< what messages call a window that has no name
   MPI_Group group = MPI_GROUP_NULL;
   int size = 0;
   int flavour = 0;
@@ -77,10 +78,6 @@ inline WinState* recording_state(MPI_Win win) {
   WinState* state = find_state(win);
   return state && state->records.load(std::memory_order_relaxed) ? state : nullptr;
 }
-
-/// The ranks, in the window's group, of the members of `group`: valid until this thread's next
-/// call.
-const std::vector<int>& ranks_in_window(const WinState& state, MPI_Group group);
 
 /// A small number from a handle, which is an int or a pointer.
 template <unsigned bits, class Handle>

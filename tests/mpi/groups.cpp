@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the libmpix authors
+//
+// Groups that live for one epoch: MPI gives their handles to others.
+#include <dlfcn.h>
+
+#include <set>
+
+#include "support/catch.h"
+#include "support/epochs.h"
+
+using namespace test;
+
+namespace {
+
+/// As a Fortran interface may free it, where there is one: unseen by libmpix.
+void free_group(MPI_Group* group) {
+  static const bool in_fortran = dlsym(RTLD_DEFAULT, "mpi_group_free_") != nullptr;
+  MPI_OK(in_fortran ? PMPI_Group_free(group) : MPI_Group_free(group));
+}
+
+MPI_Group group_of(MPI_Group all, int rank) {
+  MPI_Group group;
+  MPI_OK(MPI_Group_incl(all, 1, &rank, &group));
+  return group;
+}
+
+}  // namespace
+
+TEST_CASE("the handle of a group that was freed is another group's") {
+  NEEDS_RANKS(3);
+  MPI_Group all;
+  MPI_OK(MPI_Comm_group(MPI_COMM_WORLD, &all));
+  Window window(Memory::device, 64);
+  Buffer source(8);
+  Stream stream;
+  std::set<std::pair<MPI_Group, int>> used;
+  std::set<MPI_Group> handles;
+  for (int step = 0; step < scaled(60); ++step) {
+    const bool to_right = step / 3 % 2 == 0;
+    const int target = to_right ? right_of(rank()) : left_of(rank());
+    const int origin = to_right ? left_of(rank()) : right_of(rank());
+    MPI_Group from = group_of(all, origin);
+    MPI_OK(MPIX_Win_post_stream(from, window, stream));
+    used.insert({from, origin});
+    handles.insert(from);
+    free_group(&from);
+    MPI_Group to = group_of(all, target);
+    MPI_OK(MPI_Win_start(to, MPIX_MODE_STREAM, window));
+    used.insert({to, target});
+    handles.insert(to);
+    free_group(&to);
+    const double value = 1000.0 * step + rank();
+    source.write(&value, sizeof value);
+    MPI_OK(MPI_Put(source.data(), 1, MPI_DOUBLE, target, 0, 1, MPI_DOUBLE, window));
+    MPI_OK(MPIX_Win_complete_stream(window, stream));
+    MPI_OK(MPIX_Win_wait_stream(window, stream));
+    stream.synchronize();
+    CHECK(contents<double>(window.base(), 8).front() == 1000.0 * step + origin);
+  }
+  free_group(&all);
+  // else this has tested nothing
+  CHECK(used.size() > handles.size());
+}

@@ -1,0 +1,12 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * Copyright (c) the libmpix authors
+ *
+ * Preloaded, this makes a program look like one with the Fortran interface of MPI. */
+void mpi_group_free_(int *group, int *error);
+
+__attribute__((visibility("default"))) void mpi_group_free_(int *group, int *error)
+{
+  (void)group;
+  (void)error;
+  __builtin_trap(); /* nobody calls it */
+}
