@@ -52,7 +52,7 @@ class ProxyEngine::ExposedRegistration final : public Registration {
 };
 
 ProxyEngine::ProxyEngine(std::shared_ptr<ProxyWorld> world)
-    : world_(std::move(world)), sends_(*world_, pool_), receives_(*world_) {}
+    : world_(std::move(world)), sends_(*world_, requests_, pool_), receives_(*world_, requests_) {}
 
 // ---- transfers ---------------------------------------------------------------------------------------
 
@@ -98,7 +98,7 @@ void ProxyEngine::hide(std::uint64_t key) noexcept {
       log(LogLevel::error, "memory of a window is given back though large data are still on their way into it");
       return;
     }
-    receives_.look();
+    test();
     hold.unlock();
     std::this_thread::sleep_for(std::chrono::microseconds(100));
     hold.lock();
@@ -111,8 +111,15 @@ void ProxyEngine::look(ProxySends::Who who) {
   const std::unique_lock<std::mutex> hold(mutex_, std::try_to_lock);
   if (!hold || closed_) return;
   looks_.fetch_add(1, std::memory_order_relaxed);
-  receives_.look();
-  sends_.look(who);
+  sends_.send_late(who);
+  test();
+}
+
+/// Under mutex_.
+void ProxyEngine::test() {
+  const ProxyRequests::Result& tested = requests_.test();
+  sends_.note(tested);
+  receives_.take(tested);
 }
 
 bool ProxyEngine::is_busy() const {

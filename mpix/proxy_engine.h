@@ -10,6 +10,7 @@
 #include "core/network.h"
 #include "core/progress_agent.h"
 #include "proxy_receives.h"
+#include "proxy_requests.h"
 #include "proxy_sends.h"
 #include "proxy_world.h"
 
@@ -61,6 +62,7 @@ class ProxyEngine final : public Progressing, public std::enable_shared_from_thi
   using Hold = std::lock_guard<std::mutex>;
 
   void look(ProxySends::Who who);
+  void test();
   void start(ProxyOutgoing& outgoing);
   std::string failure_of(const ProxyOutgoing& outgoing) const;
   void hide(std::uint64_t key) noexcept;
@@ -69,6 +71,7 @@ class ProxyEngine final : public Progressing, public std::enable_shared_from_thi
   std::atomic<std::uint64_t> looks_{0};
   ProxyOutgoingPool pool_;
   mutable std::mutex mutex_;  ///< guards what follows
+  ProxyRequests requests_;
   ProxySends sends_;
   ProxyReceives receives_;
   bool stopped_ = false, closed_ = false;

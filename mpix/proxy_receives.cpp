@@ -10,28 +10,26 @@
 #include "proxy_messages.h"
 
 namespace mpix {
-namespace {
 
-constexpr int receives_ahead = 16;
-
-}  // namespace
-
-ProxyReceives::ProxyReceives(const ProxyWorld& world) : world_(world) {
-  for (int i = 0; i < receives_ahead; ++i) {
+ProxyReceives::ProxyReceives(const ProxyWorld& world, ProxyRequests& requests) : world_(world), requests_(requests) {
+  for (std::size_t i = 0; i < ProxyRequests::receives; ++i) {
     Place& place = posted_.emplace_back();
+    place.number = i;
     place.packet.reset(new char[packet_bytes]);
+    places_.push_back(&place);
     if (post(place)) continue;
-    posted_.pop_back();
     cancel();
     throw Error(Fault::other, failure_);
   }
 }
 
 bool ProxyReceives::post(Place& place) {
+  place.has_come = false;
+  MPI_Request& request = requests_.receive(place.number);
   const int code = PMPI_Irecv(place.packet.get(), static_cast<int>(packet_bytes), MPI_BYTE, MPI_ANY_SOURCE, packet_tag,
-                              world_.comm(), &place.request);
+                              world_.comm(), &request);
   if (code == MPI_SUCCESS) return true;
-  place.request = MPI_REQUEST_NULL;
+  request = MPI_REQUEST_NULL;
   fail("MPI_Irecv: " + error_text(code));
   return false;
 }
@@ -43,30 +41,28 @@ void ProxyReceives::fail(const std::string& text) {
 
 // ---- packets -----------------------------------------------------------------------------------------
 
-bool ProxyReceives::look() {
-  bool moved = false;
-  // A turn at most: who calls has more to do.
-  for (int i = 0; i < receives_ahead && !posted_.empty() && failure_.empty(); ++i) {
-    Place& oldest = posted_.front();
-    int done = 0;
-    MPI_Status status;
-    const int code = PMPI_Test(&oldest.request, &done, &status);
-    if (code != MPI_SUCCESS) fail("a message of " + rank_text(status.MPI_SOURCE) + ": " + error_text(code));
-    if (code != MPI_SUCCESS || !done) break;
-    int bytes = 0;
-    PMPI_Get_count(&status, MPI_BYTE, &bytes);
-    oldest.source = status.MPI_SOURCE;
-    accept(static_cast<std::size_t>(bytes));
-    moved = true;
-  }
-  return continue_blocked() || moved;
+void ProxyReceives::take(const ProxyRequests::Result& tested) {
+  if (tested.failure != MPI_SUCCESS) fail(error_text(tested.failure));
+  for (const ProxyRequests::Ended& ended : tested.receives) note(ended);
+  while (!posted_.empty() && posted_.front().has_come && failure_.empty()) accept();
+  continue_blocked();
+}
+
+void ProxyReceives::note(const ProxyRequests::Ended& ended) {
+  if (ended.error != MPI_SUCCESS) return fail("a message of " + rank_text(ended.status.MPI_SOURCE) + ": " + error_text(ended.error));
+  Place& place = *places_[ended.place];
+  int bytes = 0;
+  PMPI_Get_count(&ended.status, MPI_BYTE, &bytes);
+  place.has_come = true;
+  place.bytes = static_cast<std::size_t>(bytes);
+  place.source = ended.status.MPI_SOURCE;
 }
 
 /// The oldest place has a packet.
-void ProxyReceives::accept(std::size_t bytes) {
+void ProxyReceives::accept() {
   const auto place = posted_.begin();
   ++packets_;
-  place->reader = PacketReader(place->packet.get(), bytes);
+  place->reader = PacketReader(place->packet.get(), place->bytes);
   const auto blocked = blocked_.empty() ? blocked_.end() : blocked_.find(place->source);
   if (blocked != blocked_.end()) {
     blocked->second.splice(blocked->second.end(), posted_, place);
@@ -172,14 +168,12 @@ bool ProxyReceives::large_have_come(Place& place) {
   return true;
 }
 
-bool ProxyReceives::continue_blocked() {
-  bool moved = false;
+void ProxyReceives::continue_blocked() {
   for (auto at = blocked_.begin(); at != blocked_.end();) {
     Places& places = at->second;
     while (!places.empty()) {
       Place& first = places.front();
       if (!first.large.empty() && !large_have_come(first)) break;
-      moved = true;
       if (!apply(first)) break;
       first.is_damaged = false;
       post(first);
@@ -187,7 +181,6 @@ bool ProxyReceives::continue_blocked() {
     }
     at = places.empty() ? blocked_.erase(at) : std::next(at);
   }
-  return moved;
 }
 
 // ---- ends --------------------------------------------------------------------------------------------
@@ -202,9 +195,10 @@ bool ProxyReceives::hide(std::uint64_t key) {
 
 void ProxyReceives::cancel() {
   for (Place& place : posted_) {
-    if (place.request == MPI_REQUEST_NULL) continue;
-    PMPI_Cancel(&place.request);
-    PMPI_Wait(&place.request, MPI_STATUS_IGNORE);
+    MPI_Request& request = requests_.receive(place.number);
+    if (request == MPI_REQUEST_NULL) continue;
+    PMPI_Cancel(&request);
+    PMPI_Wait(&request, MPI_STATUS_IGNORE);
   }
   posted_.clear();
 }

@@ -11,6 +11,7 @@
 
 #include "core/exposed_memory.h"
 #include "core/packet.h"
+#include "proxy_requests.h"
 #include "proxy_world.h"
 
 namespace mpix {
@@ -23,7 +24,7 @@ namespace mpix {
 /// behind it. Those of others go on.
 class ProxyReceives {
  public:
-  explicit ProxyReceives(const ProxyWorld& world);
+  ProxyReceives(const ProxyWorld& world, ProxyRequests& requests);
   ~ProxyReceives() = default;
   ProxyReceives(const ProxyReceives&) = delete;
   ProxyReceives& operator=(const ProxyReceives&) = delete;
@@ -32,8 +33,8 @@ class ProxyReceives {
   /// What comes for it from now on is dropped. True: MPI may still store large data there.
   bool hide(std::uint64_t key);
 
-  /// Take what has come. Whether that was anything.
-  bool look();
+  /// Take what has come.
+  void take(const ProxyRequests::Result& tested);
   /// Something has come in part.
   bool is_busy() const { return !blocked_.empty(); }
   /// Packets of others that have come, ever.
@@ -47,8 +48,10 @@ class ProxyReceives {
   using Buffer = std::unique_ptr<char[]>;
   /// A place for a packet, and what its packet is waiting for.
   struct Place {
+    std::size_t number = 0;  ///< of its request
     Buffer packet;
-    MPI_Request request = MPI_REQUEST_NULL;
+    bool has_come = false;
+    std::size_t bytes = 0;
     int source = -1;
     PacketReader reader;
     PacketRecord signal{};  ///< read, and not applied
@@ -61,16 +64,19 @@ class ProxyReceives {
   using Places = std::list<Place>;
 
   bool post(Place& place);
-  void accept(std::size_t bytes);
+  void note(const ProxyRequests::Ended& ended);
+  void accept();
   bool apply(Place& place);
   void apply_signal(const Place& place, const PacketRecord& record);
   void receive_large(Place& place, const PacketRecord& record);
   bool large_have_come(Place& place);
-  bool continue_blocked();
+  void continue_blocked();
   void drop(const Place& place, const PacketRecord& record);
   void fail(const std::string& text);
 
   const ProxyWorld& world_;
+  ProxyRequests& requests_;
+  std::vector<Place*> places_;  ///< by number
   ExposedMemory exposed_;
   Places posted_;                  ///< the oldest first
   std::map<int, Places> blocked_;  ///< by origin: a packet that waits for large data, then those behind it

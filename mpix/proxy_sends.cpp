@@ -109,17 +109,15 @@ void ProxySends::send_all_held() {
   held_.clear();
 }
 
-void ProxySends::look(Who who) {
-  if (!held_.empty()) {
-    const auto now = who == Who::agent ? Clock::now() : Clock::time_point{};
-    const auto kept = std::remove_if(held_.begin(), held_.end(), [&](Held& held) {
-      const bool due = who == Who::agent ? now - held.since > longest_hold : std::exchange(held.looked_at, true);
-      if (due) send_held(held);
-      return due;
-    });
-    held_.erase(kept, held_.end());
-  }
-  collect();
+void ProxySends::send_late(Who who) {
+  if (held_.empty()) return;
+  const auto now = who == Who::agent ? Clock::now() : Clock::time_point{};
+  const auto kept = std::remove_if(held_.begin(), held_.end(), [&](Held& held) {
+    const bool due = who == Who::agent ? now - held.since > longest_hold : std::exchange(held.looked_at, true);
+    if (due) send_held(held);
+    return due;
+  });
+  held_.erase(kept, held_.end());
 }
 
 // ---- messages ----------------------------------------------------------------------------------------
@@ -138,12 +136,12 @@ bool ProxySends::send_large(ProxyOutgoing& outgoing, const NetworkWrite& write) 
 }
 
 bool ProxySends::send_message(ProxyOutgoing& outgoing, const char* from, std::size_t bytes, int tag, Buffer packet) {
-  requests_.push_back(MPI_REQUEST_NULL);
   sendings_.push_back({&outgoing, std::move(packet)});
-  const int code = PMPI_Isend(from, static_cast<int>(bytes), MPI_BYTE, outgoing.peer, tag, world_.comm(), &requests_.back());
+  const int code =
+      PMPI_Isend(from, static_cast<int>(bytes), MPI_BYTE, outgoing.peer, tag, world_.comm(), &requests_.add_send());
   if (code != MPI_SUCCESS) {
     outgoing.failure = "MPI_Isend to " + rank_text(outgoing.peer) + ": " + error_text(code);
-    requests_.pop_back();
+    requests_.drop_last_send();
     sendings_.pop_back();
     return false;
   }
@@ -153,32 +151,17 @@ bool ProxySends::send_message(ProxyOutgoing& outgoing, const char* from, std::si
   return true;
 }
 
-void ProxySends::collect() {
-  if (requests_.empty()) return;
-  indices_.resize(requests_.size());
-  statuses_.resize(requests_.size());
-  int count = 0;
-  const int code = PMPI_Testsome(static_cast<int>(requests_.size()), requests_.data(), &count, indices_.data(), statuses_.data());
-  const bool in_status = is_of_class(code, MPI_ERR_IN_STATUS);
-  if (code != MPI_SUCCESS && !in_status) return fail_all(code);
-  if (count == MPI_UNDEFINED) return;
-  for (std::size_t i = 0; i < static_cast<std::size_t>(count); ++i) {
-    Sending& sending = sendings_[static_cast<std::size_t>(indices_[i])];
-    const int error = in_status ? statuses_[i].MPI_ERROR : MPI_SUCCESS;
-    if (error != MPI_SUCCESS && sending.of->failure.empty())
-      sending.of->failure = "a message to " + rank_text(sending.of->peer) + " failed: " + error_text(error);
+void ProxySends::note(const ProxyRequests::Result& tested) {
+  if (tested.failure != MPI_SUCCESS) return fail_all(tested.failure);
+  if (tested.sends.empty()) return;
+  for (const ProxyRequests::Ended& ended : tested.sends) {
+    Sending& sending = sendings_[ended.place];
+    if (ended.error != MPI_SUCCESS && sending.of->failure.empty())
+      sending.of->failure = "a message to " + rank_text(sending.of->peer) + " failed: " + error_text(ended.error);
     end(sending);
   }
-  // Those that ended have no request any more.
-  std::size_t kept = 0;
-  for (std::size_t i = 0; i < requests_.size(); ++i) {
-    if (requests_[i] == MPI_REQUEST_NULL) continue;
-    requests_[kept] = requests_[i];
-    if (kept != i) sendings_[kept] = std::move(sendings_[i]);
-    ++kept;
-  }
-  requests_.resize(kept);
-  sendings_.resize(kept);
+  const auto is_over = [](const Sending& sending) { return !sending.of; };
+  sendings_.erase(std::remove_if(sendings_.begin(), sendings_.end(), is_over), sendings_.end());
 }
 
 /// MPI does not say which.
@@ -198,6 +181,7 @@ void ProxySends::end(Sending& sending) {
     outgoing.messages.fetch_sub(1, std::memory_order_release);
   }
   pool_.let_go(&outgoing);
+  sending.of = nullptr;
 }
 
 }  // namespace mpix

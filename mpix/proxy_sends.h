@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "core/network.h"
+#include "proxy_requests.h"
 #include "proxy_world.h"
 
 namespace mpix {
@@ -48,8 +49,9 @@ class ProxyOutgoingPool {
 /// this peer are not held.
 class ProxySends {
  public:
-  ProxySends(const ProxyWorld& world, ProxyOutgoingPool& pool)
+  ProxySends(const ProxyWorld& world, ProxyRequests& requests, ProxyOutgoingPool& pool)
       : world_(world),
+        requests_(requests),
         pool_(pool),
         holds_to_skip_(static_cast<std::size_t>(world.size())),
         packets_to_(static_cast<std::size_t>(world.size())) {}
@@ -58,19 +60,21 @@ class ProxySends {
   /// is its failure.
   void start(ProxyOutgoing& outgoing);
   enum class Who { waits, agent };
-  /// Look what has gone, and send what has been held too long for who calls.
-  void look(Who who);
+  /// Send what has been held too long for who calls.
+  void send_late(Who who);
   void send_all_held();
+  /// What has gone.
+  void note(const ProxyRequests::Result& tested);
   /// Nothing is under way, or held.
-  bool empty() const { return requests_.empty() && held_.empty(); }
+  bool empty() const { return sendings_.empty() && held_.empty(); }
   /// How many packets have been sent to each rank, ever.
   const std::vector<std::uint64_t>& packets_to() const { return packets_to_; }
 
  private:
   using Buffer = std::unique_ptr<char[]>;
   struct Sending {
-    ProxyOutgoing* of;
-    Buffer packet;  ///< null: large data
+    ProxyOutgoing* of;  ///< null: it is over
+    Buffer packet;      ///< null: large data
   };
 
   struct Held {
@@ -84,7 +88,6 @@ class ProxySends {
   void send_held(const Held& held);
   void send(ProxyOutgoing& outgoing, const NetworkSignal* in_front);
   void handed_over(ProxyOutgoing& outgoing);
-  void collect();
   Buffer take_packet();
   bool send_message(ProxyOutgoing& outgoing, const char* from, std::size_t bytes, int tag, Buffer packet);
   bool send_large(ProxyOutgoing& outgoing, const NetworkWrite& write);
@@ -92,14 +95,12 @@ class ProxySends {
   void end(Sending& sending);
 
   const ProxyWorld& world_;
+  ProxyRequests& requests_;
   ProxyOutgoingPool& pool_;
   std::vector<Held> held_;                    ///< few; one for a peer
   std::vector<std::uint32_t> holds_to_skip_;  ///< by rank
   std::vector<Buffer> free_packets_;
-  std::vector<MPI_Request> requests_;
-  std::vector<Sending> sendings_;  ///< of requests_
-  std::vector<int> indices_;
-  std::vector<MPI_Status> statuses_;
+  std::vector<Sending> sendings_;  ///< in the order of their requests
   std::vector<std::uint64_t> packets_to_;
 };
 
