@@ -136,6 +136,7 @@ std::shared_ptr<const AccessPlan> AccessPlan::build(std::vector<int> targets, st
     whole.ring = target.outbox;
     whole.bell = target.bell;
     whole.rank = rank;
+    whole.relayed = target.relayed;
     whole.header = Header::of(slot.descriptors(), 0);
     whole.signals = true;
     whole.first_op = static_cast<std::uint32_t>(ops.size());

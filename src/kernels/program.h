@@ -177,6 +177,7 @@ struct SendPeer {
   bool awaits_post;           ///< something goes direct
   bool signals;               ///< this entry ends the epoch to that target
   int rank;
+  bool relayed;               ///< on another node: its words and its ring lie in memory of the host
 };
 
 struct ReceivePeer {
@@ -185,7 +186,7 @@ struct ReceivePeer {
   char* window;
   const char* staging;  ///< mirrors the window; null where origins write into the window
   int rank;
-  bool relayed;         ///< on another node: the ring lies in memory of the host
+  bool relayed;         ///< on another node: words, ring and staging lie in memory of the host
 };
 
 /// What a program works on.

@@ -75,6 +75,8 @@ class Launcher {
       for (const bool usual : {true, false})
         (void)for_programs<NearProgram<1, 1>>(role, usual), (void)for_programs<NearProgram<4, 4>>(role, usual), (void)for_programs<NearProgram<8, 32>>(role, usual),
             (void)for_programs<FarProgram>(role, usual);
+    for (const Role role : {Role::send, Role::receive, Role::both})
+      (void)for_relayed<NearProgram<8, 32>>(role), (void)for_relayed<FarProgram>(role);
   }
 
   static std::unique_ptr<LaunchMemory> new_memory() { return std::make_unique<WindowLaunches>(); }
@@ -96,6 +98,11 @@ class Launcher {
       near.guarded = program.guards != nullptr;
       std::copy_n(launch.on_host.posts, near.count, near.posts);
       launch_posts(near, stream, launch);
+    } else if (launch.relayed) {
+      if (NearProgram<8, 32>::fits(program))
+        launch_program<Reach::relayed>(NearProgram<8, 32>(program, launch.on_host), stream, launch);
+      else
+        launch_program<Reach::relayed>(FarProgram{program}, stream, launch);
     } else if (NearProgram<1, 1>::fits(program)) {
       launch_program(NearProgram<1, 1>(program, launch.on_host), stream, launch);
     } else if (NearProgram<4, 4>::fits(program)) {
@@ -121,10 +128,16 @@ class Launcher {
     static const Kernel kernel(run_posts);
     return kernel;
   }
-  template <Role role, bool usual, class AnyProgram>
+  template <Role role, bool usual, class AnyProgram, Reach reach = Reach::node>
   static const Kernel& the_kernel() {
-    static const Kernel kernel(run_program<role, usual, AnyProgram>);
+    static const Kernel kernel(run_program<role, usual, reach, AnyProgram>);
     return kernel;
+  }
+  template <class AnyProgram>
+  static const Kernel& for_relayed(Role role) {
+    if (role == Role::receive) return the_kernel<Role::receive, false, AnyProgram, Reach::relayed>();
+    if (role == Role::send) return the_kernel<Role::send, false, AnyProgram, Reach::relayed>();
+    return the_kernel<Role::both, false, AnyProgram, Reach::relayed>();
   }
   template <class AnyProgram>
   static const Kernel& for_programs(Role role, bool usual) {
@@ -134,7 +147,7 @@ class Launcher {
     return usual ? the_kernel<Role::both, true, AnyProgram>() : the_kernel<Role::both, false, AnyProgram>();
   }
 
-  template <class AnyProgram>
+  template <Reach reach = Reach::node, class AnyProgram>
   void launch_program(const AnyProgram& filled, gpuStream_t stream, const Launch& launch) {
     const Program& program = launch.program;
     Arguments<AnyProgram> arguments{filled, Shape{}};
@@ -163,11 +176,7 @@ class Launcher {
     const unsigned wanted = threads_for(std::max(program.send_bytes, most_expected)) +
                             (program.post_count > 0 ? threads_of_posts : 0);
     const unsigned threads = std::min({wanted, most_threads, threads_beside(entries)});
-    const SendPeer* sends = launch.on_host.sends;
-    const bool usual = std::all_of(sends, sends + program.send_count, [&](const SendPeer& send) {
-      return shape.is_usual(send, launch.on_host.ops, threads);
-    });
-    const Kernel& kernel = for_programs<AnyProgram>(role, usual);
+    const Kernel& kernel = kernel_for<reach, AnyProgram>(role, shape, launch, threads);
     if (role == Role::both && may_overlap(kernel, program) && is_faster_apart(program, blocks)) {
       launch_apart(stream, launch);
       return;
@@ -175,6 +184,16 @@ class Launcher {
     if (program.captured && may_overlap(kernel, program)) shape.early = early_behind(captured_.find(gpu_capture_of(stream)).value_or(Kind::other));
     launch_kernel(kernel, dim3(parts, peers, roles), threads, &arguments, sizeof arguments, stream, launch);
     if (program.captured) captured_.add(gpu_capture_of(stream), kind_of(program, blocks));
+  }
+
+  template <Reach reach, class AnyProgram>
+  static const Kernel& kernel_for(Role role, const Shape& shape, const Launch& launch, unsigned threads) {
+    if constexpr (reach == Reach::relayed) return for_relayed<AnyProgram>(role);
+    const SendPeer* const sends = launch.on_host.sends;
+    const bool usual = std::all_of(sends, sends + launch.program.send_count, [&](const SendPeer& send) {
+      return shape.is_usual(send, launch.on_host.ops, threads);
+    });
+    return for_programs<AnyProgram>(role, usual);
   }
 
   void launch_posts(NearPosts& near, gpuStream_t stream, const Launch& launch) {
