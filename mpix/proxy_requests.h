@@ -14,7 +14,7 @@ namespace mpix {
 /// the others of its core. (Receives and sends by themselves were four looks at the sockets for each of ours.)
 class ProxyRequests {
  public:
-  static constexpr std::size_t receives = 16;
+  static constexpr std::size_t receives = 32;
 
   ProxyRequests() : all_(receives, MPI_REQUEST_NULL) {}
 

@@ -56,19 +56,23 @@ void ProxySends::start(ProxyOutgoing& outgoing) {
 void ProxySends::send(ProxyOutgoing& outgoing, const NetworkSignal* in_front) {
   const std::vector<NetworkWrite>& writes = outgoing.writes;
   bool signals = outgoing.has_signal;
+  std::size_t at = 0;  // in the next write
   for (std::size_t next = 0; in_front || next < writes.size() || signals;) {
     Buffer buffer = take_packet();
     PacketWriter packet(buffer.get(), packet_bytes);
     if (in_front) packet.add(*in_front);
     in_front = nullptr;
     const std::size_t first = next;
-    while (next < writes.size() && packet.add(writes[next])) ++next;
+    while (next < writes.size() && (comes_apart(writes[next]) ? packet.add_apart(writes[next]) : packet.add(writes[next], at))) {
+      ++next;
+      at = 0;
+    }
     if (next == writes.size() && signals) signals = !packet.add(outgoing.signal);
     const char* const from = buffer.get();
     if (!send_message(outgoing, from, packet.size(), packet_tag, std::move(buffer))) return;
     ++packets_to_[static_cast<std::size_t>(outgoing.peer)];
     for (std::size_t i = first; i < next; ++i)
-      if (PacketWriter::comes_apart(writes[i], packet_bytes) && !send_large(outgoing, writes[i])) return;
+      if (comes_apart(writes[i]) && !send_large(outgoing, writes[i])) return;
   }
   handed_over(outgoing);
 }

@@ -11,8 +11,8 @@
 namespace mpix {
 
 /// Writes and signals for one peer as bytes that travel, on a network that cannot write into memory of peers: records,
-/// one after the other, which the peer applies in this order. The data of a write stand behind its record, or, where
-/// they are too many for a packet, come apart, in messages of their own.
+/// one after the other, which the peer applies in this order. The data of a write stand behind its record, in pieces where
+/// one packet has no room for all; or, if so told, they come apart, in messages of their own.
 struct PacketRecord {
   enum class Kind : std::uint64_t { write = 1, write_apart, add, set };
   Kind kind;
@@ -29,23 +29,28 @@ class PacketWriter {
  public:
   PacketWriter(char* to, std::size_t capacity) : to_(to), capacity_(capacity) {}
 
-  /// The most bytes of a write that fit into an empty packet of this capacity.
-  static std::size_t most_bytes(std::size_t capacity) { return (capacity - sizeof(PacketRecord)) / 8 * 8; }
-  static bool comes_apart(const NetworkWrite& write, std::size_t capacity) { return write.bytes > most_bytes(capacity); }
-
   std::size_t size() const { return size_; }
   bool empty() const { return size_ == 0; }
 
-  bool add(const NetworkWrite& write) {
-    const bool apart = comes_apart(write, capacity_);
-    const std::size_t data = apart ? 0 : padded(write.bytes);
-    if (sizeof(PacketRecord) + data > capacity_ - size_) return false;
-    append({apart ? PacketRecord::Kind::write_apart : PacketRecord::Kind::write, write.memory.key,
-            write.memory.base + write.offset, write.bytes});
-    if (data == 0) return true;
-    std::memcpy(to_ + size_, write.source, write.bytes);
-    std::memset(to_ + size_ + write.bytes, 0, data - write.bytes);
-    size_ += data;
+  /// What is left of a write, from `from` on, as far as there is room for it. True when that was all; else `from` is where
+  /// the next packet goes on.
+  bool add(const NetworkWrite& write, std::size_t& from) {
+    if (sizeof(PacketRecord) > capacity_ - size_) return false;
+    const std::size_t room = (capacity_ - size_ - sizeof(PacketRecord)) / 8 * 8, left = write.bytes - from;
+    const std::size_t bytes = left < room ? left : room;  // pieces that others follow are whole words
+    if (bytes < left && bytes < least_piece) return false;
+    append({PacketRecord::Kind::write, write.memory.key, write.memory.base + write.offset + from, bytes});
+    if (bytes > 0) std::memcpy(to_ + size_, static_cast<const char*>(write.source) + from, bytes);
+    std::memset(to_ + size_ + bytes, 0, padded(bytes) - bytes);
+    size_ += padded(bytes);
+    from += bytes;
+    return from == write.bytes;
+  }
+
+  /// A write whose data come apart.
+  bool add_apart(const NetworkWrite& write) {
+    if (sizeof(PacketRecord) > capacity_ - size_) return false;
+    append({PacketRecord::Kind::write_apart, write.memory.key, write.memory.base + write.offset, write.bytes});
     return true;
   }
 
@@ -61,6 +66,8 @@ class PacketWriter {
     std::memcpy(to_ + size_, &record, sizeof record);
     size_ += sizeof record;
   }
+
+  static constexpr std::size_t least_piece = 64;
 
   char* const to_;
   const std::size_t capacity_;

@@ -21,6 +21,11 @@ NetworkWrite write_of(const std::string& text, std::uint64_t offset) {
   return {text.data(), nullptr, text.size(), {7, 100}, offset};
 }
 
+bool add_all(PacketWriter& writer, const NetworkWrite& write) {
+  std::size_t from = 0;
+  return writer.add(write, from);
+}
+
 }  // namespace
 
 TEST_CASE("a packet gives back what was put into it, in order", "[packet]") {
@@ -29,8 +34,8 @@ TEST_CASE("a packet gives back what was put into it, in order", "[packet]") {
   CHECK(writer.empty());
   const std::string odd = "thirteen byte", empty;
   REQUIRE(writer.add(NetworkSignal{NetworkSignal::Kind::add, 3, {8, 0}, 16}));
-  REQUIRE(writer.add(write_of(odd, 5)));
-  REQUIRE(writer.add(write_of(empty, 6)));
+  REQUIRE(add_all(writer, write_of(odd, 5)));
+  REQUIRE(add_all(writer, write_of(empty, 6)));
   REQUIRE(writer.add(NetworkSignal{NetworkSignal::Kind::set, ~0ull, {9, 8}, 24}));
   CHECK_FALSE(writer.empty());
   CHECK(writer.size() % 8 == 0);
@@ -51,25 +56,50 @@ TEST_CASE("a packet gives back what was put into it, in order", "[packet]") {
   CHECK_FALSE(reader.next(record));
 }
 
-TEST_CASE("what has no room in a packet waits for the next, or comes apart", "[packet]") {
+TEST_CASE("what has no room in a packet goes on in the next", "[packet]") {
+  std::string text(1000, '\0');
+  for (std::size_t i = 0; i < text.size(); ++i) text[i] = static_cast<char>(i * 7 + i / 256);
+  for (std::size_t length : {0u, 1u, 63u, 64u, 223u, 224u, 225u, 448u, 1000u})
+    for (std::size_t used = 0; used < 8; ++used) {
+      const std::string put = text.substr(0, length);
+      std::string got;
+      std::size_t from = 0, packets = 0;
+      for (bool all = false; !all; ++packets) {
+        alignas(8) char bytes[256];
+        PacketWriter writer(bytes, sizeof bytes);
+        for (std::size_t i = 0; packets == 0 && i < used; ++i) REQUIRE(writer.add(NetworkSignal{NetworkSignal::Kind::add, 1, {1, 0}, 0}));
+        all = writer.add(write_of(put, 5), from);
+        REQUIRE(writer.size() <= sizeof bytes);
+        PacketReader reader(bytes, writer.size());
+        for (PacketRecord record; reader.next(record);) {
+          if (record.kind != Kind::write) continue;
+          CHECK((record.key == 7 && record.offset == 105 + got.size()));
+          CHECK((got.size() + record.amount == length || record.amount % 8 == 0));
+          CHECK((record.amount >= 64 || got.size() + record.amount == length));
+          got.append(reader.data(), record.amount);
+        }
+        CHECK(reader.at_end());
+        CHECK(from == got.size());
+        REQUIRE(packets < 10);
+      }
+      CHECK(got == put);
+    }
+}
+
+TEST_CASE("a write that comes apart takes a record", "[packet]") {
   alignas(8) char bytes[256];
-  const std::size_t most = PacketWriter::most_bytes(sizeof bytes);
-  const std::string fits(most, 'f'), too_long(most + 1, 'l');
-  for (std::size_t used : {0u, 1u}) {
-    PacketWriter writer(bytes, sizeof bytes);
-    if (used) REQUIRE(writer.add(NetworkSignal{NetworkSignal::Kind::add, 1, {1, 0}, 0}));
-    CHECK_FALSE(PacketWriter::comes_apart(write_of(fits, 0), sizeof bytes));
-    CHECK(writer.add(write_of(fits, 0)) == (used == 0));
-  }
+  const std::string text(1000, 't');
   PacketWriter writer(bytes, sizeof bytes);
-  CHECK(PacketWriter::comes_apart(write_of(too_long, 0), sizeof bytes));
   std::size_t added = 0;
-  while (writer.add(write_of(too_long, 0))) ++added;
+  while (writer.add_apart(write_of(text, 0))) ++added;
   CHECK(added == sizeof bytes / sizeof(PacketRecord));
   CHECK_FALSE(writer.add(NetworkSignal{NetworkSignal::Kind::add, 1, {1, 0}, 0}));
+  std::size_t from = 0;
+  CHECK_FALSE(writer.add(write_of(text, 0), from));
+  CHECK(from == 0);
   PacketReader reader(bytes, writer.size());
   PacketRecord record;
-  for (; reader.next(record); --added) CHECK((record.kind == Kind::write_apart && record.amount == too_long.size()));
+  for (; reader.next(record); --added) CHECK((record.kind == Kind::write_apart && record.amount == text.size()));
   CHECK(added == 0);
 }
 
@@ -77,7 +107,7 @@ TEST_CASE("a packet that is cut short ends early", "[packet]") {
   alignas(8) char bytes[256];
   PacketWriter writer(bytes, sizeof bytes);
   const std::string text(50, 't');
-  REQUIRE(writer.add(write_of(text, 0)));
+  REQUIRE(add_all(writer, write_of(text, 0)));
   for (std::size_t size = 0; size < writer.size(); ++size) {
     PacketReader reader(bytes, size);
     PacketRecord record;
