@@ -83,6 +83,11 @@ std::string ProxyEngine::failure_of(const ProxyOutgoing& outgoing) const {
   return outgoing.failure;
 }
 
+std::string ProxyEngine::failure() const {
+  Hold hold(mutex_);
+  return receives_.failure();
+}
+
 // ---- memory ------------------------------------------------------------------------------------------
 
 std::shared_ptr<const Registration> ProxyEngine::expose(void* base, std::size_t bytes) {

@@ -47,6 +47,8 @@ class ProxyEngine final : public Progressing, public std::enable_shared_from_thi
   void progress_for_waiter() { look(ProxySends::Who::waits); }
   std::uint64_t looks() const override { return looks_.load(std::memory_order_relaxed); }
   bool is_busy() const override;
+  /// Not empty: nothing is received any more, and why.
+  std::string failure() const;
 
   // For MPI_Finalize:
   /// Start nothing more. How many packets have gone to each rank.

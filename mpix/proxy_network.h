@@ -31,6 +31,7 @@ class ProxyNetwork final : public Network {
     return engine_->queue(static_cast<int>(peer), writes, count, signal);
   }
   void progress() override { engine_->progress_for_waiter(); }
+  std::string failure() override { return engine_->failure(); }
 
   ProxyEngine& engine() { return *engine_; }
   /// What is still there of windows makes no call of MPI from here on.

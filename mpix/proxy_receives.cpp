@@ -35,8 +35,9 @@ bool ProxyReceives::post(Place& place) {
 }
 
 void ProxyReceives::fail(const std::string& text) {
-  if (failure_.empty()) log(LogLevel::error, "messages of other nodes are received no more: " + text);
-  failure_ = text;
+  if (!failure_.empty()) return;
+  failure_ = "messages of other nodes are received no more: " + text;
+  log(LogLevel::error, failure_);
 }
 
 // ---- packets -----------------------------------------------------------------------------------------

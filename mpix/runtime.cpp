@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <climits>
 #include <mutex>
 #include <numeric>
 
@@ -84,6 +85,19 @@ Runtime& ensure_runtime(int local_ranks) {
   return *runtime.release();
 }
 
+namespace {
+
+/// Who is on whose node must be the same to all. Who has wrong settings says nothing about it.
+bool agree_on_nodes(const Runtime& runtime) {
+  const int size = runtime.settings.node_size;
+  int most_and_least[] = {INT_MIN, INT_MIN};
+  if (runtime.device) most_and_least[0] = size, most_and_least[1] = -size;
+  check(PMPI_Allreduce(MPI_IN_PLACE, most_and_least, 2, MPI_INT, MPI_MAX, MPI_COMM_WORLD));
+  return most_and_least[0] == INT_MIN || most_and_least[0] == -most_and_least[1];
+}
+
+}  // namespace
+
 Runtime& start_runtime_over_world() {
   // First what is collective: a process with a wrong setting must not leave the others alone.
   std::vector<int> nodes = real_nodes(MPI_COMM_WORLD);
@@ -94,6 +108,10 @@ Runtime& start_runtime_over_world() {
   Runtime& runtime = ensure_runtime(static_cast<int>(local_ranks));
   runtime.proxy_world = std::move(proxy_world);
   runtime.world_nodes = std::move(nodes);
+  if (!agree_on_nodes(runtime)) {
+    runtime.failure = "MPIX_NODE_SIZE differs between the ranks";
+    runtime.device = nullptr;
+  }
   if (rank != 0) return runtime;
   for (const std::string& name : unknown_settings())
     log(LogLevel::warn, name + " is no setting of libmpix");

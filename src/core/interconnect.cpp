@@ -321,7 +321,10 @@ std::string Interconnect::first_of(const void* window, std::string (GrantHolder:
   return "";
 }
 
-std::string Interconnect::failure_of(const void* window) { return first_of(window, &GrantHolder::failure); }
+std::string Interconnect::failure_of(const void* window) {
+  const std::string text = first_of(window, &GrantHolder::failure);
+  return text.empty() ? network_->failure() : text;
+}
 
 std::string Interconnect::probe(const void* window) { return first_of(window, &GrantHolder::probe); }
 

@@ -171,7 +171,7 @@ Neighbourhood::Neighbourhood(const LocalMemory& memory, Bootstrap& bootstrap, De
     close();
     throw Error(Fault::memory, unusable != cards.end()
                                    ? "rank " + std::to_string(unusable - cards.begin()) + ": " + unusable->trouble
-                                   : "MPIX_EAGER_SIZE, MPIX_MAILBOX_SLOTS, MPIX_WAIT or MPIX_DEVICE differ between the ranks");
+                                   : "MPIX_EAGER_SIZE, MPIX_MAILBOX_SLOTS, MPIX_WAIT, MPIX_DEVICE or MPIX_RELAY differ between the ranks");
   }
   needs_guards_ = decide_guards(cards, bootstrap);
   for (int rank = 0; rank < size(); ++rank)

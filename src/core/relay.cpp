@@ -217,6 +217,8 @@ void Relay::look_for_trouble() {
     }
     for (const auto* turn : {&lane.posts_turn, &lane.sends_turn}) note(refused, turn->since());
   }
+  const std::string nothing_comes = peers_->interconnect().network().failure();
+  if (!nothing_comes.empty()) return stall_.failed(Call::wait, nothing_comes);
   const std::string dead = look_for_dead();
   if (!dead.empty()) return stall_.failed(Call::complete, dead);
   note(oldest, refused);

@@ -118,8 +118,15 @@ class RemoteOperationsPart final : public RemoteWork {
   void progress() override { peers_.interconnect().progress(); }
   void over() override { at_work_.over(); }
   void describe(std::string& text) const override { operations_->describe(first_, end_, text); }
-  std::string failure() override { return operations_->failure(); }
-  std::string probe() override { return operations_->probe(); }
+  /// What failed may be an epoch before, which its stream is done with: the peer then will not post.
+  std::string failure() override {
+    const std::string own = operations_->failure();
+    return own.empty() ? peers_.interconnect().failure_of(operations_->window()) : own;
+  }
+  std::string probe() override {
+    const std::string known = failure();
+    return known.empty() ? operations_->probe() : known;
+  }
 
  private:
   const std::shared_ptr<RemoteOperations> operations_;

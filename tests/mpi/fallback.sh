@@ -35,4 +35,7 @@ expect 0 'messages of MPI carry epochs between nodes, as ' FI_PROVIDER=tcp MPIX_
 expect 1 'MPI_THREAD_MULTIPLE' FI_PROVIDER=tcp MPIX_NIC=auto "$plain"
 expect 1 'libfabric' FI_PROVIDER=tcp MPIX_NIC=sockets "${threaded[@]}"
 expect 1 'MPIX_NIC=none' MPIX_NIC=none "${threaded[@]}"
+# before anybody waits for those who think otherwise
+differ='MPIX_NODE_SIZE=$((${PMI_RANK:-${OMPI_COMM_WORLD_RANK:-0}} % 2)) exec "$0" "$@"'
+expect 1 'MPIX_NODE_SIZE differs between the ranks' sh -c "$differ" "$plain"
 exit $failed

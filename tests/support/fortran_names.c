@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Copyright (c) the libmpix authors
  *
- * Preloaded, this makes a program look like one with the Fortran interface of MPI. */
+ * Loaded, this makes a program look like one with a Fortran interface of MPI. */
 void mpi_group_free_(int *group, int *error);
 
 __attribute__((visibility("default"))) void mpi_group_free_(int *group, int *error)

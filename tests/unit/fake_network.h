@@ -40,6 +40,8 @@ class FakeNetwork final : public mpix::Network {
   long refused() const { return state_->refused; }
   /// Places of inlets cannot be opened again.
   void fail_inlets() { state_->inlets_fail = true; }
+  /// Nothing comes from anybody any more.
+  void end_receiving() { state_->receives = false; }
   /// Whether peers give a sign of life.
   void let_peers_live(bool live) { state_->peers_live = live; }
   std::size_t queued_operations() const {
@@ -97,6 +99,8 @@ class FakeNetwork final : public mpix::Network {
   std::string probe(mpix::Connection, const mpix::RemoteMemory&, std::uint64_t) override {
     return state_->peers_live ? "" : "no sign of life";
   }
+
+  std::string failure() override { return state_->receives ? "" : "nothing comes any more"; }
 
   void progress() override {
     std::lock_guard<std::mutex> hold(state_->mutex);
@@ -284,7 +288,7 @@ class FakeNetwork final : public mpix::Network {
     std::atomic<bool> peers_live{true}, inlets_fail{false};
     std::atomic<long> until_refused{never}, refused{0};
     std::atomic<mpix::Fault> refusal{mpix::Fault::other};
-    std::atomic<bool> holding{false};
+    std::atomic<bool> holding{false}, receives{true};
   };
 
   class FakeTransfer final : public mpix::Transfer {

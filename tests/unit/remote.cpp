@@ -534,6 +534,51 @@ TEST_CASE("a network error breaks the window, names the rank, and costs what was
   });
 }
 
+// The stream has been done with it, as its data were gathered; and the peer, which lacks them, will never post again.
+TEST_CASE("a stream that waits for a post finds that an epoch before has failed", "[remote]") {
+  const Settings settings = settings_for(Throttle::adaptive, 100);
+  auto device = make_host_device(settings, 2);
+  ThreadRanks(2, 1).run([&](Bootstrap& bootstrap) {
+    Rank rank(bootstrap, *device, settings, {8, 8}, 500);
+    const std::vector<int> peer{1 - rank.me};
+    const std::vector<NetworkAddress> addresses = bootstrap.allgather(rank.network->address());
+    const std::vector<char> data(500, 'd');
+    if (rank.me == 0) {
+      rank.network->fail(rank.network->connect(addresses[1]));
+      for (const std::size_t bytes : {std::size_t{8}, data.size()}) {
+        rank.window->start_stream(peer);
+        rank.window->put({data.data(), bytes, 1, 0});
+        rank.window->complete_stream(rank.stream);
+      }
+      EXPECT(!rank.stream->synchronize());
+      const std::string text = error_of([&] { rank.window->start_stream(peer); }, Fault::synchronization);
+      EXPECT(contains(text, "rank 1"));
+      EXPECT(contains(text, "the cable is cut"));
+      rank.window.reset();
+    }
+    bootstrap.allgather(0);
+  });
+}
+
+TEST_CASE("where nothing comes any more the wait ends, and the reason is told", "[remote]") {
+  const Settings settings = settings_for(Throttle::adaptive, 100);
+  auto device = make_host_device(settings, 2);
+  ThreadRanks(2, 1).run([&](Bootstrap& bootstrap) {
+    Rank rank(bootstrap, *device, settings, {8, 8}, 64);
+    const std::vector<int> peer{1 - rank.me};
+    if (rank.me == 0) {
+      rank.window->post_stream(peer, rank.stream);
+      rank.window->wait_stream(rank.stream);
+      rank.network->end_receiving();
+      EXPECT(!rank.stream->synchronize());
+      const std::string text = error_of([&] { rank.window->start_stream(peer); }, Fault::synchronization);
+      EXPECT(contains(text, "nothing comes any more"));
+      rank.window.reset();
+    }
+    bootstrap.allgather(0);
+  });
+}
+
 TEST_CASE("a rank that the network refuses is named, and what was queued for the others is taken back", "[remote]") {
   const long queued_before = GENERATE(0, 1);  // which of the two posts is refused
   const Settings settings = settings_for(Throttle::adaptive, 1000);
