@@ -36,6 +36,7 @@ expect 1 'MPI_THREAD_MULTIPLE' FI_PROVIDER=tcp MPIX_NIC=auto "$plain"
 expect 1 'libfabric' FI_PROVIDER=tcp MPIX_NIC=sockets "${threaded[@]}"
 expect 1 'MPIX_NIC=none' MPIX_NIC=none "${threaded[@]}"
 # before anybody waits for those who think otherwise
+# shellcheck disable=SC2016 # expanded by each rank
 differ='MPIX_NODE_SIZE=$((${PMI_RANK:-${OMPI_COMM_WORLD_RANK:-0}} % 2)) exec "$0" "$@"'
 expect 1 'MPIX_NODE_SIZE differs between the ranks' sh -c "$differ" "$plain"
 exit $failed
