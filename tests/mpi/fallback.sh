@@ -31,6 +31,7 @@ expect() {
 expect 0 'network proxy' MPIX_NIC=proxy "$plain"
 expect 0 'messages of MPI carry epochs between nodes, as ' MPIX_NIC=auto "${threaded[@]}"
 expect 0 'network sockets' MPIX_NIC=auto "$plain"
+expect 0 'which MPIX_NIC=proxy does for it' MPIX_NIC=auto "$plain"
 expect 0 'messages of MPI carry epochs between nodes, as ' FI_PROVIDER=tcp MPIX_NIC=auto "${threaded[@]}"
 expect 1 'MPI_THREAD_MULTIPLE' FI_PROVIDER=tcp MPIX_NIC=auto "$plain"
 expect 1 'libfabric' FI_PROVIDER=tcp MPIX_NIC=sockets "${threaded[@]}"
