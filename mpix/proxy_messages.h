@@ -7,7 +7,6 @@
 #include <string>
 
 #include "core/network.h"
-
 #include "mpi_library.h"
 
 // What both ends of the proxy's messages agree on.
@@ -17,7 +16,7 @@ constexpr int packet_tag = 0, data_tag = 1;
 /// What MPI libraries send at once, without asking the target whether there is room. MPICH over TCP asks from 8 KiB on: an
 /// epoch of 16 KB takes 60 µs in packets of less, and 100 to 170 in one of more.
 constexpr std::size_t packet_bytes = 8 * 1024 - 64;
-/// Up to here a write goes in packets, and is copied on the way. Then asking takes less.
+/// Up to here a write goes in packets, and is copied on the way. About here that takes as long as asking.
 constexpr std::size_t most_bytes_in_packets = 64 * 1024;
 
 inline bool comes_apart(const NetworkWrite& write) { return write.bytes > most_bytes_in_packets; }
