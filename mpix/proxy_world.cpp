@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <random>
 
+#include "core/launcher.h"
 #include "core/settings.h"
 #include "errors.h"
 
@@ -56,8 +57,10 @@ ProxyWorld::ProxyWorld() {
 
 int thread_level(int required) {
   Settings settings{};
-  const bool asked_for = read_settings(&settings) && settings.nic == "proxy";
-  return asked_for ? std::max(required, static_cast<int>(MPI_THREAD_MULTIPLE)) : required;
+  if (!read_settings(&settings)) return required;
+  // On one node, where messages carry no epochs, the locks of MPI_THREAD_MULTIPLE would be for nothing.
+  const bool may_need = settings.nic == "auto" && (settings.node_size > 0 || launcher_has_several_nodes());
+  return may_need || settings.nic == "proxy" ? std::max(required, static_cast<int>(MPI_THREAD_MULTIPLE)) : required;
 }
 
 }  // namespace mpix

@@ -44,7 +44,8 @@ class ProxyWorld {
   int thread_level_ = MPI_THREAD_SINGLE;
 };
 
-/// What level of threads a program gets that asks for `required`: more, where its settings ask for the proxy.
+/// What level of threads a program gets that asks for `required`: more, where the proxy will be needed, as its settings and
+/// its launcher say.
 int thread_level(int required);
 
 }  // namespace mpix

@@ -150,7 +150,7 @@ const Row rows[] = {
      [](Settings& s, Info i, Text t) { s.spin_seconds = t == "auto" ? -1 : parse_number(i, t, 0, 1e9) * 1e-6; }},
     {{"MPIX_NIC", "auto|cxi|sockets|proxy|none", "auto",
       "how ranks of other nodes are reached: by the triggered operations of a provider of libfabric (cxi, sockets), by "
-      "messages of MPI and a thread (proxy), or not at all; auto: cxi, else proxy where the program has asked for "
+      "messages of MPI and a thread (proxy), or not at all; auto: cxi, else proxy where MPI has "
       "MPI_THREAD_MULTIPLE, else sockets. The same on all ranks"},
      [](Settings& s, Info i, Text t) {
        s.nic = parse_choice<const char*>(i, t,

@@ -30,10 +30,17 @@ expect() {
 # with FI_PROVIDER=tcp libfabric has no triggered operations
 expect 0 'network proxy' MPIX_NIC=proxy "$plain"
 expect 0 'messages of MPI carry epochs between nodes, as ' MPIX_NIC=auto "${threaded[@]}"
-expect 0 'network sockets' MPIX_NIC=auto "$plain"
-expect 0 'which MPIX_NIC=proxy does for it' MPIX_NIC=auto "$plain"
+expect 0 'messages of MPI carry epochs between nodes, as ' MPIX_NIC=auto "$plain"
 expect 0 'messages of MPI carry epochs between nodes, as ' FI_PROVIDER=tcp MPIX_NIC=auto "${threaded[@]}"
-expect 1 'MPI_THREAD_MULTIPLE' FI_PROVIDER=tcp MPIX_NIC=auto "$plain"
+
+# an MPI that has no more than MPI_THREAD_FUNNELED
+funneled=LD_PRELOAD=$PWD/tests/support/.libs/libfunneled.so${LD_PRELOAD:+:$LD_PRELOAD}
+expect 0 'network sockets' "$funneled" MPIX_NIC=auto "$plain"
+expect 0 'or this MPI does not have' "$funneled" MPIX_NIC=auto "$plain"
+expect 1 'MPI_THREAD_MULTIPLE' "$funneled" MPIX_NIC=proxy "$plain"
+expect 1 'MPI_THREAD_MULTIPLE' "$funneled" FI_PROVIDER=tcp MPIX_NIC=auto "$plain"
+
+# libfabric's part
 expect 1 'libfabric' FI_PROVIDER=tcp MPIX_NIC=sockets "${threaded[@]}"
 expect 1 'MPIX_NIC=none' MPIX_NIC=none "${threaded[@]}"
 # before anybody waits for those who think otherwise

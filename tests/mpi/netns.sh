@@ -4,6 +4,7 @@
 #
 # Two ranks on two "hosts": network namespaces of their own, joined by a cable (veth). MPI sees two nodes by itself,
 # and what the epochs carry has to cross the cable, which counts it. Usage: netns.sh PROGRAM LEAST_BYTES [ARGUMENTS]
+# NETNS_SAYS: a pattern that the output has to contain.
 set -u
 program=$PWD/$1 least=$2
 shift 2
@@ -39,7 +40,9 @@ chmod +x "$scratch/rsh"
 received() { ip netns exec "$b" cat "/sys/class/net/v$b/statistics/rx_bytes" 2> /dev/null || echo 0; }
 before=$(received)
 ip netns exec "$a" "${MPIEXEC%% *}" -launcher ssh -launcher-exec "$scratch/rsh" -iface "v$a" \
-  -hosts 10.77.0.1,10.77.0.2 -ppn 1 -genvall -n 2 "$program" "$@" || exit 1
+  -hosts 10.77.0.1,10.77.0.2 -ppn 1 -genvall -n 2 "$program" "$@" 2>&1 | tee "$scratch/output"
+((PIPESTATUS[0] == 0)) || exit 1
+grep -q "${NETNS_SAYS:-}" "$scratch/output" || { echo "expected '$NETNS_SAYS'"; exit 1; }
 crossed=$(($(received) - before))
 echo "$crossed bytes crossed the cable to the second rank"
 ((crossed >= least)) || { echo "expected $least at least"; exit 1; }

@@ -5,10 +5,14 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <initializer_list>
+#include <list>
 #include <string>
+#include <utility>
 
 #include "catch.h"
 #include "core/error.h"
+#include "core/launcher.h"
 
 using namespace mpix;
 
@@ -21,12 +25,24 @@ class ScopedVariable {
     if (const char* old = std::getenv(name)) old_ = old, had_ = true;
     setenv(name, value, 1);
   }
+  ScopedVariable(const ScopedVariable&) = delete;
+  ScopedVariable& operator=(const ScopedVariable&) = delete;
   ~ScopedVariable() { had_ ? setenv(name_, old_.c_str(), 1) : unsetenv(name_); }
 
  private:
   const char* name_;
   std::string old_;
   bool had_ = false;
+};
+
+/// Takes all variables of launchers out of the environment for one scope.
+struct NoLauncher {
+  ScopedVariable variables[6] = {{"PMI_SIZE", ""},
+                                 {"MPI_LOCALNRANKS", ""},
+                                 {"OMPI_COMM_WORLD_SIZE", ""},
+                                 {"OMPI_COMM_WORLD_LOCAL_SIZE", ""},
+                                 {"SLURM_STEP_NUM_NODES", ""},
+                                 {"FLUX_JOB_NNODES", ""}};
 };
 
 std::string rejection(const char* name, const char* value) {
@@ -93,4 +109,24 @@ TEST_CASE("a misspelt setting is noticed", "[settings]") {
   const auto unknown = unknown_settings();
   CHECK(std::count(unknown.begin(), unknown.end(), "MPIX_TIMEUOT") == 1);
   CHECK(std::count(unknown.begin(), unknown.end(), "MPIX_TIMEOUT") == 0);
+}
+
+TEST_CASE("launchers say whether there are several nodes", "[settings]") {
+  const NoLauncher none;
+  CHECK_FALSE(launcher_has_several_nodes());
+  const auto says = [](std::initializer_list<std::pair<const char*, const char*>> variables) {
+    std::list<ScopedVariable> set;
+    for (const auto& [name, value] : variables) set.emplace_back(name, value);
+    return launcher_has_several_nodes();
+  };
+  CHECK(says({{"PMI_SIZE", "4"}, {"MPI_LOCALNRANKS", "2"}}));
+  CHECK_FALSE(says({{"PMI_SIZE", "4"}, {"MPI_LOCALNRANKS", "4"}}));
+  CHECK(says({{"OMPI_COMM_WORLD_SIZE", "12"}, {"OMPI_COMM_WORLD_LOCAL_SIZE", "4"}}));
+  CHECK_FALSE(says({{"OMPI_COMM_WORLD_SIZE", "4"}, {"OMPI_COMM_WORLD_LOCAL_SIZE", "4"}}));
+  CHECK(says({{"SLURM_STEP_NUM_NODES", "2"}}));
+  CHECK_FALSE(says({{"SLURM_STEP_NUM_NODES", "1"}}));
+  CHECK(says({{"FLUX_JOB_NNODES", "2"}}));
+  // half of what is needed, or no number
+  CHECK_FALSE(says({{"PMI_SIZE", "4"}}));
+  CHECK_FALSE(says({{"PMI_SIZE", "many"}, {"MPI_LOCALNRANKS", "1"}}));
 }
