@@ -178,7 +178,7 @@ Demand Interconnect::demand_for(const void* window, const Grant& wanted, bool re
   Demand demand{wanted.operations, most, std::min(most, room_for(window).operations), 0, refused};
   if (policy_->looks_at_window())
     for (const auto& holder : holders_)
-      if (holder->window() == window) demand.of_window += holder->committed();
+      if (holder->window() == window) demand.of_window += holder->with_data();
   return demand;
 }
 

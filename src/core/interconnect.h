@@ -46,8 +46,9 @@ class GrantHolder {
   virtual Grant reclaim() = 0;
   /// What it holds after that.
   virtual Grant held() const = 0;
-  /// The operations of it that are queued, or sure to be: posts that may ride are not.
-  virtual std::size_t committed() const = 0;
+  /// The operations of it that carry data, or tell of them. Posts are none: one may wait for the next data to carry it, and so
+  /// those must not wait for it.
+  virtual std::size_t with_data() const = 0;
   /// Empty, or why it will hold it for ever.
   virtual std::string failure() = 0;
   /// The same, after asking the peers that have not got all of it whether they live.

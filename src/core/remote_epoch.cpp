@@ -156,10 +156,9 @@ Grant RemoteOperations::held() const {
   return held_;
 }
 
-std::size_t RemoteOperations::committed() const {
+std::size_t RemoteOperations::with_data() const {
   Hold hold(mutex_);
-  const auto may_ride = [](const Item& item) { return item.may_ride && !item.all_queued; };
-  return held_.operations - static_cast<std::size_t>(std::count_if(items_.begin(), items_.end(), may_ride));
+  return !items_.empty() && items_.front().send ? held_.operations : 0;
 }
 
 std::string RemoteOperations::failure() {

@@ -52,7 +52,7 @@ class RemoteOperations final : public GrantHolder, public std::enable_shared_fro
   const void* window() const override { return window_; }
   Grant reclaim() override;
   Grant held() const override;
-  std::size_t committed() const override;
+  std::size_t with_data() const override;
   std::string failure() override;
   std::string probe() override;
   std::string missing() const override;

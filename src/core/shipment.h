@@ -50,7 +50,7 @@ class Shipment final : public GrantHolder {
   const void* window() const override { return window_; }
   Grant reclaim() override;
   Grant held() const override;
-  std::size_t committed() const override { return held().operations; }
+  std::size_t with_data() const override { return content_.writes.empty() ? 0 : held().operations; }
   std::string failure() override;
   std::string probe() override;
   std::string missing() const override;

@@ -23,7 +23,7 @@ class Application final : public ThrottlePolicy {
   }
 };
 
-/// An epoch that found no room begins when nothing of the window's earlier ones is left.
+/// An epoch that found no room begins when the data of all of the window's earlier ones have gone.
 class Static final : public ThrottlePolicy {
  public:
   const char* name() const override { return "static"; }

@@ -15,7 +15,7 @@ struct Demand {
   std::size_t wanted;     ///< by the whole epoch
   std::size_t total;      ///< the budget
   std::size_t free;
-  std::size_t of_window;  ///< that are queued of the window's earlier epochs; for policies that look at it
+  std::size_t of_window;  ///< of the data of the window's earlier epochs; for policies that look at it
   bool refused = false;   ///< it has asked before, and waits
 
   /// An epoch larger than the budget works through it in stages.

@@ -50,6 +50,8 @@ class FakeNetwork final : public mpix::Network {
   }
   /// What is at the peer is not told to be, and its sources are still read, until this is over.
   void hold_back_ends(bool held) { state_->holding = held; }
+  /// Posts wait until data for the same peer carry them.
+  void hold_back_posts() { state_->holds_posts = true; }
   std::size_t most_operations() const { return state_->most_operations; }
   std::size_t most_transfers() const { return state_->most_transfers; }
 
@@ -281,14 +283,14 @@ class FakeNetwork final : public mpix::Network {
     }
     std::mutex mutex;
     std::mt19937 random;
-    std::vector<std::shared_ptr<Work>> started;
+    std::vector<std::shared_ptr<Work>> started, held;
     std::size_t operations = 0, transfers = 0;
     std::atomic<std::size_t> most_operations{0}, most_transfers{0};
     std::atomic<mpix::Connection> failing{0};
     std::atomic<bool> peers_live{true}, inlets_fail{false};
     std::atomic<long> until_refused{never}, refused{0};
     std::atomic<mpix::Fault> refusal{mpix::Fault::other};
-    std::atomic<bool> holding{false}, receives{true};
+    std::atomic<bool> holding{false}, receives{true}, holds_posts{false};
   };
 
   class FakeTransfer final : public mpix::Transfer {
@@ -302,6 +304,14 @@ class FakeNetwork final : public mpix::Network {
         return;
       }
       std::lock_guard<std::mutex> hold(state_->mutex);
+      if (state_->holds_posts && work_->writes.empty()) {
+        state_->held.push_back(work_);
+        return;
+      }
+      const auto carried = std::stable_partition(state_->held.begin(), state_->held.end(),
+                                                 [this](const auto& held) { return held->peer != work_->peer; });
+      state_->started.insert(state_->started.end(), carried, state_->held.end());
+      state_->held.erase(carried, state_->held.end());
       state_->started.push_back(work_);
     }
     bool delivered() override { return work_->delivered; }

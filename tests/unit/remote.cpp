@@ -72,6 +72,7 @@ struct Traffic {
   std::size_t put_bytes;
   unsigned epochs;
   bool keeps_words_whole = false;
+  bool holds_posts = false;
 };
 
 /// Everybody puts to everybody. Every byte is checked in every epoch, and the budget by the network itself.
@@ -83,6 +84,7 @@ void exchange(const Traffic& traffic) {
   std::atomic<bool> waited{false};
   ThreadRanks(traffic.ranks, traffic.node_size).run([&](Bootstrap& bootstrap) {
     Rank rank(bootstrap, *device, settings, traffic.capacity, part * static_cast<std::size_t>(traffic.ranks), traffic.keeps_words_whole);
+    if (traffic.holds_posts) rank.network->hold_back_posts();
     std::vector<int> all;
     for (int other = 0; other < traffic.ranks; ++other) all.push_back(other);
     std::vector<unsigned char> source(part);
@@ -169,6 +171,10 @@ TEST_CASE("epochs between nodes, of any size and with any budget", "[remote]") {
 
 TEST_CASE("some peers are here and some are there", "[remote]") {
   exchange({4, 2, {9, 9}, Throttle::adaptive, 100, 3, 700, 40, GENERATE(false, true)});
+}
+
+TEST_CASE("an epoch that waits for room does not wait for its own post, which may wait for its data", "[remote]") {
+  exchange({2, 1, {7, 7}, GENERATE(Throttle::adaptive, Throttle::fixed), 1000, 2, 40, 200, false, true});
 }
 
 TEST_CASE("a post that no message comes for is told all the same", "[remote]") {
@@ -328,7 +334,7 @@ struct Holder final : GrantHolder {
   const void* window() const override { return owner ? owner : this; }
   Grant reclaim() override { return over ? std::exchange(grant, {}) : Grant{}; }
   Grant held() const override { return grant; }
-  std::size_t committed() const override { return grant.operations; }
+  std::size_t with_data() const override { return grant.operations; }
   std::string failure() override { return ""; }
   std::string probe() override { return ""; }
   std::string missing() const override { return ""; }
