@@ -11,16 +11,25 @@
 
 namespace mpix {
 
+namespace {
+constexpr std::size_t least_places = 4, most_places = 32;
+}
+
 ProxyReceives::ProxyReceives(const ProxyWorld& world, ProxyRequests& requests) : world_(world), requests_(requests) {
-  for (std::size_t i = 0; i < ProxyRequests::receives; ++i) {
-    Place& place = posted_.emplace_back();
-    place.number = i;
-    place.packet.reset(new char[packet_bytes]);
-    places_.push_back(&place);
-    if (post(place)) continue;
+  while (places_.size() < least_places) {
+    if (add_place()) continue;
     cancel();
     throw Error(Fault::other, failure_);
   }
+}
+
+bool ProxyReceives::add_place() {
+  Place& place = posted_.emplace_back();
+  place.number = places_.size();
+  place.packet.reset(new char[packet_bytes]);
+  places_.push_back(&place);
+  requests_.add_receive();
+  return post(place);
 }
 
 bool ProxyReceives::post(Place& place) {
@@ -44,9 +53,13 @@ void ProxyReceives::fail(const std::string& text) {
 
 void ProxyReceives::take(const ProxyRequests::Result& tested) {
   if (tested.failure != MPI_SUCCESS) fail(error_text(tested.failure));
+  const std::size_t posted = posted_.size();
   for (const ProxyRequests::Ended& ended : tested.receives) note(ended);
   while (!posted_.empty() && posted_.front().has_come && failure_.empty()) accept();
   continue_blocked();
+  // What finds no receive is copied once more by MPI; and packets that wait for large data keep their places.
+  const bool are_few = 2 * tested.receives.size() > posted || posted_.size() < least_places;
+  for (std::size_t more = are_few ? least_places : 0; more > 0 && places_.size() < most_places && failure_.empty(); --more) add_place();
 }
 
 void ProxyReceives::note(const ProxyRequests::Ended& ended) {

@@ -18,7 +18,8 @@ namespace mpix {
 
 /// What comes to this process, and where it goes. One thread at a time.
 ///
-/// Receives for packets of anybody are posted ahead, and looked at in the order in which they were posted. That is also
+/// Receives for packets of anybody are posted ahead, a few, and more where more come at once: MPI looks at each of them each
+/// time (of 32 that took a tenth of the time of small exchanges). They are looked at in the order in which they were posted. That is also
 /// the order of each origin's packets, as messages of one pair are not to overtake. A packet is applied record by
 /// record; at a signal it stops while large data in front of it are missing, and the origin's next packets queue up
 /// behind it. Those of others go on.
@@ -63,6 +64,7 @@ class ProxyReceives {
   };
   using Places = std::list<Place>;
 
+  bool add_place();
   bool post(Place& place);
   void note(const ProxyRequests::Ended& ended);
   void accept();

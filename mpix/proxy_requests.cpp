@@ -25,13 +25,13 @@ const ProxyRequests::Result& ProxyRequests::test() {
   for (std::size_t i = 0; i < static_cast<std::size_t>(count); ++i) {
     const auto index = static_cast<std::size_t>(indices_[i]);
     const int error = in_status ? statuses_[i].MPI_ERROR : MPI_SUCCESS;
-    if (index < receives)
+    if (index < receives_)
       result_.receives.push_back({index, statuses_[i], error});
     else
-      result_.sends.push_back({index - receives, statuses_[i], error});
+      result_.sends.push_back({index - receives_, statuses_[i], error});
   }
   // Those that ended have no request any more.
-  if (!result_.sends.empty()) all_.erase(std::remove(all_.begin() + receives, all_.end(), MPI_REQUEST_NULL), all_.end());
+  if (!result_.sends.empty()) all_.erase(std::remove(all_.begin() + static_cast<std::ptrdiff_t>(receives_), all_.end(), MPI_REQUEST_NULL), all_.end());
   return result_;
 }
 

@@ -14,17 +14,15 @@ namespace mpix {
 /// the others of its core. (Receives and sends by themselves were four looks at the sockets for each of ours.)
 class ProxyRequests {
  public:
-  static constexpr std::size_t receives = 32;
-
-  ProxyRequests() : all_(receives, MPI_REQUEST_NULL) {}
-
   /// For the call of MPI that makes it.
   MPI_Request& receive(std::size_t place) { return all_[place]; }
+  /// One more; its place is the number of those before.
+  void add_receive() { all_.insert(all_.begin() + static_cast<std::ptrdiff_t>(receives_++), MPI_REQUEST_NULL); }
   /// The same; good until the next one.
   MPI_Request& add_send() { return all_.emplace_back(MPI_REQUEST_NULL); }
   void drop_last_send() { all_.pop_back(); }
   /// The number of sends under way. Those that end make room at once: the later ones move up.
-  std::size_t sends() const { return all_.size() - receives; }
+  std::size_t sends() const { return all_.size() - receives_; }
 
   struct Ended {
     std::size_t place;  ///< of a receive; of a send its number among those that were under way
@@ -40,6 +38,7 @@ class ProxyRequests {
 
  private:
   std::vector<MPI_Request> all_;
+  std::size_t receives_ = 0;
   std::vector<int> indices_;
   std::vector<MPI_Status> statuses_;
   Result result_;
