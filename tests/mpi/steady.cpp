@@ -111,7 +111,7 @@ TEST_CASE("memory, files and threads do not grow with the number of epochs") {
   MPIX_Win_stats stats{};
   MPI_OK(MPIX_Win_get_stats(small.window(), &stats, sizeof stats));
   if (parameter("MPIX_NODE_SIZE", 0) == 1) CHECK(stats.network_operations >= static_cast<unsigned long long>(epochs));
-  CHECK(stats.network_peak <= stats.network_budget);
+  if (stats.network_budget > 0) CHECK(stats.network_peak <= stats.network_budget);
   CHECK(late.files == early.files);
   CHECK(late.threads == early.threads);
   CHECK(late.kilobytes - early.kilobytes < most_growth);
