@@ -8,6 +8,7 @@
 #include <mutex>
 #include <numeric>
 
+#include "core/cores.h"
 #include "core/log.h"
 #include "errors.h"
 #include "nic/triggered_network.h"
@@ -198,7 +199,7 @@ Interconnect* open_interconnect(Runtime& runtime) {
   if (!runtime.no_interconnect.empty()) return nullptr;
   try {
     (void)usable_device(runtime);
-    runtime.interconnect = std::make_unique<Interconnect>(open_network(runtime), runtime.settings);
+    runtime.interconnect = std::make_unique<Interconnect>(open_network(runtime), runtime.settings, has_cores_to_spare(runtime.local_ranks));
     log(LogLevel::info, runtime.interconnect->describe());
   } catch (const Error& error) {
     runtime.no_interconnect = error.what();

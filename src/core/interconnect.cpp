@@ -55,8 +55,10 @@ class ShortNaps {
 
 }  // namespace
 
-Interconnect::Interconnect(std::unique_ptr<Network> network, const Settings& settings)
-    : network_(std::move(network)), policy_(make_throttle_policy(settings.throttle)), capacity_(network_->capacity()) {}
+Interconnect::Interconnect(std::unique_ptr<Network> network, const Settings& settings, bool cores_to_spare)
+    : network_(std::move(network)),
+      policy_(make_throttle_policy(settings.throttle, cores_to_spare)),
+      capacity_(network_->capacity()) {}
 
 std::string Interconnect::describe() const {
   Hold hold(mutex_);

@@ -66,7 +66,7 @@ class GrantHolder {
 /// The network of this process, and its budget, which all windows share. Never more is granted than there is.
 class Interconnect {
  public:
-  Interconnect(std::unique_ptr<Network> network, const Settings& settings);
+  Interconnect(std::unique_ptr<Network> network, const Settings& settings, bool cores_to_spare = false);
 
   Network& network() { return *network_; }
   std::string describe() const;  ///< for the log

@@ -36,22 +36,28 @@ class Static final : public ThrottlePolicy {
 /// An epoch begins when there is room for it.
 class Adaptive final : public ThrottlePolicy {
  public:
+  explicit Adaptive(bool cores_to_spare) : worth_waking_(cores_to_spare ? 5 : 6) {}
   const char* name() const override { return "adaptive"; }
   bool admits(const Demand& demand) const override { return demand.needed() <= demand.free; }
-  /// Who is let in a little later has not to sleep again at the next call; streams have the rest to go on with meanwhile.
-  /// (With cores to spare it is best between a half and three quarters; without it makes no difference.)
-  bool worth_waking(const Demand& demand) const override { return admits(demand) && 8 * demand.free >= 5 * demand.total; }
+  /// Streams have the rest to go on with, and who is let in a little later has not to sleep again at the next call. Without
+  /// cores to spare who wakes takes that of a stream, so that happens less often.
+  bool worth_waking(const Demand& demand) const override {
+    return admits(demand) && 8 * demand.free >= worth_waking_ * demand.total;
+  }
+
+ private:
+  const std::size_t worth_waking_;  ///< eighths of the budget
 };
 
 }  // namespace
 
-std::unique_ptr<ThrottlePolicy> make_throttle_policy(Throttle throttle) {
+std::unique_ptr<ThrottlePolicy> make_throttle_policy(Throttle throttle, bool cores_to_spare) {
   switch (throttle) {
     case Throttle::application: return std::make_unique<Application>();
     case Throttle::fixed: return std::make_unique<Static>();
     case Throttle::adaptive: break;
   }
-  return std::make_unique<Adaptive>();
+  return std::make_unique<Adaptive>(cores_to_spare);
 }
 
 }  // namespace mpix

@@ -36,6 +36,7 @@ class ThrottlePolicy {
   virtual bool worth_waking(const Demand& demand) const { return admits(demand); }
 };
 
-std::unique_ptr<ThrottlePolicy> make_throttle_policy(Throttle throttle);
+/// `cores_to_spare`: who waits and who makes room for it do not take each other's core.
+std::unique_ptr<ThrottlePolicy> make_throttle_policy(Throttle throttle, bool cores_to_spare);
 
 }  // namespace mpix

@@ -308,7 +308,7 @@ TEST_CASE("blocks that one thread takes and another gives back do not overlap, a
 }
 
 TEST_CASE("when an epoch may begin", "[remote]") {
-  const auto admits = [](Throttle throttle, Demand demand) { return make_throttle_policy(throttle)->admits(demand); };
+  const auto admits = [](Throttle throttle, Demand demand) { return make_throttle_policy(throttle, false)->admits(demand); };
   // wanted, total, free, of this window, asked before
   CHECK(admits(Throttle::adaptive, {3, 10, 3, 7}));
   CHECK_FALSE(admits(Throttle::adaptive, {4, 10, 3, 7}));

@@ -2,28 +2,17 @@
 // Copyright (c) the libmpix authors
 #include "gpu/host/host_device.h"
 
-#include <sched.h>
-#include <unistd.h>
-
 #include <cstring>
 #include <utility>
 #include <vector>
 
+#include "core/cores.h"
 #include "core/settings.h"
 #include "gpu/host/shared_memory.h"
 #include "gpu/host/stream.h"
 
 namespace mpix {
 namespace {
-
-/// Cores for each local rank: its own where it is bound to some, else its share of them all.
-double cores_per_rank(int local_ranks) {
-  const long online = sysconf(_SC_NPROCESSORS_ONLN);
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  const long usable = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : online;
-  return usable < online ? static_cast<double>(usable) : static_cast<double>(usable) / local_ranks;
-}
 
 Polling polling_of(const Settings& settings, int local_ranks) {
   const bool own_core = cores_per_rank(local_ranks) >= 1;
