@@ -15,32 +15,45 @@ namespace {
 constexpr std::size_t least_places = 4, most_places = 32;
 }
 
-ProxyReceives::ProxyReceives(const ProxyWorld& world, ProxyRequests& requests) : world_(world), requests_(requests) {
+ProxyReceives::ProxyReceives(const ProxyWorld& world, ProxyRequests& requests)
+    : world_(world), requests_(requests), most_(most_places) {
+  places_.reserve(most_places);
   while (places_.size() < least_places) {
-    if (add_place()) continue;
+    const int code = add_place();
+    if (code == MPI_SUCCESS) continue;
     cancel();
-    throw Error(Fault::other, failure_);
+    throw Error(Fault::other, "MPI_Irecv: " + error_text(code));
   }
 }
 
-bool ProxyReceives::add_place() {
-  Place& place = posted_.emplace_back();
+int ProxyReceives::add_place() {
+  Places added(1);
+  Place& place = added.front();
   place.number = places_.size();
   place.packet.reset(new char[packet_bytes]);
-  places_.push_back(&place);
   requests_.add_receive();
-  return post(place);
+  const int code = receive(place);
+  if (code != MPI_SUCCESS) {
+    requests_.drop_last_receive();
+    return code;
+  }
+  places_.push_back(&place);
+  posted_.splice(posted_.end(), added);
+  return code;
 }
 
-bool ProxyReceives::post(Place& place) {
+int ProxyReceives::receive(Place& place) {
   place.has_come = false;
   MPI_Request& request = requests_.receive(place.number);
   const int code = PMPI_Irecv(place.packet.get(), static_cast<int>(packet_bytes), MPI_BYTE, MPI_ANY_SOURCE, packet_tag,
                               world_.comm(), &request);
-  if (code == MPI_SUCCESS) return true;
-  request = MPI_REQUEST_NULL;
-  fail("MPI_Irecv: " + error_text(code));
-  return false;
+  if (code != MPI_SUCCESS) request = MPI_REQUEST_NULL;
+  return code;
+}
+
+void ProxyReceives::post(Place& place) {
+  const int code = receive(place);
+  if (code != MPI_SUCCESS) fail("MPI_Irecv: " + error_text(code));
 }
 
 void ProxyReceives::fail(const std::string& text) {
@@ -59,7 +72,8 @@ void ProxyReceives::take(const ProxyRequests::Result& tested) {
   continue_blocked();
   // What finds no receive is copied once more by MPI; and packets that wait for large data keep their places.
   const bool are_few = 2 * tested.receives.size() > posted || posted_.size() < least_places;
-  for (std::size_t more = are_few ? least_places : 0; more > 0 && places_.size() < most_places && failure_.empty(); --more) add_place();
+  for (std::size_t more = are_few ? least_places : 0; more > 0 && places_.size() < most_ && failure_.empty(); --more)
+    if (add_place() != MPI_SUCCESS) most_ = places_.size();
 }
 
 void ProxyReceives::note(const ProxyRequests::Ended& ended) {

@@ -64,8 +64,10 @@ class ProxyReceives {
   };
   using Places = std::list<Place>;
 
-  bool add_place();
-  bool post(Place& place);
+  // What MPI says of it.
+  int add_place();
+  int receive(Place& place);
+  void post(Place& place);
   void note(const ProxyRequests::Ended& ended);
   void accept();
   bool apply(Place& place);
@@ -78,6 +80,7 @@ class ProxyReceives {
 
   const ProxyWorld& world_;
   ProxyRequests& requests_;
+  std::size_t most_;            ///< places; fewer where MPI has no more
   std::vector<Place*> places_;  ///< by number
   ExposedMemory exposed_;
   Places posted_;                  ///< the oldest first

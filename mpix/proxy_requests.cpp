@@ -9,9 +9,10 @@
 namespace mpix {
 
 const ProxyRequests::Result& ProxyRequests::test() {
-  result_.failure = MPI_SUCCESS;
   result_.receives.clear();
   result_.sends.clear();
+  // After a failure it is not known which requests there are still.
+  if (result_.failure != MPI_SUCCESS) return result_;
   indices_.resize(all_.size());
   statuses_.resize(all_.size());
   int count = 0;

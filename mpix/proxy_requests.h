@@ -18,6 +18,7 @@ class ProxyRequests {
   MPI_Request& receive(std::size_t place) { return all_[place]; }
   /// One more; its place is the number of those before.
   void add_receive() { all_.insert(all_.begin() + static_cast<std::ptrdiff_t>(receives_++), MPI_REQUEST_NULL); }
+  void drop_last_receive() { all_.erase(all_.begin() + static_cast<std::ptrdiff_t>(--receives_)); }
   /// The same; good until the next one.
   MPI_Request& add_send() { return all_.emplace_back(MPI_REQUEST_NULL); }
   void drop_last_send() { all_.pop_back(); }
@@ -30,7 +31,7 @@ class ProxyRequests {
     int error;
   };
   struct Result {
-    int failure = MPI_SUCCESS;  ///< of all of them, as far as MPI says
+    int failure = MPI_SUCCESS;  ///< of all of them, as far as MPI says; they are not tested again then
     std::vector<Ended> receives, sends;
   };
   /// Which of them are over. Good until the next call.

@@ -181,9 +181,8 @@ std::unique_ptr<Network> open_network(Runtime& runtime) {
     only.nic = "sockets";
     std::unique_ptr<Network> network = make_triggered_network(only, runtime.local_ranks);
     if (runtime.proxy_world && runtime.proxy_world->rank() == 0)
-      log(LogLevel::warn, "epochs between nodes go over sockets, in software. Messages of MPI are faster, as a rule, but need "
-                          "MPI_THREAD_MULTIPLE, which nobody asked for, or this MPI does not have (MPIX_NIC=proxy asks for it; "
-                          "MPIX_NIC=sockets: it is meant to be so)");
+      log(LogLevel::warn, "epochs between nodes go over sockets, in software, where messages of MPI are faster, as a rule: " + why_not +
+                              " (MPIX_NIC=sockets: it is meant to be so)");
     return network;
   } catch (const Error& error) {
     note(error);

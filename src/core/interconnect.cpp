@@ -118,6 +118,10 @@ void Interconnect::give_back(const void* window, const Grant& grant) {
 void Interconnect::enter(const void* window) {
   Hold hold(mutex_);
   windows_.try_emplace(window);
+  if (policy_->refuses() || is_each_sure_of_one() || std::exchange(has_warned_, true)) return;
+  log(LogLevel::warn, std::to_string(windows_.size()) + " windows share a budget of " + std::to_string(capacity_.operations) +
+                          " triggered operations: threads that drive windows of their own may wait for each other for ever "
+                          "(MPIX_TRIGGERED_OPS)");
 }
 
 bool Interconnect::is_each_sure_of_one() const {

@@ -152,6 +152,7 @@ class Interconnect {
   Capacity capacity_;  ///< without what is lost
   Grant used_;
   std::size_t most_used_ = 0;
+  bool has_warned_ = false;
   unsigned admissions_ = 0;
   struct Part {
     Grant held;

@@ -36,9 +36,13 @@ expect 0 'messages of MPI carry epochs between nodes, as ' FI_PROVIDER=tcp MPIX_
 # an MPI that has no more than MPI_THREAD_FUNNELED
 funneled=LD_PRELOAD=$PWD/tests/support/.libs/libfunneled.so${LD_PRELOAD:+:$LD_PRELOAD}
 expect 0 'network sockets' "$funneled" MPIX_NIC=auto "$plain"
-expect 0 'or this MPI does not have' "$funneled" MPIX_NIC=auto "$plain"
+expect 0 'over sockets, in software.* MPI_THREAD_MULTIPLE' "$funneled" MPIX_NIC=auto "$plain"
 expect 1 'MPI_THREAD_MULTIPLE' "$funneled" MPIX_NIC=proxy "$plain"
 expect 1 'MPI_THREAD_MULTIPLE' "$funneled" FI_PROVIDER=tcp MPIX_NIC=auto "$plain"
+
+# two windows
+steady=$(dirname "${threaded[0]}")/steady
+expect 0 '2 windows share a budget of 1 ' MPIX_NIC=sockets MPIX_TRIGGERED_OPS=1 SOAK_EPOCHS=50 "$steady"
 
 # libfabric's part
 expect 1 'libfabric' FI_PROVIDER=tcp MPIX_NIC=sockets "${threaded[@]}"
