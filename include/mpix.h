@@ -37,8 +37,9 @@
  * MPI_Error_string says which call was wrong, and why. A call that returns an error has enqueued nothing
  * and opened or closed no epoch; puts recorded before it stay recorded, and the window stays usable. The
  * exception is an error of a GPU's driver (MPI_ERR_OTHER) in the middle of a call: doc/limits.md.
- * Besides the errors listed with each function, all that take a window return MPI_ERR_WIN or
- * MPI_ERR_OTHER for what is no window made through libmpix, MPI_ERR_UNSUPPORTED_OPERATION for windows
+ * Besides the errors listed with each function, all that take a window return MPI_ERR_WIN for what is
+ * no window made through libmpix (raised as those of calls without a window, where libmpix has made
+ * others), MPI_ERR_UNSUPPORTED_OPERATION for windows
  * and ranks that cannot have stream epochs (dynamic windows, ranks that cannot be reached), and
  * MPI_ERR_RMA_SYNC for a window that is broken, as a wait of it ran into its time-out under
  * MPIX_ON_TIMEOUT=error, or as a rank of another node was lost: its stream epochs are over, and it can
@@ -51,13 +52,20 @@
 #include <mpi.h>
 #include <stddef.h>
 
+/* Made by configure: refuses the mpi.h of another MPI than the one that libmpix was built for. */
+#if defined(__has_include)
+#if __has_include("mpix_mpi.h")
+#include "mpix_mpi.h"
+#endif
+#endif
+
 /* Where an MPI library's own headers declare some of these names already (HPE Cray MPICH does), this
  * header leaves those to it. */
 #ifndef MPIX_MODE_STREAM
 /* Assertion for MPI_Win_start: RMA calls of this access epoch are recorded, and run by
  * MPIX_Win_complete_stream. Other assertions may be combined with it, and have no effect.
- * MPI_Put takes predefined datatypes, and contiguous ones made of them; both sides must have the same
- * number of bytes. The other RMA calls return MPI_ERR_UNSUPPORTED_OPERATION so far; the request-based
+ * MPI_Put takes datatypes whose bytes are in the order of memory, without gaps; both sides must have the
+ * same number of bytes. The other RMA calls return MPI_ERR_UNSUPPORTED_OPERATION so far; the request-based
  * ones, which belong to passive-target epochs, MPI_ERR_RMA_SYNC. */
 #define MPIX_MODE_STREAM 0x01000000
 #define MPIX_DECLARES_STREAM_RMA 1

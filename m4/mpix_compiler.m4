@@ -73,18 +73,27 @@ AC_DEFUN([MPIX_SANITIZER], [
 
 # MPIX_CATCH2: the test library, version 3 (a library) or 2 (one header); HAVE_CATCH2, CATCH2_LIBS
 AC_DEFUN([MPIX_CATCH2], [
+  AC_ARG_WITH([catch2], [AS_HELP_STRING([--with-catch2=auto|yes|no],
+    [the library that nearly all tests need; without it "make check" fails, unless it is "no" @<:@auto@:>@])],
+    [], [with_catch2=auto])
+  AC_SUBST([with_catch2])
   CATCH2_LIBS= catch2="none (install Catch2 to run the tests)"
   mpix_save_CXXFLAGS=$CXXFLAGS mpix_save_LIBS=$LIBS
   CXXFLAGS="$CXXFLAGS $CXX_STD"
   AC_MSG_CHECKING([for Catch2])
+  AS_IF([test "x$with_catch2" = xno], [catch2="none (--without-catch2)"], [
   LIBS="-lCatch2 $LIBS"
   AC_LINK_IFELSE([AC_LANG_PROGRAM([[#include <catch2/catch_session.hpp>]],
                                   [[return Catch::Session().run();]])],
     [CATCH2_LIBS=-lCatch2 catch2="Catch2 version 3"],
     [AC_COMPILE_IFELSE([AC_LANG_PROGRAM([[#include <catch2/catch.hpp>]], [])],
       [catch2="Catch2 version 2"])])
+  ])
   AC_MSG_RESULT([$catch2])
+  AS_IF([test "x$with_catch2" = xyes && test "${catch2%% *}" != Catch2],
+    [AC_MSG_ERROR([--with-catch2: no Catch2 compiles and links, see config.log])])
   CXXFLAGS=$mpix_save_CXXFLAGS LIBS=$mpix_save_LIBS
   AM_CONDITIONAL([HAVE_CATCH2], [test "${catch2%% *}" = Catch2])
   AC_SUBST([CATCH2_LIBS])
+  AC_SUBST([catch2])
 ])

@@ -12,7 +12,8 @@ AC_DEFUN([MPIX_LIBFABRIC], [
       AS_IF([test ! -e "$with_libfabric/include/rdma/fabric.h"],
         [AC_MSG_ERROR([--with-libfabric=$with_libfabric: no include/rdma/fabric.h there])])
       LIBFABRIC_CPPFLAGS="-I$with_libfabric/include"
-      LIBFABRIC_LIBS="-L$with_libfabric/lib -lfabric"])
+      LIBFABRIC_LIBS="-L$with_libfabric/lib -lfabric"
+      AC_DEFINE_UNQUOTED([LIBFABRIC_DIR], ["$with_libfabric"], [where libfabric is looked for first])])
     mpix_save_CPPFLAGS=$CPPFLAGS mpix_save_LIBS=$LIBS
     CPPFLAGS="$CPPFLAGS $LIBFABRIC_CPPFLAGS" LIBS="$LIBFABRIC_LIBS $LIBS"
     AC_MSG_CHECKING([for libfabric])
@@ -29,4 +30,5 @@ AC_DEFUN([MPIX_LIBFABRIC], [
   AM_CONDITIONAL([HAVE_LIBFABRIC], [test "x$mpix_fabric" != x])
   AC_SUBST([LIBFABRIC_CPPFLAGS])
   AC_SUBST([LIBFABRIC_LIBS])
+  AC_SUBST([libfabric_found])
 ])

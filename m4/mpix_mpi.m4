@@ -68,6 +68,12 @@ _EOF
                        [mpi_name="MPI"])
   mpi_name="$mpi_name $mpi_version"
   AC_MSG_RESULT([$mpi_name])
+  AC_DEFINE_UNQUOTED([MPI_NAME], ["$mpi_name"], [the MPI library that this was configured for])
+  mpix_for_mpich=0 mpix_for_open_mpi=0
+  AS_CASE([$MPI_KIND], [mpich], [mpix_for_mpich=1], [openmpi], [mpix_for_open_mpi=1])
+  AC_SUBST([mpi_name])
+  AC_SUBST([mpix_for_mpich])
+  AC_SUBST([mpix_for_open_mpi])
 
   # the large-count forms of MPI 4.0 come all together; HAVE_MPI_... for the sources
   mpi_large_count=yes mpi_sessions=yes

@@ -2,12 +2,15 @@
 // Copyright (c) the libmpix authors
 #include <dlfcn.h>
 
-#include <cstring>
 #include <exception>
 
+#include "core/launcher.h"
 #include "core/log.h"
 #include "errors.h"
+#include "gpu/cuda/cuda_device.h"
+#include "gpu/hip/hip_device.h"
 #include "mpi_bootstrap.h"
+#include "right_mpi.h"
 #include "runtime.h"
 #include "window_create.h"
 #include "window_state.h"
@@ -15,10 +18,16 @@
 namespace mpix {
 namespace {
 
-/// The devices of all ranks are of one kind, as all have the same settings.
-bool device_can_hide() {
+// What the ranks tell each other beside what the engine does.
+constexpr unsigned hidden = 1;   ///< MPI's window is over nothing
+constexpr unsigned on_gpu = 2;   ///< the window is over memory of a GPU
+constexpr unsigned has_gpu = 4;  ///< the device is one
+
+unsigned flags_of(const WinState& state) {
   const Runtime* runtime = find_runtime();
-  return runtime && runtime->device && std::string(runtime->device->name()) != "host";
+  if (!runtime || !runtime->device) return state.hidden ? hidden : 0u;
+  const bool gpu = std::string(runtime->device->name()) != "host";
+  return (state.hidden ? hidden : 0u) | (gpu ? has_gpu : 0u) | (runtime->device->hidden_from_host(state.base) ? on_gpu : 0u);
 }
 
 /// Looked up: MPI libraries differ in which of these they have, and where they declare them.
@@ -29,18 +38,15 @@ bool mpi_says_gpu_aware() {
   return false;
 }
 
-bool is_mpich() {
-  char version[MPI_MAX_LIBRARY_VERSION_STRING] = "";
-  int length = 0;
-  return PMPI_Get_library_version(version, &length) == MPI_SUCCESS && std::strstr(version, "MPICH");
-}
+bool is_mpich() { return mpi_version().find("MPICH") != std::string::npos; }
 
-/// Build the engine's window on every rank, or on none. Returns why not.
-std::string build(WinState& state, MPI_Win win, MPI_Comm comm, const NewWindow& created) {
-  MpiBootstrap bootstrap(comm, nodes_of(comm));
+/// Build the engine's window on every rank, or on none. Returns why not, and the flags of all ranks.
+std::string build(WinState& state, MPI_Win win, MPI_Comm comm, const NewWindow& created, unsigned* flags) {
+  RanksOf ranks = ranks_of(comm);
+  MpiBootstrap bootstrap(comm, std::move(ranks.nodes), std::move(ranks.processes), flags_of(state));
   std::string failure;
   try {
-    Runtime& runtime = ensure_runtime(1);
+    Runtime& runtime = ensure_runtime(launcher_local_ranks());
     const LocalMemory memory{created.base, static_cast<std::size_t>(created.bytes),
                              static_cast<std::size_t>(created.displacement_unit), created.lazy_post};
     Device& device = usable_device(runtime);
@@ -49,14 +55,13 @@ std::string build(WinState& state, MPI_Win win, MPI_Comm comm, const NewWindow& 
     state.window = std::make_unique<Window>(name_of(win), memory, bootstrap, device, runtime.settings, interconnect,
                                             runtime.no_interconnect);
   } catch (const std::exception& error) {
-    failure = error.what();
+    failure = bootstrap.agree(error.what());
   }
-  failure = bootstrap.agree(failure);
-  if (!failure.empty()) state.window.reset();
+  *flags = bootstrap.flags_of_all();
   return failure;
 }
 
-void build_or_explain(WinState& state, MPI_Win win, MPI_Comm comm, const NewWindow& created) {
+void build_or_explain(WinState& state, MPI_Win win, MPI_Comm comm, const NewWindow& created, unsigned* flags) {
   if (created.flavour == MPI_WIN_FLAVOR_DYNAMIC) {
     state.unavailable_fault = Fault::unsupported;
     state.unavailable = "windows of MPI_Win_create_dynamic have no stream epochs";
@@ -64,7 +69,7 @@ void build_or_explain(WinState& state, MPI_Win win, MPI_Comm comm, const NewWind
   }
   std::string failure;
   try {
-    failure = build(state, win, comm, created);
+    failure = build(state, win, comm, created, flags);
   } catch (const Refused&) {
     failure = "an MPI call failed while the ranks introduced themselves";
   }
@@ -90,19 +95,15 @@ int adopt(MPI_Win win, MPI_Comm comm, const NewWindow& created) {
     check(PMPI_Group_size(state.group, &state.size));
     attach(win, owner.get());
     owner.release();
-    build_or_explain(state, win, comm, created);
-    constexpr int hidden = 1, on_gpu = 2;
-    int any = 0;
-    if (device_can_hide()) {
-      const int mine = (state.hidden ? hidden : 0) | (find_runtime()->device->hidden_from_host(created.base) ? on_gpu : 0);
-      check(PMPI_Allreduce(&mine, &any, 1, MPI_INT, MPI_BOR, comm));
-    }
-    state.rma_refused = (any & hidden) != 0;
+    if (!created.name.empty()) check(PMPI_Win_set_name(win, created.name.c_str()));
+    unsigned flags = 0;
+    build_or_explain(state, win, comm, created, &flags);
+    state.rma_refused = (flags & hidden) != 0;
     // With a GPU in use a window over memory of the CPU is an ordinary one, and no cause for alarm.
     int rank = 0;
     PMPI_Comm_rank(comm, &rank);
     if (rank == 0 && !state.unavailable.empty() && created.flavour != MPI_WIN_FLAVOR_DYNAMIC)
-      log(device_can_hide() && !(any & on_gpu) ? LogLevel::info : LogLevel::warn,
+      log((flags & has_gpu) && !(flags & on_gpu) ? LogLevel::info : LogLevel::warn,
           std::string(created.call) + " on window '" + name_of(win) + "': " + state.unavailable);
     state.follow_access_epoch();
   });
@@ -119,6 +120,13 @@ bool hide_from_mpi(const void* base, MPI_Aint bytes) {
   } catch (const Error&) {
     return false;  // memory of another GPU, say: ordinary epochs work
   }
+}
+
+/// The ranks have the same library, and so all ask each other or none does: a rank may well have no GPU.
+bool allocate_hidden(MPI_Comm comm, bool hidden) {
+  if (!(cuda_is_built || hip_is_built) || mpi_version().find("Open MPI") == std::string::npos) return false;
+  int all = hidden ? 1 : 0;
+  return PMPI_Allreduce(MPI_IN_PLACE, &all, 1, MPI_INT, MPI_MIN, comm) == MPI_SUCCESS && all != 0;
 }
 
 int allocate_on_all(const char* call, MPI_Aint bytes, MPI_Comm comm, void** base) {

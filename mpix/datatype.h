@@ -8,8 +8,13 @@
 
 namespace mpix {
 
+struct ByteRun {
+  std::size_t bytes = 0;
+  std::size_t first = 0;  ///< from the address of the buffer
+};
+
 /// The bytes of `count` elements that lie without gaps, in the order of memory. Throws Error: for a
-/// negative count, for no datatype, and for datatypes that are more than a run of bytes.
-std::size_t contiguous_bytes(MPI_Count count, MPI_Datatype type, const char* side);
+/// negative count, for no datatype, and for elements that are more than one run of bytes, or begin before their buffer.
+ByteRun run_of_bytes(MPI_Count count, MPI_Datatype type, const char* side);
 
 }  // namespace mpix

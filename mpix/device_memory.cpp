@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "core/launcher.h"
 #include "errors.h"
 #include "runtime.h"
 
@@ -60,10 +61,12 @@ bool wants_device_memory(MPI_Info info) {
   return false;
 }
 
+std::string name_in(MPI_Info info) { return info_value(info, "mpix_name").substr(0, MPI_MAX_OBJECT_NAME - 1); }
+
 bool promises_lazy_post(MPI_Info info) { return info_value(info, "mpix_lazy_post") == "true"; }
 
 void* allocate_device_memory(std::size_t bytes) {
-  Runtime& runtime = ensure_runtime(1);
+  Runtime& runtime = ensure_runtime(launcher_local_ranks());
   void* base = usable_device(runtime).allocate(bytes).base;
   Allocations& all = allocations();
   std::lock_guard<std::mutex> hold(all.mutex);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <string>
 
 #include "mpi_library.h"
 
@@ -13,6 +14,8 @@ bool wants_device_memory(MPI_Info info);
 
 /// Whether the info has mpix_lazy_post=true (see LocalMemory).
 bool promises_lazy_post(MPI_Info info);
+/// The window's name; empty: none is given.
+std::string name_in(MPI_Info info);
 
 /// Memory for windows that peers can map and kernels reach. Throws Error.
 void* allocate_device_memory(std::size_t bytes);

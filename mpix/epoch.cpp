@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the libmpix authors
+#include <exception>
 #include <functional>
+#include <memory>
+#include <string>
 
+#include "core/log.h"
 #include "errors.h"
 #include "group_ranks.h"
 #include "mpix.h"
@@ -32,9 +36,24 @@ int ordinary(const char* call, MPI_Win win, Check check, Forward forward, Change
   });
   if (allowed != MPI_SUCCESS) return allowed;
   const int done = forward();
-  if (done == MPI_SUCCESS)
+  if (done == MPI_SUCCESS) {
     window->with_state([&](EpochState& epochs) { std::invoke(change, epochs); });
+    state->follow_access_epoch();
+  }
   return done;
+}
+
+/// MPI's call of an ordinary access epoch, reported if it hangs for want of MPIX_MODE_STREAM.
+template <class Forward>
+int reported_if_blocked(const char* call, MPI_Win win, Forward forward) {
+  std::unique_ptr<BlockedCall> watched;
+  try {
+    const WinState* state = find_state(win);
+    if (state && state->window) watched = state->window->watch_ordinary(call);
+  } catch (const std::exception& error) {  // no memory, no thread: then nobody looks
+    log(LogLevel::info, std::string(call) + ": " + error.what());
+  }
+  return forward();
 }
 
 /// Nothing to check, or nothing to note.
@@ -57,12 +76,16 @@ MPIX_INTERPOSED int MPI_Win_start(MPI_Group group, int assert, MPI_Win win) {
   if (assert & MPIX_MODE_STREAM) return mpix::start_stream(group, win);
   return mpix::ordinary(
       "MPI_Win_start", win, &EpochState::check_start,
-      [=] { return PMPI_Win_start(group, assert, win); }, &EpochState::started);
+      [=] {
+        return mpix::reported_if_blocked("MPI_Win_start", win, [=] { return PMPI_Win_start(group, assert, win); });
+      },
+      &EpochState::started);
 }
 
 MPIX_INTERPOSED int MPI_Win_complete(MPI_Win win) {
   return mpix::ordinary(
-      "MPI_Win_complete", win, &EpochState::check_complete, [=] { return PMPI_Win_complete(win); },
+      "MPI_Win_complete", win, &EpochState::check_complete,
+      [=] { return mpix::reported_if_blocked("MPI_Win_complete", win, [=] { return PMPI_Win_complete(win); }); },
       &EpochState::completed);
 }
 
@@ -89,7 +112,7 @@ MPIX_INTERPOSED int MPI_Win_test(MPI_Win win, int* flag) {
 MPIX_INTERPOSED int MPI_Win_fence(int assert, MPI_Win win) {
   return mpix::ordinary(
       "MPI_Win_fence", win, &EpochState::check_fence, [=] { return PMPI_Win_fence(assert, win); },
-      mpix::nothing);
+      [=](EpochState& epochs) { epochs.fenced(!(assert & MPI_MODE_NOSUCCEED)); });
 }
 
 MPIX_INTERPOSED int MPI_Win_lock(int lock_type, int rank, int assert, MPI_Win win) {

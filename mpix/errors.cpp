@@ -26,6 +26,7 @@ int class_of(Fault fault) {
     case Fault::synchronization: return MPI_ERR_RMA_SYNC;
     case Fault::truncation: return MPI_ERR_TRUNCATE;
     case Fault::unsupported: return MPI_ERR_UNSUPPORTED_OPERATION;
+    case Fault::window: return MPI_ERR_WIN;
   }
   return MPI_ERR_OTHER;
 }
@@ -55,11 +56,12 @@ Failure current_failure() {
 }
 
 std::string name_of(MPI_Win win) {
+  const WinState* state = find_state(win);
+  if (!state) return "unnamed";
   char name[MPI_MAX_OBJECT_NAME + 1] = "";
   int length = 0;
   if (PMPI_Win_get_name(win, name, &length) == MPI_SUCCESS && length > 0) return name;
-  const WinState* state = find_state(win);
-  return state ? state->number_name : "unnamed";
+  return state->number_name;
 }
 
 int raise(const Caller& caller, const Failure& failure) {
@@ -67,6 +69,9 @@ int raise(const Caller& caller, const Failure& failure) {
   if (caller.has_window && caller.win == MPI_WIN_NULL)
     return raise(Caller::on_world(caller.call),
                  {MPI_ERR_WIN, "the window is MPI_WIN_NULL", MPI_SUCCESS});
+  // Whether MPI knows it cannot be asked without an error of MPI's own. As a rule it was freed; or libmpix stands behind
+  // MPI, and has seen no window at all.
+  if (caller.has_window && any_window_ever() && !find_state(caller.win)) return raise(Caller::on_world(caller.call), failure);
 
   std::string text = caller.call;
   if (caller.has_window) text += " on window '" + name_of(caller.win) + "'";

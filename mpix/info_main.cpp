@@ -71,8 +71,8 @@ int report() {
   std::printf("libmpix %s\nback ends: %s\nbetween nodes: %s\n\n", PACKAGE_VERSION, back_ends().c_str(),
               mpix::triggered_network_built() ? "cxi, sockets, proxy" : "proxy");
   print_settings();
-  for (const std::string& name : mpix::unknown_settings())
-    std::fprintf(stderr, "mpix-info: %s is no setting of libmpix\n", name.c_str());
+  for (const std::string& complaint : mpix::unknown_settings())
+    std::fprintf(stderr, "mpix-info: %s\n", complaint.c_str());
   mpix::Settings::from_environment();
   return 0;
 }

@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the libmpix authors
+#include <algorithm>
+#include <atomic>
+
 #include "device_memory.h"
 #include "errors.h"
 #include "proxy_world.h"
+#include "right_mpi.h"
 #include "runtime.h"
 #include "window_state.h"
 
@@ -15,19 +19,39 @@ int start(const char* call) {
   });
 }
 
+/// What the program is told of threads, where MPI was asked for more than the program asks for; below 0: MPI's answer.
+/// Programs test that they got what they asked for. MPICH and Open MPI both give that, up to what they have, and
+/// MPI_THREAD_SINGLE where MPI_Init is called.
+std::atomic<int> told_level{-1};
+
+int init(int* argc, char*** argv, int required, int* provided) {
+  const int level = mpix::thread_level(required);
+  const int initialized = PMPI_Init_thread(argc, argv, level, provided);
+  if (initialized == MPI_SUCCESS && level > required) told_level = *provided = std::min(required, *provided);
+  return initialized;
+}
+
 }  // namespace
 
 MPIX_INTERPOSED int MPI_Init(int* argc, char*** argv) {
-  const int level = mpix::thread_level(MPI_THREAD_SINGLE);
+  mpix::require_right_mpi();
   int provided = MPI_THREAD_SINGLE;
-  const int initialized = level == MPI_THREAD_SINGLE ? PMPI_Init(argc, argv)
-                                                     : PMPI_Init_thread(argc, argv, level, &provided);
+  const int initialized = mpix::thread_level(MPI_THREAD_SINGLE) == MPI_THREAD_SINGLE
+                              ? PMPI_Init(argc, argv)
+                              : init(argc, argv, MPI_THREAD_SINGLE, &provided);
   return initialized == MPI_SUCCESS ? start("MPI_Init") : initialized;
 }
 
 MPIX_INTERPOSED int MPI_Init_thread(int* argc, char*** argv, int required, int* provided) {
-  const int initialized = PMPI_Init_thread(argc, argv, mpix::thread_level(required), provided);
+  mpix::require_right_mpi();
+  const int initialized = init(argc, argv, required, provided);
   return initialized == MPI_SUCCESS ? start("MPI_Init_thread") : initialized;
+}
+
+MPIX_INTERPOSED int MPI_Query_thread(int* provided) {
+  const int asked = PMPI_Query_thread(provided);
+  if (asked == MPI_SUCCESS && told_level >= 0) *provided = told_level;
+  return asked;
 }
 
 MPIX_INTERPOSED int MPI_Finalize(void) {

@@ -4,18 +4,19 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "errors.h"
 
 namespace mpix {
 
-MpiBootstrap::MpiBootstrap(MPI_Comm comm, std::vector<int> nodes)
-    : comm_(comm), nodes_(std::move(nodes)), packets_(nodes_.size()) {
+MpiBootstrap::MpiBootstrap(MPI_Comm comm, std::vector<int> nodes, std::vector<int> processes, unsigned flags)
+    : comm_(comm),
+      nodes_(std::move(nodes)),
+      processes_(std::move(processes)),
+      flags_(flags),
+      packets_(nodes_.size()) {
   check(PMPI_Comm_rank(comm, &rank_));
-}
-
-bool MpiBootstrap::same_node(int rank) const {
-  return nodes_[static_cast<std::size_t>(rank)] == nodes_[static_cast<std::size_t>(rank_)];
 }
 
 void MpiBootstrap::gather(const void* mine, std::size_t bytes, void* all) {
@@ -32,6 +33,7 @@ void MpiBootstrap::end(const std::string& verdict) {
 
 void MpiBootstrap::exchange(const Packet& mine) {
   gather(&mine, sizeof mine, packets_.data());
+  for (const Packet& packet : packets_) flags_of_all_ |= packet.flags;
   const auto failed =
       std::find_if(packets_.begin(), packets_.end(), [](const Packet& p) { return p.failed; });
   if (failed == packets_.end()) return;
@@ -45,6 +47,7 @@ void MpiBootstrap::exchange(const Packet& mine) {
 void MpiBootstrap::allgather(const void* mine, std::size_t bytes, void* all) {
   if (ended_) throw Error(Fault::other, verdict_);
   Packet packet{};
+  packet.flags = flags_;
   const std::size_t first = std::min(bytes, Packet::room);
   const std::size_t rest = bytes - first;
   // Memory first: between two collectives of one exchange no rank may leave.
@@ -64,7 +67,8 @@ void MpiBootstrap::allgather(const void* mine, std::size_t bytes, void* all) {
 std::string MpiBootstrap::agree(const std::string& failure) {
   if (ended_) return verdict_;
   Packet packet{};
-  packet.failed = failure.empty() ? 0 : 1;
+  packet.failed = 1;
+  packet.flags = flags_;
   std::memcpy(packet.bytes, failure.data(), std::min(failure.size(), Packet::room - 1));
   try {
     exchange(packet);

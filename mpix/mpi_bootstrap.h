@@ -2,6 +2,7 @@
 // Copyright (c) the libmpix authors
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -16,23 +17,33 @@ namespace mpix {
 /// exchange throws on all others, and nobody waits for anybody any more.
 class MpiBootstrap : public Bootstrap {
  public:
-  MpiBootstrap(MPI_Comm comm, std::vector<int> nodes);
+  /// `nodes`, `processes`: by rank; the latter are empty where processes have no numbers. `flags`: what this rank wants all to
+  /// know, whatever becomes of it.
+  MpiBootstrap(MPI_Comm comm, std::vector<int> nodes, std::vector<int> processes, unsigned flags);
 
   int rank() const override { return rank_; }
   int size() const override { return static_cast<int>(nodes_.size()); }
-  bool same_node(int rank) const override;
+  int node_of(int rank) const override { return nodes_[static_cast<std::size_t>(rank)]; }
+  std::int64_t process_of(int rank) const override {
+    return processes_.empty() ? -1 : processes_[static_cast<std::size_t>(rank)];
+  }
   void allgather(const void* mine, std::size_t bytes, void* all) override;
   using Bootstrap::allgather;
 
-  /// The last call on every rank: `failure` is empty where all went well. Returns empty where it
-  /// did so on all ranks, else what went wrong on the first that failed.
+  /// The last call on every rank that failed: `failure` says how. Returns what went wrong on the first that failed, on all.
+  /// Where a rank has come through all exchanges, so have the others: then it is not called.
   std::string agree(const std::string& failure);
 
+  /// The flags of all ranks, ored, after the first exchange.
+  unsigned flags_of_all() const { return flags_of_all_; }
+
  private:
-  /// What one exchange moves: large enough that the engine's messages take one collective each.
+  /// What one exchange moves: the engine's card in one collective call. Its size does not change with what is in there, so that
+  /// ranks with another library are found out, and not a failing call of MPI.
   struct Packet {
-    static constexpr std::size_t room = 248;
-    std::uint64_t failed;
+    static constexpr std::size_t room = 376;
+    std::uint32_t failed;
+    std::uint32_t flags;
     char bytes[room];
   };
 
@@ -42,6 +53,9 @@ class MpiBootstrap : public Bootstrap {
 
   MPI_Comm comm_;
   std::vector<int> nodes_;
+  std::vector<int> processes_;
+  const unsigned flags_;
+  unsigned flags_of_all_ = 0;
   int rank_ = 0;
   std::vector<Packet> packets_;
   bool ended_ = false;

@@ -3,6 +3,7 @@
 #include "proxy_engine.h"
 
 #include <chrono>
+#include <exception>
 #include <string>
 #include <thread>
 
@@ -110,14 +111,23 @@ void ProxyEngine::hide(std::uint64_t key) noexcept {
   }
 }
 
+void ProxyEngine::receive() {
+  Hold hold(mutex_);
+  if (!closed_) receives_.begin();
+}
+
 // ---- progress ----------------------------------------------------------------------------------------
 
 void ProxyEngine::look(ProxySends::Who who) {
   const std::unique_lock<std::mutex> hold(mutex_, std::try_to_lock);
   if (!hold || closed_) return;
   looks_.fetch_add(1, std::memory_order_relaxed);
-  sends_.send_late(who);
-  test();
+  try {
+    sends_.send_late(who);
+    test();
+  } catch (const std::exception& error) {
+    receives_.fail(error.what());
+  }
 }
 
 /// Under mutex_.

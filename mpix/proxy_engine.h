@@ -38,6 +38,10 @@ class ProxyEngine final : public Progressing, public std::enable_shared_from_thi
  public:
   explicit ProxyEngine(std::shared_ptr<ProxyWorld> world);
 
+  /// Post the receives. Until then MPI keeps what comes: as a rule posts, and never more than a few small packets of a peer,
+  /// as what comes next needs this process's posts. Again it does nothing. Throws Error.
+  void receive();
+
   std::shared_ptr<const Registration> expose(void* base, std::size_t bytes);
   std::unique_ptr<Transfer> queue(int peer, const NetworkWrite* writes, std::size_t count, const NetworkSignal* signal);
 

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstring>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "core/log.h"
@@ -34,7 +35,12 @@ ProxyNetwork::ProxyNetwork(std::shared_ptr<ProxyWorld> world, const Settings& se
     : world_(usable(std::move(world))), engine_(std::make_shared<ProxyEngine>(world_)) {
   // Messages are bounded by memory alone; a budget may be asked for nevertheless.
   if (settings.triggered_operations > 0) capacity_ = {settings.triggered_operations, settings.triggered_operations};
-  agent_.emplace(engine_);
+}
+
+void ProxyNetwork::begin() {
+  engine_->receive();
+  std::lock_guard<std::mutex> hold(mutex_);
+  if (!agent_) agent_.emplace(engine_);
 }
 
 NetworkAddress ProxyNetwork::address() const {
@@ -55,7 +61,10 @@ Connection ProxyNetwork::connect(const NetworkAddress& peer) {
 }
 
 void ProxyNetwork::close() {
-  agent_.reset();
+  {
+    std::lock_guard<std::mutex> hold(mutex_);
+    agent_.reset();
+  }
   engine_->close();
 }
 
@@ -74,6 +83,7 @@ void end_proxy(ProxyWorld& world, ProxyNetwork* network) {
     if (!done) {
       counted = PMPI_Test(&request, &done, MPI_STATUS_IGNORE) == MPI_SUCCESS;
       if (done) until = Clock::now() + patience;
+      if (done && network && coming > 0) network->engine().receive();  // no epoch of this process did so
     }
     if (done && (!network || network->engine().has_drained(coming))) break;
     if (Clock::now() > until) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <mutex>
 #include <optional>
 
 #include "core/network.h"
@@ -21,6 +22,7 @@ class ProxyNetwork final : public Network {
   ProxyNetwork(std::shared_ptr<ProxyWorld> world, const Settings& settings);
 
   std::string name() const override { return "proxy"; }
+  void begin() override;
   NetworkAddress address() const override;
   Connection connect(const NetworkAddress& peer) override;
   std::shared_ptr<const Registration> expose(void* base, std::size_t bytes) override { return engine_->expose(base, bytes); }
@@ -41,7 +43,8 @@ class ProxyNetwork final : public Network {
   const std::shared_ptr<ProxyWorld> world_;
   const std::shared_ptr<ProxyEngine> engine_;
   Capacity capacity_;
-  std::optional<ProgressAgent> agent_;
+  std::mutex mutex_;
+  std::optional<ProgressAgent> agent_;  ///< guarded by mutex_
 };
 
 /// Collective over the world, before MPI_Finalize: receive what others have sent, and end. `network` is null where this

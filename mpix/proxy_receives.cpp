@@ -3,6 +3,7 @@
 #include "proxy_receives.h"
 
 #include <algorithm>
+#include <new>
 #include <utility>
 
 #include "core/error.h"
@@ -18,10 +19,12 @@ constexpr std::size_t least_places = 4, most_places = 32;
 ProxyReceives::ProxyReceives(const ProxyWorld& world, ProxyRequests& requests)
     : world_(world), requests_(requests), most_(most_places) {
   places_.reserve(most_places);
+}
+
+void ProxyReceives::begin() {
   while (places_.size() < least_places) {
     const int code = add_place();
     if (code == MPI_SUCCESS) continue;
-    cancel();
     throw Error(Fault::other, "MPI_Irecv: " + error_text(code));
   }
 }
@@ -58,8 +61,12 @@ void ProxyReceives::post(Place& place) {
 
 void ProxyReceives::fail(const std::string& text) {
   if (!failure_.empty()) return;
-  failure_ = "messages of other nodes are received no more: " + text;
-  log(LogLevel::error, failure_);
+  try {
+    failure_ = "messages of other nodes are received no more: " + text;
+    log(LogLevel::error, failure_);
+  } catch (const std::bad_alloc&) {
+    failure_ = "out of memory";  // as short as needs none
+  }
 }
 
 // ---- packets -----------------------------------------------------------------------------------------

@@ -30,6 +30,9 @@ class ProxyReceives {
   ProxyReceives(const ProxyReceives&) = delete;
   ProxyReceives& operator=(const ProxyReceives&) = delete;
 
+  /// Post the first receives, where that was not done before. Throws Error.
+  void begin();
+
   std::uint64_t expose(void* base, std::size_t bytes) { return exposed_.add(base, bytes); }
   /// What comes for it from now on is dropped. True: MPI may still store large data there.
   bool hide(std::uint64_t key);
@@ -42,6 +45,7 @@ class ProxyReceives {
   std::uint64_t packets() const { return packets_; }
   /// Not empty: nothing more is received, and why.
   const std::string& failure() const { return failure_; }
+  void fail(const std::string& text);
   /// Take back the receives that nothing has come for.
   void cancel();
 
@@ -76,7 +80,6 @@ class ProxyReceives {
   bool large_have_come(Place& place);
   void continue_blocked();
   void drop(const Place& place, const PacketRecord& record);
-  void fail(const std::string& text);
 
   const ProxyWorld& world_;
   ProxyRequests& requests_;

@@ -2,6 +2,7 @@
 // Copyright (c) the libmpix authors
 #include "put.h"
 
+#include <cstdint>
 #include <string>
 
 #include "datatype.h"
@@ -11,9 +12,12 @@ namespace mpix {
 
 namespace {
 
-/// Outside of a stream epoch only calls on windows that MPI cannot serve come here.
+/// Outside of a stream epoch only calls on windows that MPI cannot serve come here, and calls without any epoch.
 void require_stream_epoch(WinState& state) {
   if (state.window && state.window->in_stream_access_epoch()) return;
+  if (state.window && state.window->lacks_access_epoch())
+    throw Error(Fault::synchronization,
+                "no access epoch is open on this window of stream epochs: MPI_Win_start(group, MPIX_MODE_STREAM, win) is missing");
   if (state.rma_refused)
     throw Error(Fault::unsupported,
                 "no stream access epoch is open, and the window is over memory of a GPU, which this MPI cannot "
@@ -26,21 +30,23 @@ int record_put(const char* call, MPI_Win win, WinState& state, const PutArgument
   return guarded(Caller::on_window(call, win), [&] {
     require_stream_epoch(state);
     if (put.target == MPI_PROC_NULL) return;
-    const std::size_t bytes = contiguous_bytes(put.origin_count, put.origin_type, "origin");
-    const std::size_t target_bytes = contiguous_bytes(put.target_count, put.target_type, "target");
-    if (bytes != target_bytes)
-      throw Error(Fault::truncation, "the origin buffer has " + std::to_string(bytes) +
-                                         " bytes, the target's has " +
-                                         std::to_string(target_bytes));
-    if (bytes > 0 && !put.origin)
+    const ByteRun from = run_of_bytes(put.origin_count, put.origin_type, "origin");
+    const ByteRun to = run_of_bytes(put.target_count, put.target_type, "target");
+    if (from.bytes != to.bytes)
+      throw Error(Fault::truncation, "the origin buffer has " + std::to_string(from.bytes) + " bytes, the target's has " +
+                                         std::to_string(to.bytes));
+    // A datatype of absolute addresses goes with MPI_BOTTOM, which may be null.
+    if (from.bytes > 0 && !put.origin && from.first == 0)
       throw Error(Fault::argument, "the origin buffer is a null pointer");
-    stream_window(state).put(Put{put.origin, bytes, put.target, put.displacement});
+    const char* const source = reinterpret_cast<const char*>(reinterpret_cast<std::uintptr_t>(put.origin) + from.first);
+    stream_window(state).put(Put{source, from.bytes, put.target, put.displacement, to.first});
   });
 }
 
-int refuse_operation(const char* call, MPI_Win win, WinState& state) {
+int refuse_operation(const char* call, MPI_Win win, WinState& state, int target) {
   return guarded(Caller::on_window(call, win), [&] {
     require_stream_epoch(state);
+    if (target == MPI_PROC_NULL) return;
     throw Error(Fault::unsupported,
                 "a stream access epoch is open, in which only MPI_Put is supported so far");
   });

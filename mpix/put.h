@@ -21,8 +21,9 @@ struct PutArguments {
 /// code of the error that it raised.
 int record_put(const char* call, MPI_Win win, WinState& state, const PutArguments& put);
 
-/// The other RMA calls there: they raise an error.
-int refuse_operation(const char* call, MPI_Win win, WinState& state);
+/// The other RMA calls there: they raise an error, but to MPI_PROC_NULL, where they do nothing. (Request-based ones owe
+/// the program a request: MPI's to make.)
+int refuse_operation(const char* call, MPI_Win win, WinState& state, int target);
 int refuse_request_based(const char* call, MPI_Win win, WinState& state);
 
 }  // namespace mpix

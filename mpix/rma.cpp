@@ -19,7 +19,8 @@ MPIX_INTERPOSED int MPI_Put(const void* origin_addr, int origin_count, MPI_Datat
 MPIX_INTERPOSED int MPI_Get(void* origin_addr, int origin_count, MPI_Datatype origin_datatype,
                             int target_rank, MPI_Aint target_disp, int target_count,
                             MPI_Datatype target_datatype, MPI_Win win) {
-  if (WinState* state = recording_state(win)) return mpix::refuse_operation("MPI_Get", win, *state);
+  if (WinState* state = recording_state(win))
+    return mpix::refuse_operation("MPI_Get", win, *state, target_rank);
   return PMPI_Get(origin_addr, origin_count, origin_datatype, target_rank, target_disp,
                   target_count, target_datatype, win);
 }
@@ -28,7 +29,8 @@ MPIX_INTERPOSED int MPI_Accumulate(const void* origin_addr, int origin_count,
                                    MPI_Datatype origin_datatype, int target_rank,
                                    MPI_Aint target_disp, int target_count,
                                    MPI_Datatype target_datatype, MPI_Op op, MPI_Win win) {
-  if (WinState* state = recording_state(win)) return mpix::refuse_operation("MPI_Accumulate", win, *state);
+  if (WinState* state = recording_state(win))
+    return mpix::refuse_operation("MPI_Accumulate", win, *state, target_rank);
   return PMPI_Accumulate(origin_addr, origin_count, origin_datatype, target_rank, target_disp,
                          target_count, target_datatype, op, win);
 }
@@ -38,7 +40,8 @@ MPIX_INTERPOSED int MPI_Get_accumulate(const void* origin_addr, int origin_count
                                        int result_count, MPI_Datatype result_datatype,
                                        int target_rank, MPI_Aint target_disp, int target_count,
                                        MPI_Datatype target_datatype, MPI_Op op, MPI_Win win) {
-  if (WinState* state = recording_state(win)) return mpix::refuse_operation("MPI_Get_accumulate", win, *state);
+  if (WinState* state = recording_state(win))
+    return mpix::refuse_operation("MPI_Get_accumulate", win, *state, target_rank);
   return PMPI_Get_accumulate(origin_addr, origin_count, origin_datatype, result_addr, result_count,
                              result_datatype, target_rank, target_disp, target_count,
                              target_datatype, op, win);
@@ -47,14 +50,16 @@ MPIX_INTERPOSED int MPI_Get_accumulate(const void* origin_addr, int origin_count
 MPIX_INTERPOSED int MPI_Fetch_and_op(const void* origin_addr, void* result_addr,
                                      MPI_Datatype datatype, int target_rank, MPI_Aint target_disp,
                                      MPI_Op op, MPI_Win win) {
-  if (WinState* state = recording_state(win)) return mpix::refuse_operation("MPI_Fetch_and_op", win, *state);
+  if (WinState* state = recording_state(win))
+    return mpix::refuse_operation("MPI_Fetch_and_op", win, *state, target_rank);
   return PMPI_Fetch_and_op(origin_addr, result_addr, datatype, target_rank, target_disp, op, win);
 }
 
 MPIX_INTERPOSED int MPI_Compare_and_swap(const void* origin_addr, const void* compare_addr,
                                          void* result_addr, MPI_Datatype datatype, int target_rank,
                                          MPI_Aint target_disp, MPI_Win win) {
-  if (WinState* state = recording_state(win)) return mpix::refuse_operation("MPI_Compare_and_swap", win, *state);
+  if (WinState* state = recording_state(win))
+    return mpix::refuse_operation("MPI_Compare_and_swap", win, *state, target_rank);
   return PMPI_Compare_and_swap(origin_addr, compare_addr, result_addr, datatype, target_rank,
                                target_disp, win);
 }
@@ -63,7 +68,7 @@ MPIX_INTERPOSED int MPI_Rput(const void* origin_addr, int origin_count,
                              MPI_Datatype origin_datatype, int target_rank, MPI_Aint target_disp,
                              int target_count, MPI_Datatype target_datatype, MPI_Win win,
                              MPI_Request* request) {
-  if (WinState* state = recording_state(win))
+  if (WinState* state = recording_state(win); state && target_rank != MPI_PROC_NULL)
     return mpix::refuse_request_based("MPI_Rput", win, *state);
   return PMPI_Rput(origin_addr, origin_count, origin_datatype, target_rank, target_disp,
                    target_count, target_datatype, win, request);
@@ -72,7 +77,7 @@ MPIX_INTERPOSED int MPI_Rput(const void* origin_addr, int origin_count,
 MPIX_INTERPOSED int MPI_Rget(void* origin_addr, int origin_count, MPI_Datatype origin_datatype,
                              int target_rank, MPI_Aint target_disp, int target_count,
                              MPI_Datatype target_datatype, MPI_Win win, MPI_Request* request) {
-  if (WinState* state = recording_state(win))
+  if (WinState* state = recording_state(win); state && target_rank != MPI_PROC_NULL)
     return mpix::refuse_request_based("MPI_Rget", win, *state);
   return PMPI_Rget(origin_addr, origin_count, origin_datatype, target_rank, target_disp,
                    target_count, target_datatype, win, request);
@@ -83,7 +88,7 @@ MPIX_INTERPOSED int MPI_Raccumulate(const void* origin_addr, int origin_count,
                                     MPI_Aint target_disp, int target_count,
                                     MPI_Datatype target_datatype, MPI_Op op, MPI_Win win,
                                     MPI_Request* request) {
-  if (WinState* state = recording_state(win))
+  if (WinState* state = recording_state(win); state && target_rank != MPI_PROC_NULL)
     return mpix::refuse_request_based("MPI_Raccumulate", win, *state);
   return PMPI_Raccumulate(origin_addr, origin_count, origin_datatype, target_rank, target_disp,
                           target_count, target_datatype, op, win, request);
@@ -95,7 +100,7 @@ MPIX_INTERPOSED int MPI_Rget_accumulate(const void* origin_addr, int origin_coun
                                         int target_rank, MPI_Aint target_disp, int target_count,
                                         MPI_Datatype target_datatype, MPI_Op op, MPI_Win win,
                                         MPI_Request* request) {
-  if (WinState* state = recording_state(win))
+  if (WinState* state = recording_state(win); state && target_rank != MPI_PROC_NULL)
     return mpix::refuse_request_based("MPI_Rget_accumulate", win, *state);
   return PMPI_Rget_accumulate(origin_addr, origin_count, origin_datatype, result_addr, result_count,
                               result_datatype, target_rank, target_disp, target_count,

@@ -9,6 +9,7 @@
 #include <numeric>
 
 #include "core/cores.h"
+#include "core/launcher.h"
 #include "core/log.h"
 #include "errors.h"
 #include "nic/triggered_network.h"
@@ -114,8 +115,7 @@ Runtime& start_runtime_over_world() {
     runtime.device = nullptr;
   }
   if (rank != 0) return runtime;
-  for (const std::string& name : unknown_settings())
-    log(LogLevel::warn, name + " is no setting of libmpix");
+  for (const std::string& complaint : unknown_settings()) log(LogLevel::warn, complaint);
   if (!runtime.device) {
     log(LogLevel::error, runtime.failure);
   } else {
@@ -154,7 +154,7 @@ std::unique_ptr<Network> open_proxy(Runtime& runtime) {
   return network;
 }
 
-std::unique_ptr<Network> open_network(Runtime& runtime) {
+std::unique_ptr<Network> open_network(Runtime& runtime, std::string* remark) {
   const Settings& settings = runtime.settings;
   if (settings.nic == "none") throw Error(Fault::unsupported, "MPIX_NIC=none");
   if (settings.nic == "proxy") return open_proxy(runtime);
@@ -166,13 +166,14 @@ std::unique_ptr<Network> open_network(Runtime& runtime) {
   Settings only = settings;
   try {
     only.nic = "cxi";
+    if (!triggered_nic_present()) throw Error(Fault::unsupported, "this node has no NIC with triggered operations (cxi)");
     return make_triggered_network(only, runtime.local_ranks);
   } catch (const Error& error) {
     note(error);
   }
   try {
     std::unique_ptr<Network> network = open_proxy(runtime);
-    log(LogLevel::info, "messages of MPI carry epochs between nodes, as no NIC has triggered operations: " + why_not);
+    log(LogLevel::info, "messages of MPI carry epochs between nodes, as no NIC can: " + why_not);
     return network;
   } catch (const Error& error) {
     note(error);
@@ -181,8 +182,8 @@ std::unique_ptr<Network> open_network(Runtime& runtime) {
     only.nic = "sockets";
     std::unique_ptr<Network> network = make_triggered_network(only, runtime.local_ranks);
     if (runtime.proxy_world && runtime.proxy_world->rank() == 0)
-      log(LogLevel::warn, "epochs between nodes go over sockets, in software, where messages of MPI are faster, as a rule: " + why_not +
-                              " (MPIX_NIC=sockets: it is meant to be so)");
+      *remark = "epochs between nodes go over sockets, in software, where messages of MPI are faster, as a rule: " + why_not +
+                " (MPIX_NIC=sockets: it is meant to be so)";
     return network;
   } catch (const Error& error) {
     note(error);
@@ -198,7 +199,10 @@ Interconnect* open_interconnect(Runtime& runtime) {
   if (!runtime.no_interconnect.empty()) return nullptr;
   try {
     (void)usable_device(runtime);
-    runtime.interconnect = std::make_unique<Interconnect>(open_network(runtime), runtime.settings, has_cores_to_spare(runtime.local_ranks));
+    std::string remark;
+    std::unique_ptr<Network> network = open_network(runtime, &remark);
+    runtime.interconnect = std::make_unique<Interconnect>(std::move(network), runtime.settings,
+                                                          has_cores_to_spare(runtime.local_ranks), std::move(remark));
     log(LogLevel::info, runtime.interconnect->describe());
   } catch (const Error& error) {
     runtime.no_interconnect = error.what();
@@ -206,30 +210,39 @@ Interconnect* open_interconnect(Runtime& runtime) {
   return runtime.interconnect.get();
 }
 
-std::vector<int> nodes_of(MPI_Comm comm) {
+namespace {
+
+/// The runtime, which may be there already and not have known so many: the network is shared by all of them.
+Runtime& with_local_ranks(int local_ranks) {
+  Runtime& runtime = ensure_runtime(local_ranks);
+  std::lock_guard<std::mutex> hold(birth);
+  runtime.local_ranks = std::max(runtime.local_ranks, local_ranks);
+  return runtime;
+}
+
+}  // namespace
+
+RanksOf ranks_of(MPI_Comm comm) {
   // Whether the world's table exists is the same on all ranks; whether the runtime does may not be.
   const Runtime* runtime = find_runtime();
-  std::vector<int> identity;  // what pretended nodes are cut from
-  std::vector<int> nodes;
-  if (runtime && !runtime->world_nodes.empty()) identity = world_ranks_of(comm);
+  RanksOf ranks;
+  if (runtime && !runtime->world_nodes.empty()) ranks.processes = world_ranks_of(comm);
+  std::vector<int> identity = ranks.processes;  // what pretended nodes are cut from
   if (identity.empty()) {
-    nodes = real_nodes(comm);
-    identity.resize(nodes.size());
+    ranks.nodes = real_nodes(comm);
+    identity.resize(ranks.nodes.size());
     std::iota(identity.begin(), identity.end(), 0);
     int rank = 0;
     check(PMPI_Comm_rank(comm, &rank));
-    const auto local_ranks =
-        std::count(nodes.begin(), nodes.end(), nodes[static_cast<std::size_t>(rank)]);
-    runtime = &ensure_runtime(static_cast<int>(local_ranks));
+    const auto local_ranks = std::count(ranks.nodes.begin(), ranks.nodes.end(), ranks.nodes[static_cast<std::size_t>(rank)]);
+    runtime = &with_local_ranks(std::max(static_cast<int>(local_ranks), launcher_local_ranks()));
   } else {
-    for (const int rank : identity)
-      nodes.push_back(runtime->world_nodes[static_cast<std::size_t>(rank)]);
+    for (const int rank : identity) ranks.nodes.push_back(runtime->world_nodes[static_cast<std::size_t>(rank)]);
   }
   const int pretended = runtime->settings.node_size;
   if (pretended > 0)
-    std::transform(identity.begin(), identity.end(), nodes.begin(),
-                   [=](int rank) { return rank / pretended; });
-  return nodes;
+    std::transform(identity.begin(), identity.end(), ranks.nodes.begin(), [=](int rank) { return rank / pretended; });
+  return ranks;
 }
 
 }  // namespace mpix

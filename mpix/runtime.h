@@ -26,7 +26,7 @@ struct Runtime {
   std::string no_interconnect;
   std::shared_ptr<ProxyWorld> proxy_world;  ///< null: messages of MPI cannot carry epochs
   ProxyNetwork* proxy = nullptr;            ///< the interconnect's network, where it is this one
-  int local_ranks = 1;
+  int local_ranks = 1;          ///< on this node, as far as this process knows
   std::vector<int> world_nodes;  ///< by rank of MPI_COMM_WORLD; empty: never asked
 };
 
@@ -51,8 +51,13 @@ Device& usable_device(Runtime& runtime);
 /// The way to ranks of other nodes, opened when first asked for. Null where there is none.
 Interconnect* open_interconnect(Runtime& runtime);
 
-/// Collective: for each rank of `comm`, a number that is the same for ranks of one node. The
-/// runtime exists afterwards.
-std::vector<int> nodes_of(MPI_Comm comm);
+/// Where the ranks of a communicator are.
+struct RanksOf {
+  std::vector<int> nodes;      ///< by rank: a number that is the same for ranks of one node
+  std::vector<int> processes;  ///< by rank: its rank in MPI_COMM_WORLD; empty: some have none, or it is not known
+};
+
+/// Collective, but where MPI_Init has asked for all: then nothing is sent. The runtime exists afterwards.
+RanksOf ranks_of(MPI_Comm comm);
 
 }  // namespace mpix

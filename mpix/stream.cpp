@@ -9,14 +9,14 @@
 namespace mpix {
 namespace {
 
-/// A call that closes the access epoch.
+/// A call that opens or closes an epoch.
 template <class Body>
-int closing_access(const char* call, MPI_Win win, Body body) {
+int changing_epochs(const char* call, MPI_Win win, Body body) {
   return guarded(Caller::on_window(call, win), [&] {
     WinState& state = state_of(win);
     Window& window = stream_window(state);
     try {
-      body(window);
+      body(state, window);
     } catch (...) {
       state.follow_access_epoch();
       throw;
@@ -29,15 +29,14 @@ int closing_access(const char* call, MPI_Win win, Body body) {
 }  // namespace mpix
 
 MPIX_INTERPOSED int MPIX_Win_post_stream(MPI_Group group, MPI_Win win, void* stream) {
-  return mpix::guarded(mpix::Caller::on_window("MPIX_Win_post_stream", win), [&] {
-    mpix::WinState& state = mpix::state_of(win);
-    mpix::stream_window(state).post_stream(mpix::ranks_in_window(state, group), stream);
+  return mpix::changing_epochs("MPIX_Win_post_stream", win, [=](mpix::WinState& state, mpix::Window& window) {
+    window.post_stream(mpix::ranks_in_window(state, group), stream);
   });
 }
 
 MPIX_INTERPOSED int MPIX_Win_complete_stream(MPI_Win win, void* stream) {
-  return mpix::closing_access("MPIX_Win_complete_stream", win,
-                              [=](mpix::Window& window) { window.complete_stream(stream); });
+  return mpix::changing_epochs("MPIX_Win_complete_stream", win,
+                               [=](mpix::WinState&, mpix::Window& window) { window.complete_stream(stream); });
 }
 
 MPIX_INTERPOSED int MPIX_Win_wait_stream(MPI_Win win, void* stream) {
@@ -46,6 +45,6 @@ MPIX_INTERPOSED int MPIX_Win_wait_stream(MPI_Win win, void* stream) {
 }
 
 MPIX_INTERPOSED int MPIX_Win_complete_wait_stream(MPI_Win win, void* stream) {
-  return mpix::closing_access("MPIX_Win_complete_wait_stream", win,
-                              [=](mpix::Window& window) { window.complete_wait_stream(stream); });
+  return mpix::changing_epochs("MPIX_Win_complete_wait_stream", win,
+                               [=](mpix::WinState&, mpix::Window& window) { window.complete_wait_stream(stream); });
 }

@@ -31,7 +31,7 @@ void* attribute_of_hidden(WinState& state, int key) {
 MPIX_INTERPOSED int MPI_Win_get_attr(MPI_Win win, int win_keyval, void* attribute_val, int* flag) {
   if (win_keyval == MPI_WIN_CREATE_FLAVOR && attribute_val && flag) {
     mpix::WinState* state = mpix::find_state(win);
-    if (state && state->device_memory) {
+    if (state && (state->device_memory || state->hidden)) {
       *static_cast<void**>(attribute_val) = &state->flavour;
       *flag = 1;
       return MPI_SUCCESS;

@@ -26,15 +26,15 @@ MPIX_INTERPOSED int MPI_Win_allocate_shared(MPI_Aint size, int disp_unit, MPI_In
   const int made = PMPI_Win_allocate_shared(size, disp_unit, info, comm, baseptr, win);
   if (made != MPI_SUCCESS) return made;
   return mpix::adopt(*win, comm,
-                     NewWindow{"MPI_Win_allocate_shared", MPI_WIN_FLAVOR_SHARED,
-                               *static_cast<void**>(baseptr), size, disp_unit});
+                     mpix::told_by(info, NewWindow{"MPI_Win_allocate_shared", MPI_WIN_FLAVOR_SHARED,
+                                                   *static_cast<void**>(baseptr), size, disp_unit}));
 }
 
 MPIX_INTERPOSED int MPI_Win_create_dynamic(MPI_Info info, MPI_Comm comm, MPI_Win* win) {
   const int made = PMPI_Win_create_dynamic(info, comm, win);
   if (made != MPI_SUCCESS) return made;
   return mpix::adopt(*win, comm,
-                     NewWindow{"MPI_Win_create_dynamic", MPI_WIN_FLAVOR_DYNAMIC, nullptr, 0, 1});
+                     mpix::told_by(info, NewWindow{"MPI_Win_create_dynamic", MPI_WIN_FLAVOR_DYNAMIC, nullptr, 0, 1}));
 }
 
 #ifdef HAVE_MPI_LARGE_COUNT
@@ -62,8 +62,8 @@ MPIX_INTERPOSED int MPI_Win_allocate_shared_c(MPI_Aint size, MPI_Aint disp_unit,
   const int made = PMPI_Win_allocate_shared_c(size, disp_unit, info, comm, baseptr, win);
   if (made != MPI_SUCCESS) return made;
   return mpix::adopt(*win, comm,
-                     NewWindow{"MPI_Win_allocate_shared_c", MPI_WIN_FLAVOR_SHARED,
-                               *static_cast<void**>(baseptr), size, disp_unit});
+                     mpix::told_by(info, NewWindow{"MPI_Win_allocate_shared_c", MPI_WIN_FLAVOR_SHARED,
+                                                   *static_cast<void**>(baseptr), size, disp_unit}));
 }
 
 #endif

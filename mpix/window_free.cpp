@@ -14,7 +14,7 @@ namespace {
 /// still maps stays valid until it unmaps.
 void quiesce(WinState& state) {
   if (!state.window) return;
-  state.window->with_state([](EpochState& epochs) { epochs.check_free(); });
+  state.window->check_free();
   if (!state.window->drain())
     log(LogLevel::warn, "window '" + state.window->name() +
                             "' is freed after it broke");

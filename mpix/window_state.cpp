@@ -3,6 +3,8 @@
 #include "window_state.h"
 
 #include <mutex>
+#include <shared_mutex>
+#include <unordered_map>
 
 #include "core/log.h"
 #include "device_memory.h"
@@ -17,6 +19,37 @@ namespace {
 std::atomic<int> windows_alive{0};
 std::atomic<int> keyval{MPI_KEYVAL_INVALID};
 std::mutex keyval_mutex;
+
+std::atomic<std::uint64_t> windows_born{0};
+
+/// The windows that have a state, by their handles. A handle leaves when MPI deletes the attribute of its window, which
+/// is before MPI can give the handle to another one, whoever frees the window.
+class StatesByHandle {
+ public:
+  WinState* find(MPI_Win win) {
+    std::shared_lock<std::shared_mutex> hold(mutex_);
+    const auto found = states_.find(win);
+    return found == states_.end() ? nullptr : found->second;
+  }
+  void add(MPI_Win win, WinState* state) {
+    std::lock_guard<std::shared_mutex> hold(mutex_);
+    states_[win] = state;
+  }
+  void remove(MPI_Win win) {
+    std::lock_guard<std::shared_mutex> hold(mutex_);
+    states_.erase(win);
+  }
+
+ private:
+  std::shared_mutex mutex_;
+  std::unordered_map<MPI_Win, WinState*> states_;
+};
+
+/// Never destroyed: a program may end with windows alive.
+StatesByHandle& states() {
+  static StatesByHandle& all = *new StatesByHandle;
+  return all;
+}
 
 /// Grows whenever a window comes or goes, as MPI gives handles out again.
 std::atomic<std::uint64_t> generation{1};
@@ -36,6 +69,7 @@ __attribute__((tls_model("initial-exec"))) thread_local CachedState cache[1u << 
 /// it.
 extern "C" int delete_state(MPI_Win, int, void* value, void*) {
   auto* state = static_cast<WinState*>(value);
+  states().remove(state->win);
   forget_cached_states();
   if (state->being_freed) {
     state->detached = true;
@@ -60,13 +94,9 @@ int window_keyval() {
   return key;
 }
 
-std::uint64_t next_number() {
-  static std::atomic<std::uint64_t> windows_born{0};
-  return ++windows_born;
-}
 }  // namespace
 
-WinState::WinState() : number(next_number()), number_name("unnamed #" + std::to_string(number)) { ++windows_alive; }
+WinState::WinState() : number(++windows_born), number_name("unnamed #" + std::to_string(number)) { ++windows_alive; }
 
 WinState::~WinState() {
   set_records(false);
@@ -77,6 +107,7 @@ WinState::~WinState() {
 }
 
 bool any_window_alive() { return windows_alive != 0; }
+bool any_window_ever() { return windows_born != 0; }
 
 void WinState::set_records(bool open) {
   if (records.exchange(open, std::memory_order_relaxed) == open) return;
@@ -88,21 +119,16 @@ WinState* find_state(MPI_Win win) {
   CachedState& cached = cache[slot_of_handle<cache_bits>(win)];
   if (cached.win == win && cached.generation == now) return cached.state;
 
-  const int key = keyval;
-  if (key == MPI_KEYVAL_INVALID || win == MPI_WIN_NULL) return nullptr;
-  void* value = nullptr;
-  int found = 0;
-  if (PMPI_Win_get_attr(win, key, &value, &found) != MPI_SUCCESS || !found) return nullptr;
-  cached = CachedState{win, static_cast<WinState*>(value), now};
-  return cached.state;
+  WinState* const state = states().find(win);
+  if (state) cached = CachedState{win, state, now};
+  return state;
 }
 
 WinState& state_of(MPI_Win win) {
   if (WinState* state = find_state(win)) return *state;
-  throw Error(Fault::other,
-              "the window was not created through libmpix, which must stand in front of MPI: link "
-              "it before MPI "
-              "(mpicc app.c -lmpix), or preload it");
+  constexpr const char* link_order = "libmpix, which must stand in front of MPI: link it before MPI (mpicc app.c -lmpix), or preload it";
+  throw Error(Fault::window, (any_window_ever() ? "the window was freed, or not created through " : "the window was not created through ") +
+                                 std::string(link_order));
 }
 
 Window& stream_window(WinState& state) {
@@ -112,6 +138,8 @@ Window& stream_window(WinState& state) {
 
 void attach(MPI_Win win, WinState* state) {
   check(PMPI_Win_set_attr(win, window_keyval(), state));
+  state->win = win;
+  states().add(win, state);
   forget_cached_states();
 }
 

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -25,6 +26,7 @@ struct WinState {
   Fault unavailable_fault = Fault::other;
   std::string unavailable;
 
+  MPI_Win win = MPI_WIN_NULL;     ///< that it is attached to
   const std::uint64_t number;     ///< of all windows that this process ever had
   const std::string number_name;  ///< what messages call a window that has no name
   MPI_Group group = MPI_GROUP_NULL;
@@ -36,24 +38,32 @@ struct WinState {
   int displacement_unit = 1;
   bool rma_refused = false;          ///< hidden on some rank: ordinary RMA calls cannot be MPI's
   void* device_memory = nullptr;     ///< of MPI_Win_allocate, where we allocated and not MPI
-  std::atomic<bool> records{false};  ///< RMA calls are not MPI's: a stream access epoch is open, or rma_refused
+  /// RMA calls are not MPI's: a stream access epoch is open, or none at all where there should be one, or rma_refused.
+  std::atomic<bool> records{false};
+  std::mutex following;
 
   /// MPI_Win_free is at work: the attribute's end is not the state's.
   bool being_freed = false;
   bool detached = false;
 
-  /// After a call that opens or closes access epochs, whether it succeeded or not: follow the
+  /// After a call that opens or closes epochs, whether it succeeded or not: follow the
   /// engine, which also ends the epochs of a window that broke.
-  void follow_access_epoch() { set_records(rma_refused || (window && window->in_stream_access_epoch())); }
+  void follow_access_epoch() {
+    std::lock_guard<std::mutex> hold(following);  // the last one to look is the last one to tell
+    set_records(rma_refused || (window && (window->in_stream_access_epoch() || window->lacks_access_epoch())));
+  }
   void set_records(bool open);
 };
 
-/// The state of a window; null when the window was not created through libmpix. Never raises an MPI
-/// error for a window that MPI knows. Some nanoseconds for the windows that this thread used last.
+/// The state of a window; null where the handle is not that of a window created through libmpix, or of none. Does not
+/// ask MPI, which would raise an error for what is no handle. Some nanoseconds for the windows that this thread used last.
 WinState* find_state(MPI_Win win);
 
 /// The same, or throws: for calls that make no sense without it.
 WinState& state_of(MPI_Win win);
+
+/// Whether this process has ever had a window that was created through libmpix.
+bool any_window_ever();
 
 /// The engine's window, or throws the reason why there is none.
 Window& stream_window(WinState& state);

@@ -5,6 +5,7 @@
 // same sizes and the same check of the data.
 #include <algorithm>
 #include <cstring>
+#include <initializer_list>
 #include <stdexcept>
 
 #include "check.h"

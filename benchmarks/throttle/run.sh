@@ -70,7 +70,7 @@ faces() {
     --size "$size" --niface 1 --repeat 3 --csv "$@" > "$scratch/out" 2>&1 || status=$?
   ((status == 0)) || { ((status == 124 || status == 137)) && grep -qE "^(rma|st)," "$scratch/out"; }
 }
-time_of() { grep -E "^$1," "$scratch/out" | cut -d, -f17 | head -n 1; }
+time_of() { grep -E "^$1," "$scratch/out" | cut -d, -f17 | sed -n 1p; }
 # of the busiest process: operations an epoch
 operations() {
   sed -nE 's/.*, ([0-9]+) access epochs,.* to other nodes: ([0-9]+) operations.*/\2 \1/p' "$scratch/out" |
@@ -111,7 +111,7 @@ echo "Faces, $size, $ranks ranks as $ranks nodes of one machine with $(nproc) co
 echo "All over TCP, also between ranks of this machine: ${kind}, no shared memory$yields"
 echo "Stream-triggered: MPIX_NIC=${MPIX_NIC:-auto}, host streams. Load average at the start: $load"
 mpi_library=$(ldd "$faces_program" 2> /dev/null | awk '/libmpi(ch)?\.so/ { print $3; exit }')
-if [[ $mpi_library ]] && nm -D "$mpi_library" | grep -q MPIX_Put_enqueue; then
+if [[ $mpi_library ]] && nm -D "$mpi_library" | grep MPIX_Put_enqueue > /dev/null; then
   echo "This MPI has MPIX_Put_enqueue, which Faces does not use."
 else
   echo "This MPI has no one-sided calls of its own that are enqueued on a stream (MPIX_Put_enqueue): nothing to compare with."
@@ -147,7 +147,7 @@ row() {  # KEY NAME SHARES
   local times=$scratch/time.$1 peak=-
   if [[ -f $scratch/failed.$1 ]]; then
     failed=1
-    printf '%-32s failed: %s\n' "$2" "$(grep -oE 'needs [0-9]+ triggered operations.*|WRONG.*' "$scratch/failed.$1" | head -n 1 | grep . || tail -n 1 "$scratch/failed.$1")"
+    printf '%-32s failed: %s\n' "$2" "$(grep -oE 'needs [0-9]+ triggered operations.*|WRONG.*' "$scratch/failed.$1" | sed -n 1p | grep . || tail -n 1 "$scratch/failed.$1")"
     return
   fi
   if [[ ! -f $times ]]; then

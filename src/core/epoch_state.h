@@ -22,6 +22,7 @@ namespace mpix {
 /// | fence                         | not stream        | not stream        |
 /// | free                          | not stream        | not stream        |
 ///
+/// Put, get, … where nothing is open are MPI's to judge, too, but on a window that has had stream epochs: lacks_access().
 /// For ordinary epochs only what collides with stream epochs is checked; the rest is MPI's to judge.
 class EpochState {
  public:
@@ -30,14 +31,24 @@ class EpochState {
   Side access() const { return access_; }
   Side exposure() const { return exposure_; }
 
+  /// RMA calls have no epoch that they could belong to, and the window is one of stream epochs: MPI_Win_start is missing.
+  bool lacks_access() const { return has_stream_epochs_ && access_ == Side::closed && locks_ == 0 && !fenced_; }
+
   // Stream epochs: check, then change once the call has succeeded.
   void check_start_stream() const;
   void check_complete_stream() const;
   void check_post_stream() const;
   void check_wait_stream() const;
-  void start_stream() { access_ = Side::stream; }
+  void start_stream() {
+    access_ = Side::stream;
+    has_stream_epochs_ = true;
+    fenced_ = false;
+  }
   void complete_stream() { access_ = Side::closed; }
-  void post_stream() { exposure_ = Side::stream; }
+  void post_stream() {
+    exposure_ = Side::stream;
+    has_stream_epochs_ = true;
+  }
   void wait_stream() { exposure_ = Side::closed; }
 
   // Ordinary epochs.
@@ -49,17 +60,27 @@ class EpochState {
   void check_passive_operation() const;  ///< flush, request-based RMA
   void check_fence() const;
   void check_free() const;
-  void started() { access_ = Side::ordinary; }
+  void started() {
+    access_ = Side::ordinary;
+    fenced_ = false;
+  }
   void completed() { access_ = Side::closed; }
   void posted() { exposure_ = Side::ordinary; }
   void waited() { exposure_ = Side::closed; }
-  void locked() { ++locks_; }
+  /// `succeeds`: RMA calls may follow it.
+  void fenced(bool succeeds) { fenced_ = succeeds; }
+  void locked() {
+    ++locks_;
+    fenced_ = false;
+  }
   void unlocked() { locks_ = locks_ > 0 ? locks_ - 1 : 0; }
 
  private:
   Side access_ = Side::closed;
   Side exposure_ = Side::closed;
   int locks_ = 0;
+  bool fenced_ = false;  ///< a fence was the last that opened an access epoch
+  bool has_stream_epochs_ = false;
 };
 
 }  // namespace mpix

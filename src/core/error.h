@@ -21,6 +21,7 @@ enum class Fault {
   synchronization,
   truncation,
   unsupported,
+  window,
 };
 
 /// Caught at the C boundary, and returned through the window's error handler with its text.

@@ -55,10 +55,19 @@ class ShortNaps {
 
 }  // namespace
 
-Interconnect::Interconnect(std::unique_ptr<Network> network, const Settings& settings, bool cores_to_spare)
+Interconnect::Interconnect(std::unique_ptr<Network> network, const Settings& settings, bool cores_to_spare, std::string remark)
     : network_(std::move(network)),
       policy_(make_throttle_policy(settings.throttle, cores_to_spare)),
+      remark_(std::move(remark)),
       capacity_(network_->capacity()) {}
+
+void Interconnect::begin() {
+  network_->begin();
+  if (network_->keeps_words_whole()) late_posts_.begin();  // the others have no posts that ride
+  Hold hold(mutex_);
+  const std::string remark = std::exchange(remark_, {});
+  if (!remark.empty()) log(LogLevel::warn, remark);
+}
 
 std::string Interconnect::describe() const {
   Hold hold(mutex_);
@@ -94,6 +103,8 @@ void Interconnect::reclaim_lost() {
 
 /// It is still part of what is used.
 void Interconnect::lose(const std::shared_ptr<GrantHolder>& holder) {
+  Holders one;  // memory first
+  one.push_back(holder);
   holder->give_up();
   give_back(holder->window(), holder->reclaim());
   const Grant lost = holder->held();
@@ -102,7 +113,7 @@ void Interconnect::lose(const std::shared_ptr<GrantHolder>& holder) {
   if (const auto found = windows_.find(holder->window()); found != windows_.end()) found->second.held.take(lost);
   if (capacity_.operations != Capacity::any) capacity_.operations -= lost.operations;
   if (capacity_.transfers != Capacity::any) capacity_.transfers -= lost.transfers;
-  lost_.push_back(holder);
+  lost_.splice(lost_.end(), one);
 }
 
 void Interconnect::give_back(const void* window, const Grant& grant) {
@@ -118,6 +129,10 @@ void Interconnect::give_back(const void* window, const Grant& grant) {
 void Interconnect::enter(const void* window) {
   Hold hold(mutex_);
   windows_.try_emplace(window);
+}
+
+/// Once, and not before a call has to wait: most windows of a program may never have an epoch on a stream.
+void Interconnect::warn_if_not_sure() {
   if (policy_->refuses() || is_each_sure_of_one() || std::exchange(has_warned_, true)) return;
   log(LogLevel::warn, std::to_string(windows_.size()) + " windows share a budget of " + std::to_string(capacity_.operations) +
                           " triggered operations: threads that drive windows of their own may wait for each other for ever "
@@ -227,6 +242,7 @@ std::optional<Grant> Interconnect::try_admit(const void* window, const Grant& wa
     return grant;
   }
   if (!turn.waits()) {
+    warn_if_not_sure();
     turn.place_ = line_.insert(line_.end(), Waiting{window, wanted, Clock::now()});
     turn.interconnect_ = this;
   }
@@ -310,6 +326,21 @@ void Interconnect::give_up(std::shared_ptr<GrantHolder> holder) {
   lose(holder);
 }
 
+void Interconnect::withdraw(const std::shared_ptr<GrantHolder>& holder) noexcept {
+  Hold hold(mutex_);
+  try {
+    lose(holder);
+    holders_.remove(holder);
+  } catch (const std::exception&) {
+    // Without memory it stays enlisted, until its window ends.
+  }
+}
+
+void Interconnect::take_back(const void* window, const Grant& grant) noexcept {
+  Hold hold(mutex_);
+  give_back(window, grant);
+}
+
 bool Interconnect::is_idle(const void* window) {
   network_->progress();
   Hold hold(mutex_);
@@ -329,7 +360,8 @@ std::string Interconnect::first_of(const void* window, std::string (GrantHolder:
 
 std::string Interconnect::failure_of(const void* window) {
   const std::string text = first_of(window, &GrantHolder::failure);
-  return text.empty() ? network_->failure() : text;
+  const std::string of_network = text.empty() ? network_->failure() : text;
+  return of_network.empty() ? late_posts_.failure() : of_network;
 }
 
 std::string Interconnect::probe(const void* window) { return first_of(window, &GrantHolder::probe); }

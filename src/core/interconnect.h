@@ -66,7 +66,11 @@ class GrantHolder {
 /// The network of this process, and its budget, which all windows share. Never more is granted than there is.
 class Interconnect {
  public:
-  Interconnect(std::unique_ptr<Network> network, const Settings& settings, bool cores_to_spare = false);
+  /// `remark`, where there is one, is a warning to log when an epoch first needs the network.
+  Interconnect(std::unique_ptr<Network> network, const Settings& settings, bool cores_to_spare = false, std::string remark = "");
+
+  /// See Network; before the first epoch of a window with ranks of other nodes.
+  void begin();
 
   Network& network() { return *network_; }
   std::string describe() const;  ///< for the log
@@ -77,6 +81,8 @@ class Interconnect {
   void enter(const void* window);
 
   class Turn;
+  class Lease;
+  class Unserved;
   /// The grant that an epoch of `window` needs: at most what it wants, and less where the whole budget is less. None:
   /// not now, and `turn` keeps its place among those who wait for room, until it gets there or ends. Throws Error where
   /// the policy says so, or where nothing of the budget is left for good.
@@ -87,6 +93,8 @@ class Interconnect {
   void enlist(std::shared_ptr<GrantHolder> holder);
   /// The same for one whose operations could not all be queued: the grant of those that were is lost until they are over.
   void give_up(std::shared_ptr<GrantHolder> holder);
+  /// The same for one that was enlisted, and that no stream will serve.
+  void withdraw(const std::shared_ptr<GrantHolder>& holder) noexcept;
 
   /// Whether nothing of the window's epochs is queued any more.
   bool is_idle(const void* window);
@@ -131,8 +139,10 @@ class Interconnect {
   void reclaim(Until until);                     // under mutex_
   void reclaim_lost();                           // under mutex_
   void give_back(const void* window, const Grant& grant);  // under mutex_
+  void take_back(const void* window, const Grant& grant) noexcept;
   void lose(const std::shared_ptr<GrantHolder>& holder);  // under mutex_
   bool is_each_sure_of_one() const;                         // under mutex_
+  void warn_if_not_sure();                                   // under mutex_
   Grant room_for(const void* window) const;                 // under mutex_
   bool has_room_for(const void* window, const Grant& grant, Line::const_iterator place) const;  // under mutex_
   Clock::duration standstill();                 // under mutex_
@@ -148,6 +158,7 @@ class Interconnect {
 
   const std::unique_ptr<Network> network_;
   const std::unique_ptr<ThrottlePolicy> policy_;
+  std::string remark_;
   mutable std::mutex mutex_;  ///< guards what follows
   Capacity capacity_;  ///< without what is lost
   Grant used_;
@@ -192,6 +203,56 @@ class Interconnect::AtWork {
  private:
   Interconnect& interconnect_;
   bool over_ = false;
+};
+
+/// The owner of a grant until a holder has taken it over: what none has taken over goes back.
+class Interconnect::Lease {
+ public:
+  Lease() = default;
+  Lease(Interconnect& interconnect, const void* window, const Grant& grant)
+      : interconnect_(&interconnect), window_(window), grant_(grant) {}
+  ~Lease() {
+    if (interconnect_) interconnect_->take_back(window_, grant_);
+  }
+  Lease(Lease&& other) noexcept
+      : interconnect_(std::exchange(other.interconnect_, nullptr)), window_(other.window_), grant_(other.grant_) {}
+  Lease& operator=(Lease&&) = delete;
+
+  const Grant& grant() const { return grant_; }
+  /// As those of the interconnect, for the holder of this grant.
+  void enlist(std::shared_ptr<GrantHolder> holder) {
+    interconnect_->enlist(std::move(holder));
+    interconnect_ = nullptr;
+  }
+  void give_up(std::shared_ptr<GrantHolder> holder) {
+    interconnect_->give_up(std::move(holder));
+    interconnect_ = nullptr;
+  }
+
+ private:
+  Interconnect* interconnect_ = nullptr;  ///< null: nothing is owned
+  const void* window_ = nullptr;
+  Grant grant_{};
+};
+
+/// A holder that was enlisted, in a scope that enqueues what serves it: where that throws it is withdrawn.
+class Interconnect::Unserved {
+ public:
+  /// Null: there is none.
+  Unserved(Interconnect* interconnect, std::shared_ptr<GrantHolder> holder)
+      : interconnect_(interconnect), holder_(std::move(holder)) {}
+  ~Unserved() {
+    if (holder_) interconnect_->withdraw(holder_);
+  }
+  Unserved(const Unserved&) = delete;
+  Unserved& operator=(const Unserved&) = delete;
+
+  /// A stream will serve it, or some of it.
+  void none() { holder_ = nullptr; }
+
+ private:
+  Interconnect* const interconnect_;
+  std::shared_ptr<GrantHolder> holder_;
 };
 
 /// The place of a request that was refused. Room goes to who asked first: else what needs much of the budget would be

@@ -4,10 +4,11 @@
 
 #include <algorithm>
 #include <chrono>
+#include <exception>
 #include <utility>
 
 #include "core/remote_peers.h"
-#include "core/signals_blocked.h"
+#include "core/thread.h"
 
 namespace mpix {
 namespace {
@@ -35,18 +36,24 @@ void LatePosts::add(std::weak_ptr<RemotePeers> peers) {
   if (!known) watched_.push_back(std::move(peers));
 }
 
+void LatePosts::begin() {
+  std::lock_guard<std::mutex> hold(mutex_);
+  if (!thread_.joinable()) thread_ = start_thread("posts that are late", [this] { work(); });
+}
+
+std::string LatePosts::failure() const {
+  std::lock_guard<std::mutex> hold(mutex_);
+  return failure_;
+}
+
 void LatePosts::watch(std::weak_ptr<RemotePeers> peers) {
   std::lock_guard<std::mutex> hold(mutex_);
   add(std::move(peers));
-  if (!thread_.joinable()) {
-    SignalsBlocked blocked;
-    thread_ = std::thread([this] { work(); });
-  }
   if (asleep_) changed_.notify_one();
 }
 
 void LatePosts::work() {
-  auto interval = shortest_interval;
+  std::chrono::microseconds interval = shortest_interval;
   auto idle = std::chrono::microseconds(0);
   std::unique_lock<std::mutex> hold(mutex_);
   while (!stop_) {
@@ -56,22 +63,32 @@ void LatePosts::work() {
       changed_.wait(hold, [this] { return stop_ || !watched_.empty(); });
       asleep_ = false;
     }
-    // Not under the lock: sending takes those of epochs, whose holders call watch().
-    Watched looked_at = std::exchange(watched_, {});
-    if (!looked_at.empty()) interval = std::min(2 * interval, longest_interval);
-    hold.unlock();
-    const auto gone = std::remove_if(looked_at.begin(), looked_at.end(), [&](const auto& watched) {
-      const auto peers = watched.lock();
-      if (!peers) return true;
-      const RemotePeers::Late late = peers->send_late();
-      if (late.some_sent) interval = shortest_interval;
-      return !late.some_held;
-    });
-    looked_at.erase(gone, looked_at.end());
-    hold.lock();
-    for (auto& peers : looked_at) add(std::move(peers));
+    try {
+      look(hold, interval);
+    } catch (const std::exception&) {
+      if (!hold.owns_lock()) hold.lock();
+      failure_ = "out of memory";  // as short as needs none
+      return;
+    }
     if (!stop_) changed_.wait_for(hold, interval, [this] { return stop_; });
   }
+}
+
+/// Not under the lock: sending takes those of epochs, whose holders call watch().
+void LatePosts::look(std::unique_lock<std::mutex>& hold, std::chrono::microseconds& interval) {
+  Watched looked_at = std::exchange(watched_, {});
+  if (!looked_at.empty()) interval = std::min<std::chrono::microseconds>(2 * interval, longest_interval);
+  hold.unlock();
+  const auto gone = std::remove_if(looked_at.begin(), looked_at.end(), [&](const auto& watched) {
+    const auto peers = watched.lock();
+    if (!peers) return true;
+    const RemotePeers::Late late = peers->send_late();
+    if (late.some_sent) interval = shortest_interval;
+    return !late.some_held;
+  });
+  looked_at.erase(gone, looked_at.end());
+  hold.lock();
+  for (auto& peers : looked_at) add(std::move(peers));
 }
 
 }  // namespace mpix

@@ -2,9 +2,11 @@
 // Copyright (c) the libmpix authors
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -21,8 +23,12 @@ class LatePosts {
   LatePosts(const LatePosts&) = delete;
   LatePosts& operator=(const LatePosts&) = delete;
 
+  /// Before the first post is held; again it does nothing. Throws Error where there can be no thread.
+  void begin();
   /// A post of these peers is held.
   void watch(std::weak_ptr<RemotePeers> peers);
+  /// Not empty: held posts are not looked after any more, and why.
+  std::string failure() const;
 
  private:
   using Watched = std::vector<std::weak_ptr<RemotePeers>>;  // a window that ends does not wait for this thread
@@ -30,12 +36,15 @@ class LatePosts {
   void work();
   void add(std::weak_ptr<RemotePeers> peers);  // under mutex_
 
-  std::mutex mutex_;  ///< guards what follows
+  void look(std::unique_lock<std::mutex>& hold, std::chrono::microseconds& interval);
+
+  mutable std::mutex mutex_;  ///< guards what follows
   std::condition_variable changed_;
   Watched watched_;
+  std::string failure_;
   bool asleep_ = false;
   bool stop_ = false;
-  std::thread thread_;  ///< since the first post
+  std::thread thread_;
 };
 
 }  // namespace mpix

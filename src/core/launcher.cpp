@@ -33,4 +33,11 @@ bool launcher_has_several_nodes() {
   return false;
 }
 
+int launcher_local_ranks() {
+  for (const RankCounts& counts : rank_counts)
+    if (const long local = number_in(counts.local); local > 0) return static_cast<int>(local);
+  const long tasks = number_in("SLURM_STEP_TASKS_PER_NODE");  // as in 4(x2)
+  return tasks > 0 ? static_cast<int>(tasks) : 1;
+}
+
 }  // namespace mpix

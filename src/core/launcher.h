@@ -8,4 +8,7 @@ namespace mpix {
 /// to be known before MPI_Init, which is the first that can be asked; false where nothing is said.
 bool launcher_has_several_nodes();
 
+/// Ranks on this node, as the launcher tells its processes; 1 where it does not.
+int launcher_local_ranks();
+
 }  // namespace mpix

@@ -102,6 +102,10 @@ class Network {
   virtual ~Network() = default;
   virtual std::string name() const = 0;
 
+  /// The process comes to its first epoch with a peer: until then it queues nothing, and what peers send may wait. What
+  /// costs something all the time, as a thread, starts here. Again it does nothing; where it throws, again.
+  virtual void begin() {}
+
   virtual NetworkAddress address() const = 0;
   /// The peer of this address; asking again gives the same.
   virtual Connection connect(const NetworkAddress& peer) = 0;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <utility>
 
 #include "core/error.h"
 #include "kernels/memory.h"
@@ -11,13 +12,13 @@
 namespace mpix {
 
 namespace {
-using Hold = std::lock_guard<std::mutex>;
-}
 
-Outgoing::Outgoing(Device& device, Network& network, std::size_t bytes) : device_(device), network_(network) {
-  Hold hold(mutex_);
-  if (bytes > 0) add_chunk(rounded_up(bytes) / unit);
-}
+using Hold = std::lock_guard<std::mutex>;
+
+/// Of a chunk, where an epoch does not need more.
+constexpr std::uint64_t most_units_ahead = (std::uint64_t{64} << 20) / Outgoing::unit;
+
+}  // namespace
 
 void Outgoing::add_chunk(std::uint64_t units) {
   // One unit between two chunks belongs to none: their pieces never touch.
@@ -42,7 +43,7 @@ Outgoing::Block Outgoing::take(std::size_t bytes) {
   const auto fits = [&](const auto& piece) { return piece.second >= units; };
   auto found = std::find_if(free_.begin(), free_.end(), fits);
   if (found == free_.end()) {
-    add_chunk(std::max(units, chunks_.empty() ? 0 : chunks_.back().units));
+    add_chunk(std::max(units, chunks_.empty() ? least_ : std::min(2 * chunks_.back().units, most_units_ahead)));
     found = std::find_if(free_.begin(), free_.end(), fits);
   }
   const std::uint64_t place = found->first, left = found->second - units;

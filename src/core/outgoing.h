@@ -20,8 +20,8 @@ namespace mpix {
 /// A slot says where: what kernels write as a put's offset has the place in this memory in its upper bits, which the
 /// relay takes off before the target sees it. So the relay knows by the slot alone.
 ///
-/// There from the start, for the driver of a GPU waits for kernels while it allocates pinned memory, and those may wait
-/// for a peer that waits likewise. More than it has is allocated all the same when it must be.
+/// As much as epochs need, in pieces that grow: nothing before the first that goes this way. (To allocate pinned memory
+/// waits for no kernel: gpu/vendor/memory.h.)
 class Outgoing {
  public:
   static constexpr std::size_t unit = 256;
@@ -35,7 +35,9 @@ class Outgoing {
     const std::uint64_t* finished;
   };
 
-  Outgoing(Device& device, Network& network, std::size_t bytes);
+  /// `least`: bytes of the first piece, where no epoch needs more.
+  Outgoing(Device& device, Network& network, std::size_t least = std::size_t{1} << 20)
+      : device_(device), network_(network), least_(rounded_up(least) / unit) {}
   Outgoing(const Outgoing&) = delete;
   Outgoing& operator=(const Outgoing&) = delete;
 
@@ -78,6 +80,7 @@ class Outgoing {
 
   Device& device_;
   Network& network_;
+  const std::uint64_t least_;  ///< units
   std::mutex mutex_;  ///< guards what follows
   std::vector<Chunk> chunks_;
   std::map<std::uint64_t, std::uint64_t> free_;  ///< first → units; pieces of one chunk that touch are one

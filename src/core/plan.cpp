@@ -42,7 +42,7 @@ class SlotPlanner {
     PutOp op{};
     op.source = static_cast<const char*>(put.source);
     op.bytes = put.bytes;
-    op.offset = static_cast<std::uint64_t>(put.displacement) * target_.displacement_unit;
+    op.offset = put.offset(target_.displacement_unit);
     if (outgoing_.base) {
       op.direct = outgoing_.base + outgoing_so_far_;
       op.offset = Outgoing::marked(op.offset, outgoing_.place + outgoing_so_far_ / Outgoing::unit);
@@ -272,10 +272,13 @@ void AccessRecorder::check(const Put& put) {
   if (put.bytes == 0) return;
   const std::uint64_t unit = target.displacement_unit;
   const auto displacement = static_cast<std::uint64_t>(put.displacement);
-  const bool overflows = unit > 0 && displacement > UINT64_MAX / unit;
-  if (overflows || displacement * unit > target.window_bytes || put.bytes > target.window_bytes - displacement * unit)
+  const std::uint64_t room = target.window_bytes;
+  const bool overflows = put.first > room || (unit > 0 && displacement > UINT64_MAX / unit) ||
+                         displacement * unit > room - put.first;
+  if (overflows || put.bytes > room - put.offset(unit))
     throw Error(Fault::range, std::to_string(put.bytes) + " bytes at displacement " +
-                                  std::to_string(put.displacement) + " (in units of " + std::to_string(unit) +
+                                  std::to_string(put.displacement) + (put.first > 0 ? " and " + std::to_string(put.first) + " bytes" : "") +
+                                  " (in units of " + std::to_string(unit) +
                                   ") reach past the end of rank " + std::to_string(put.target) + "'s window of " +
                                   std::to_string(target.window_bytes) + " bytes");
   device_.check_origin(put.source);

@@ -5,8 +5,9 @@
 #include <sys/prctl.h>
 
 #include <algorithm>
+#include <utility>
 
-#include "core/signals_blocked.h"
+#include "core/thread.h"
 
 namespace mpix {
 namespace {
@@ -17,8 +18,7 @@ constexpr auto longest_nap = std::chrono::microseconds(1000);
 }  // namespace
 
 ProgressAgent::ProgressAgent(std::shared_ptr<Progressing> network) : network_(std::move(network)) {
-  SignalsBlocked blocked;
-  thread_ = std::thread([this] { work(); });
+  thread_ = start_thread("the network", [this] { work(); });
 }
 
 ProgressAgent::~ProgressAgent() {

@@ -15,7 +15,7 @@ namespace mpix {
 class Progressing {
  public:
   virtual ~Progressing() = default;
-  /// Returns at once where another thread is doing so.
+  /// Returns at once where another thread is doing so. Does not throw.
   virtual void progress() = 0;
   /// How often that was done.
   virtual std::uint64_t looks() const = 0;

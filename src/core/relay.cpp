@@ -29,8 +29,12 @@ Relay::Relay(std::shared_ptr<RelayPeers> peers, const void* window, StallHandler
              std::shared_ptr<const HostWords> words)
     : peers_(std::move(peers)), window_(window), stall_(stall), words_(std::move(words)) {
   for (RelayPeer* peer : peers_->connected()) lanes_.emplace_back(*peer);
-  listed_ = true;
+}
+
+void Relay::begin() {
+  if (listed_) return;
   add_to_relay(*this);
+  listed_ = true;
 }
 
 void Relay::stop() {

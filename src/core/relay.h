@@ -42,6 +42,8 @@ class Relay final : public Relayed {
   Relay(const Relay&) = delete;
   Relay& operator=(const Relay&) = delete;
 
+  /// Before the first epoch of the window with a relayed rank; again it does nothing.
+  void begin();
   bool look() noexcept override;
   Interconnect& interconnect() override { return peers_->interconnect(); }
   /// Something has been enqueued.

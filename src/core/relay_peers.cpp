@@ -18,11 +18,6 @@ std::size_t ring_bytes(std::uint32_t depth, std::uint32_t slot_lines) {
   return std::size_t{depth} * slot_lines * sizeof(Line);
 }
 
-/// As much goes out as comes in, as a rule; and programs have two buffers in turn.
-std::size_t outgoing_bytes(std::size_t window_bytes, std::size_t largest_window) {
-  return 2 * std::max(window_bytes, largest_window);
-}
-
 }  // namespace
 
 /// A plan's blocks keep the memory, and so it may end after the window.
@@ -50,7 +45,6 @@ struct RelayPeers::Card {
   RemoteMemory block;
   RemoteMemory staging;
   std::uint32_t slot_lines;
-  std::int32_t node;  ///< its least rank
   bool usable;
   char network[11];
 };
@@ -87,7 +81,7 @@ RelayPeers::Card RelayPeers::make_card(const LocalMemory& memory, Device& device
     card.usable = true;
   } catch (const Error& error) {
     why_not_ = error.what();
-    log(LogLevel::warn, why_not_);
+    log(LogLevel::info, why_not_);  // a call that needs it tells
   }
   return card;
 }
@@ -128,44 +122,33 @@ RelayPeers::RelayPeers(const LocalMemory& memory, Bootstrap& bootstrap, Device& 
       eager_bytes_(settings.nic_eager_bytes.value_or(preset_eager_bytes)) {
   const int me = bootstrap.rank();
   const std::uint32_t depth = settings.mailbox_slots;
-  int node = me;
-  for (int rank = 0; rank < bootstrap.size(); ++rank) {
-    if (bootstrap.same_node(rank))
-      node = std::min(node, rank);
-    else
-      peers_.emplace_back().rank = rank;
-  }
+  for (int rank = 0; rank < bootstrap.size(); ++rank)
+    if (!bootstrap.same_node(rank)) peers_.emplace_back().rank = rank;
   if (peers_.empty()) return;  // on all ranks or on none
 
   Card mine = make_card(memory, device, depth);
-  mine.node = node;
   const std::vector<Card> cards = bootstrap.allgather(mine);
+  const NumbersElsewhere numbers(bootstrap);
 
   // A pair needs both sides. What each found out is exchanged, which is also the barrier after which all are ready.
   std::vector<unsigned char> reached(cards.size(), 0);
-  std::size_t outboxes_bytes = 0, largest_window = 0;
+  std::size_t outboxes_bytes = 0;
   try {
     for (std::size_t position = 0; position < peers_.size(); ++position) {
       RelayPeer& peer = peers_[position];
       const Card& card = cards[static_cast<std::size_t>(peer.rank)];
       const bool agree = std::strcmp(card.network, mine.network) == 0;
-      if (mine.usable && card.usable && !agree) why_not_ = "MPIX_NIC differs between the ranks";
+      if (mine.usable && card.usable && !agree)
+        why_not_ = "MPIX_NIC differs between the ranks: " + std::string(mine.network) + " here, " + card.network + " there";
       const std::size_t window_bytes = neighbours.peer(peer.rank).window_bytes;
       if (window_bytes > Outgoing::most_offset) why_not_ = "its window is larger than 256 GiB";
       if (!mine.usable || !card.usable || !agree || window_bytes > Outgoing::most_offset) continue;
-      largest_window = std::max(largest_window, window_bytes);
-      std::size_t mine_there = 0, peers_there = 0;  // it numbers the ranks of other nodes than its own, as we do
-      for (int rank = 0; rank < bootstrap.size(); ++rank) {
-        if (cards[static_cast<std::size_t>(rank)].node == card.node) continue;
-        if (rank < me) ++mine_there;
-        ++peers_there;
-      }
-      connect(peer, position, card, mine_there, peers_there, depth);
+      connect(peer, position, card, numbers.number_at(peer.rank), numbers.count_at(peer.rank), depth);
       reached[static_cast<std::size_t>(peer.rank)] = 1;
       outboxes_bytes += ring_bytes(depth, card.slot_lines);
     }
     if (outboxes_bytes > 0) {
-      outgoing_ = std::make_unique<Outgoing>(device, interconnect_->network(), outgoing_bytes(memory.bytes, largest_window));
+      outgoing_ = std::make_unique<Outgoing>(device, interconnect_->network());
       outboxes_ = device.allocate_pinned(outboxes_bytes);
       outboxes_registered_ = interconnect_->network().register_source(outboxes_.get(), outboxes_bytes);
     }
@@ -173,8 +156,10 @@ RelayPeers::RelayPeers(const LocalMemory& memory, Bootstrap& bootstrap, Device& 
     why_not_ = error.what();
     std::fill(reached.begin(), reached.end(), 0);
   }
-  std::vector<unsigned char> matrix(cards.size() * cards.size());
-  bootstrap.allgather(reached.data(), reached.size(), matrix.data());
+  Unreached unreached;
+  for (const RelayPeer& peer : peers_)
+    if (!reached[static_cast<std::size_t>(peer.rank)]) unreached.add(peer.rank);
+  const std::vector<Unreached> all_unreached = bootstrap.allgather(unreached);
   if (why_not_.empty()) why_not_ = "it has no network";
 
   char* next = outboxes_.get();
@@ -182,7 +167,7 @@ RelayPeers::RelayPeers(const LocalMemory& memory, Bootstrap& bootstrap, Device& 
     RelayPeer& peer = peers_[position];
     const auto rank = static_cast<std::size_t>(peer.rank);
     Peer& neighbour = neighbours.peer(peer.rank);
-    if (!reached[rank] || !matrix[rank * cards.size() + static_cast<std::size_t>(me)]) {
+    if (!reached[rank] || all_unreached[rank].has(me)) {
       neighbour.trouble =
           "rank " + std::to_string(rank) + " is on another node, and cannot be reached: " + why_not_;
       continue;

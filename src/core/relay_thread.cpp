@@ -4,6 +4,7 @@
 
 #include <sched.h>
 #include <sys/prctl.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -16,7 +17,7 @@
 #include <vector>
 
 #include "core/log.h"
-#include "core/signals_blocked.h"
+#include "core/thread.h"
 
 namespace mpix {
 namespace {
@@ -40,8 +41,12 @@ class RelayThread {
     std::lock_guard<std::mutex> one(life_);
     change([&] { relayed_.push_back(&relayed); });
     if (thread_.joinable()) return;
-    SignalsBlocked blocked;
-    thread_ = std::thread([this] { work(); });
+    try {
+      thread_ = start_thread("the relay", [this] { work(); });
+    } catch (...) {
+      relayed_.pop_back();  // nobody looks
+      throw;
+    }
   }
 
   void remove(Relayed& relayed) {
@@ -100,12 +105,12 @@ class RelayThread {
   }
 
   void progress() {
-    networks_.clear();
-    for (Relayed* relayed : relayed_) {
-      Interconnect* const network = &relayed->interconnect();
-      if (std::find(networks_.begin(), networks_.end(), network) == networks_.end()) networks_.push_back(network);
-    }
     try {
+      networks_.clear();
+      for (Relayed* relayed : relayed_) {
+        Interconnect* const network = &relayed->interconnect();
+        if (std::find(networks_.begin(), networks_.end(), network) == networks_.end()) networks_.push_back(network);
+      }
       for (Interconnect* network : networks_) network->progress();
     } catch (const std::exception& error) {
       log(LogLevel::warn, error.what());
@@ -138,10 +143,14 @@ class RelayThread {
   std::thread thread_;
 };
 
-/// Never destroyed: a program may end with windows alive. But then the pinned memory goes, and nobody may look at it.
+/// Never destroyed: a program may end with windows alive. But then the pinned memory goes, and nobody may look at it. A
+/// child of fork() has no such thread, and the locks are as they happened to be.
 RelayThread& relay_thread() {
+  static const pid_t process = getpid();
   static RelayThread* const thread = [] {
-    (void)std::atexit([] { relay_thread().remove_all(); });
+    (void)std::atexit([] {
+      if (getpid() == process) relay_thread().remove_all();
+    });
     return new RelayThread;
   }();
   return *thread;

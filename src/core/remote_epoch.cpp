@@ -3,6 +3,7 @@
 #include "core/remote_epoch.h"
 
 #include <algorithm>
+#include <new>
 #include <utility>
 
 #include "core/error.h"
@@ -227,8 +228,10 @@ bool RemoteOperations::try_to_serve(Item& item) {
   } catch (const Error& error) {
     // Where there is no room now it asks again when it looks again.
     if (error.fault() != Fault::memory) failure_ = error.what();
-    return false;
+  } catch (const std::bad_alloc&) {
+    failure_ = "out of memory";  // as short as needs none
   }
+  return false;
 }
 
 bool RemoteOperations::is_ready(const Item& item) const {
@@ -326,8 +329,10 @@ bool RemoteReceives::try_to_receive(Item& item) {
     return receive(item);
   } catch (const Error& error) {
     failure_ = item.peer->lost(error.what());
-    return false;
+  } catch (const std::bad_alloc&) {
+    failure_ = "out of memory";
   }
+  return false;
 }
 
 bool RemoteReceives::receive(Item& item) {
@@ -338,7 +343,7 @@ bool RemoteReceives::receive(Item& item) {
     if (!receive_marked(item)) return false;
   } else if (arrived % 2) {
     char* const message = peer.inbox + slot * peers_->slot_bytes();
-    const std::size_t length = RemoteMessage::scatter(message, peers_->window());
+    const std::size_t length = RemoteMessage::scatter(message, peers_->slot_bytes(), peers_->window(), peers_->window_bytes());
     MarkedMessage::wipe(reinterpret_cast<std::uint64_t*>(message), length / 8);
   }
   // The slot is free again when this rank posts anew (remote_peers.h).
@@ -354,12 +359,14 @@ bool RemoteReceives::receive_marked(Item& item) {
   bool all = false;
   peers_->interconnect().network().read_still([&] {
     if (!MarkedMessage::read_front(words, &front)) return;
+    if (8 * std::size_t{front.words} > peers_->slot_bytes()) throw Error(Fault::other, "a message from it makes no sense");
     item.data.resize(8 * std::size_t{front.words});
     all = MarkedMessage::read(words, front.words, &item.words, item.data.data());
   });
   if (!all || !peers_->open(*item.peer, slot)) return false;
   RemotePeers::note_ridden(*item.peer, front.posts);
-  if (front.words > 1) RemoteMessage::scatter(item.data.data(), peers_->window());
+  if (front.words > 1)
+    RemoteMessage::scatter(item.data.data(), MarkedMessage::capacity(front.words), peers_->window(), peers_->window_bytes());
   MarkedMessage::wipe(words, front.words);
   return true;
 }

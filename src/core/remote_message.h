@@ -2,11 +2,13 @@
 // Copyright (c) the libmpix authors
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <vector>
 
+#include "core/error.h"
 #include "kernels/memory.h"
 
 namespace mpix {
@@ -39,18 +41,23 @@ class RemoteMessage {
     }
   }
 
-  /// How long it was.
-  static std::size_t scatter(const char* from, char* window) {
-    std::uint64_t count;
-    std::memcpy(&count, from, head);
+  /// How long it was. What came from a peer is applied only within the message's own room and the window: throws Error where it
+  /// says otherwise, and then has written nothing beyond either.
+  static std::size_t scatter(const char* from, std::size_t room, char* window, std::size_t window_bytes) {
+    std::uint64_t count = 0;
+    if (room >= head) std::memcpy(&count, from, head);
+    if (room < head || count > (room - head) / sizeof(Entry)) fail();
     const char* entry = from + head;
     const char* data = entry + count * sizeof(Entry);
+    std::size_t left = room - head - count * sizeof(Entry);
     for (std::uint64_t i = 0; i < count; ++i) {
       Entry described;
       std::memcpy(&described, entry, sizeof described);
+      if (described.offset > window_bytes || described.bytes > window_bytes - described.offset || described.bytes > left) fail();
       std::memcpy(window + described.offset, data, described.bytes);
       entry += sizeof described;
       data += padded(described.bytes);
+      left -= std::min<std::size_t>(left, padded(described.bytes));
     }
     return static_cast<std::size_t>(data - from);
   }
@@ -60,6 +67,7 @@ class RemoteMessage {
     std::uint64_t offset, bytes;
   };
   static std::size_t padded(std::uint64_t bytes) { return (bytes + 7) / 8 * 8; }
+  [[noreturn]] static void fail() { throw Error(Fault::other, "a message from it makes no sense"); }
 };
 
 /// A message whose words say by themselves that they have arrived: 7 bytes of data each, and a mark in the last byte.

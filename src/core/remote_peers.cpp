@@ -19,10 +19,16 @@ constexpr std::size_t line = 64;
 
 std::size_t rounded_up(std::size_t bytes) { return (bytes + line - 1) / line * line; }
 
-/// Room for `eager_bytes` in puts of some 50 bytes or more; of smaller ones for less.
-std::size_t slot_bytes_for(std::size_t window_bytes, std::size_t eager_bytes) {
+/// So many words, each put by itself, have room in a slot where each write costs an operation of the network: one by one
+/// they took 400 µs each over sockets.
+constexpr std::size_t most_single_words = 8192;
+
+/// Room for `eager_bytes` in puts of some 50 bytes or more; of smaller ones for less, but for those with room of their own.
+std::size_t slot_bytes_for(std::size_t window_bytes, std::size_t eager_bytes, bool gathers_small) {
   const std::size_t payload = std::min(eager_bytes, window_bytes);
-  return rounded_up(8 * MarkedMessage::words_for(RemoteMessage::head + RemoteMessage::share(payload) + payload / 2));
+  const std::size_t words = gathers_small ? std::min(window_bytes / 8, most_single_words) : 0;
+  return rounded_up(8 * MarkedMessage::words_for(RemoteMessage::head + RemoteMessage::share(payload) + payload / 2 +
+                                                 words * RemoteMessage::share(8)));
 }
 
 /// A post that could not ride costs those who wait for it: so many do not try then.
@@ -38,10 +44,18 @@ struct RemotePeers::Card {
   std::uint64_t inlet;  ///< its name; 0: none
   std::uint64_t slot_bytes;
   std::uint64_t eager_bytes;
-  std::uint32_t depth;
-  std::int32_t node;  ///< its least rank
   bool usable;
   char network[11];
+
+  /// Which setting is not the same there; empty: all are.
+  std::string difference(const Card& there) const {
+    const auto text = [](const char* setting, const std::string& a, const std::string& b) {
+      return std::string(setting) + " differs between the ranks: " + a + " here, " + b + " there";
+    };
+    if (std::strcmp(network, there.network) != 0) return text("MPIX_NIC", network, there.network);
+    if (eager_bytes == there.eager_bytes) return "";
+    return text("MPIX_NIC_EAGER_SIZE", std::to_string(eager_bytes), std::to_string(there.eager_bytes));
+  }
 };
 
 /// Offsets in the block of one rank.
@@ -55,12 +69,11 @@ struct RemotePeers::Layout {
   std::size_t end_of_inboxes() const { return inbox(peers); }
 };
 
-RemotePeers::Card RemotePeers::make_card(const LocalMemory& memory, const Settings& settings) {
+RemotePeers::Card RemotePeers::make_card(const LocalMemory& memory) {
   Card card{};
-  slot_bytes_ = slot_bytes_for(memory.bytes, eager_bytes_);
+  slot_bytes_ = slot_bytes_for(memory.bytes, eager_bytes_, gathers_small_);
   card.slot_bytes = slot_bytes_;
   card.eager_bytes = eager_bytes_;
-  card.depth = settings.mailbox_slots;
   if (!interconnect_) return card;
   try {
     Network& network = interconnect_->network();
@@ -69,10 +82,10 @@ RemotePeers::Card RemotePeers::make_card(const LocalMemory& memory, const Settin
     card.address = network.address();
     marks_ = network.keeps_words_whole();
     const Layout layout{peers_.size(), depth_, slot_bytes_};
-    block_ = device_.allocate(layout.end_of_inboxes());
-    block_exposed_ = network.expose(block_.base, layout.end_of_inboxes());
+    block_ = device_.allocate_pinned(layout.end_of_inboxes());
+    block_exposed_ = network.expose(block_.get(), layout.end_of_inboxes());
     card.block = block_exposed_->remote();
-    if (marks_) inlet_ = network.open_inlet(block_.base + layout.inbox(0), peers_.size() * depth_, slot_bytes_);
+    if (marks_) inlet_ = network.open_inlet(block_.get() + layout.inbox(0), peers_.size() * depth_, slot_bytes_);
     for (std::size_t place = 0; inlet_ && place < peers_.size() * depth_; ++place)
       if (!inlet_->open(place)) throw Error(Fault::memory, "the network has no room for receives");
     card.inlet = inlet_ ? inlet_->name() : 0;
@@ -83,7 +96,7 @@ RemotePeers::Card RemotePeers::make_card(const LocalMemory& memory, const Settin
     card.usable = true;
   } catch (const Error& error) {
     why_not_ = error.what();
-    log(LogLevel::warn, why_not_);
+    log(LogLevel::info, why_not_);  // a call that needs it tells
   }
   return card;
 }
@@ -100,74 +113,69 @@ void RemotePeers::connect(RemotePeer& peer, std::size_t position, const Card& ca
   peer.window = card.window;
   peer.slot_bytes = card.slot_bytes;
   peer.place = card.inlet ? card.inlet + my_position_there * depth_ : 0;
-  peer.posted = reinterpret_cast<std::uint64_t*>(block_.base + here.posted(position));
-  peer.arrived = reinterpret_cast<std::uint64_t*>(block_.base + here.arrived(position));
-  peer.inbox = block_.base + here.inbox(position);
+  peer.posted = reinterpret_cast<std::uint64_t*>(block_.get() + here.posted(position));
+  peer.arrived = reinterpret_cast<std::uint64_t*>(block_.get() + here.arrived(position));
+  peer.inbox = block_.get() + here.inbox(position);
 }
 
 RemotePeers::RemotePeers(const LocalMemory& memory, Bootstrap& bootstrap, Device& device, Interconnect* interconnect,
-                         std::string why_not, const Settings& settings, bool relayed)
+                         std::string why_not, const Settings& settings, bool relayed, const std::string& why_nobody)
     : device_(device),
       interconnect_(interconnect),
       why_not_(std::move(why_not)),
       window_(static_cast<char*>(memory.base)),
+      window_bytes_(memory.bytes),
       depth_(settings.mailbox_slots),
       eager_bytes_(settings.nic_eager_bytes.value_or(preset_eager_bytes)),
       index_(static_cast<std::size_t>(bootstrap.size()), -1) {
   if (relayed) return;
   const int me = bootstrap.rank();
-  int node = me;
   for (int rank = 0; rank < bootstrap.size(); ++rank) {
-    if (bootstrap.same_node(rank)) {
-      node = std::min(node, rank);
-      continue;
-    }
+    if (bootstrap.same_node(rank)) continue;
     index_[static_cast<std::size_t>(rank)] = static_cast<int>(peers_.size());
     peers_.emplace_back().rank = rank;
   }
-  if (peers_.empty()) return;  // on all ranks or on none
+  if (!why_nobody.empty()) why_not_ = why_nobody;
+  if (peers_.empty() || !why_nobody.empty()) return;  // on all ranks or on none
 
-  Card mine = make_card(memory, settings);
-  mine.node = node;
+  gathers_small_ = !settings.nic_eager_bytes && interconnect_ && interconnect_->network().capacity().operations != Capacity::any;
+  Card mine = make_card(memory);
   const std::vector<Card> cards = bootstrap.allgather(mine);
+  const NumbersElsewhere numbers(bootstrap);
 
   // A pair needs both sides. What each found out is exchanged, which is also the barrier after which all are ready.
   std::vector<unsigned char> connected(cards.size(), 0);
   for (std::size_t position = 0; position < peers_.size(); ++position) {
     RemotePeer& peer = peers_[position];
     const Card& card = cards[static_cast<std::size_t>(peer.rank)];
-    const bool agree = card.depth == mine.depth && card.eager_bytes == mine.eager_bytes &&
-                       std::strcmp(card.network, mine.network) == 0;
-    if (mine.usable && card.usable && !agree)
-      why_not_ = "MPIX_NIC, MPIX_NIC_EAGER_SIZE or MPIX_MAILBOX_SLOTS differ between the ranks";
-    if (!mine.usable || !card.usable || !agree) continue;
-    std::size_t mine_there = 0, peers_there = 0;  // it numbers the ranks of other nodes than its own, as we do
-    for (int rank = 0; rank < bootstrap.size(); ++rank) {
-      if (cards[static_cast<std::size_t>(rank)].node == card.node) continue;
-      if (rank < me) ++mine_there;
-      ++peers_there;
+    if (!mine.usable || !card.usable) continue;
+    if (const std::string difference = mine.difference(card); !difference.empty()) {
+      why_not_ = difference;
+      continue;
     }
     try {
-      connect(peer, position, card, mine_there, peers_there);
+      connect(peer, position, card, numbers.number_at(peer.rank), numbers.count_at(peer.rank));
       connected[static_cast<std::size_t>(peer.rank)] = 1;
     } catch (const Error& error) {
       why_not_ = error.what();
     }
   }
-  std::vector<unsigned char> matrix(cards.size() * cards.size());
-  bootstrap.allgather(connected.data(), connected.size(), matrix.data());
+  Unreached unreached;
+  for (const RemotePeer& peer : peers_)
+    if (!connected[static_cast<std::size_t>(peer.rank)]) unreached.add(peer.rank);
+  const std::vector<Unreached> all_unreached = bootstrap.allgather(unreached);
   std::size_t staging_bytes = 0;
   for (RemotePeer& peer : peers_) {
     const auto rank = static_cast<std::size_t>(peer.rank);
-    peer.reachable = connected[rank] && matrix[rank * cards.size() + static_cast<std::size_t>(me)];
+    peer.reachable = connected[rank] && !all_unreached[rank].has(me);
     if (peer.reachable) staging_bytes += depth_ * peer.slot_bytes;
   }
   if (why_not_.empty()) why_not_ = "it has no network";
   if (staging_bytes == 0) return;
   connected_ = true;
-  staging_ = device_.allocate(staging_bytes);
-  staging_registered_ = interconnect_->network().register_source(staging_.base, staging_bytes);
-  char* next = staging_.base;
+  staging_ = device_.allocate_pinned(staging_bytes);
+  staging_registered_ = interconnect_->network().register_source(staging_.get(), staging_bytes);
+  char* next = staging_.get();
   for (RemotePeer& peer : peers_) {
     if (!peer.reachable) continue;
     peer.staging = next;
@@ -319,10 +327,9 @@ RemotePeers::Late RemotePeers::send_late() {
 
 RemotePeers::~RemotePeers() {
   window_exposed_ = block_exposed_ = staging_registered_ = nullptr;  // before the memory goes
-  if (staging_.base) device_.release(staging_.base);
-  const bool closed = !inlet_ || inlet_->close();
-  if (!closed) log(LogLevel::info, "the slots of a window that broke stay allocated: a message may be half-way in");
-  if (block_.base && closed) device_.release(block_.base);
+  if (!inlet_ || inlet_->close()) return;
+  log(LogLevel::info, "the slots of a window that broke stay allocated: a message may be half-way in");
+  new std::shared_ptr<char>(block_);  // and never ends
 }
 
 }  // namespace mpix

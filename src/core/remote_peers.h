@@ -93,9 +93,10 @@ struct RemotePeer {
 ///   for each peer: posted, arrived[depth] | for each peer: depth slots that it writes
 class RemotePeers : public std::enable_shared_from_this<RemotePeers> {
  public:
-  /// Without an interconnect none of them can be reached, and `why_not` says why. Relayed: they are others' affair.
+  /// Without an interconnect none of them can be reached, and `why_not` says why. Relayed: RelayPeers has them. `why_nobody`, if
+  /// not empty, says why no rank can reach ranks of other nodes, and is the same on all.
   RemotePeers(const LocalMemory& memory, Bootstrap& bootstrap, Device& device, Interconnect* interconnect,
-              std::string why_not, const Settings& settings, bool relayed = false);
+              std::string why_not, const Settings& settings, bool relayed = false, const std::string& why_nobody = "");
   ~RemotePeers();
   RemotePeers(const RemotePeers&) = delete;
   RemotePeers& operator=(const RemotePeers&) = delete;
@@ -107,8 +108,14 @@ class RemotePeers : public std::enable_shared_from_this<RemotePeers> {
   const std::string& why_not() const { return why_not_; }
   Interconnect& interconnect() { return *interconnect_; }
   char* window() const { return window_; }
+  std::size_t window_bytes() const { return window_bytes_; }
   std::uint32_t depth() const { return depth_; }
   std::size_t eager_bytes() const { return eager_bytes_; }
+  /// Whether a put goes in an epoch's message that holds so many bytes of others, where there is room.
+  bool gathers(std::size_t bytes, std::size_t others) const {
+    constexpr std::size_t small = 256;
+    return others + bytes <= eager_bytes_ || (gathers_small_ && bytes <= small);
+  }
   std::size_t slot_bytes() const { return slot_bytes_; }  ///< of the slots here
   /// Asks it for a sign of life. Empty, or, with its rank, why it cannot be reached.
   std::string probe(const RemotePeer& peer);
@@ -145,7 +152,7 @@ class RemotePeers : public std::enable_shared_from_this<RemotePeers> {
  private:
   struct Card;
   struct Layout;
-  Card make_card(const LocalMemory& memory, const Settings& settings);
+  Card make_card(const LocalMemory& memory);
   void connect(RemotePeer& peer, std::size_t position, const Card& card, std::size_t my_position_there,
                std::size_t peers_there);
   bool has_posted(RemotePeer& peer, std::uint64_t epoch) const;
@@ -161,14 +168,16 @@ class RemotePeers : public std::enable_shared_from_this<RemotePeers> {
   std::string why_not_;
   bool connected_ = false;
   char* const window_;
+  const std::size_t window_bytes_;
   const std::uint32_t depth_;
   const std::size_t eager_bytes_;
   std::size_t slot_bytes_ = 0;
   bool marks_ = false;
+  bool gathers_small_ = false;  ///< the network has operations to save, and no setting says how much goes in messages
   std::mutex held_mutex_;  ///< guards what peers say it does, and comes after all other locks
   std::atomic<std::size_t> held_count_{0};
   std::uint64_t rides_ = 0;
-  Allocation block_{}, staging_{};
+  std::shared_ptr<char> block_, staging_;
   std::shared_ptr<const Registration> block_exposed_, window_exposed_, staging_registered_;
   std::unique_ptr<Inlet> inlet_;  ///< its places are the slots, in the order of the block
   std::vector<RemotePeer> peers_;

@@ -20,9 +20,9 @@ RemoteSend RemoteSend::build(RemotePeer& peer, RemotePeers& peers, const std::ve
   std::size_t gathered = 0;
   const std::size_t room = MarkedMessage::capacity(peer.slot_bytes / 8);
   for (const Put* put : puts) {
-    const std::uint64_t offset = static_cast<std::uint64_t>(put->displacement) * displacement_unit;
+    const std::uint64_t offset = put->offset(displacement_unit);
     const std::size_t share = RemoteMessage::share(put->bytes);
-    if (gathered + put->bytes <= peers.eager_bytes() && message + share <= room) {
+    if (peers.gathers(put->bytes, gathered) && message + share <= room) {
       gathered += put->bytes;
       message += share;
       send.gathered.push_back({put->source, put->bytes, offset});

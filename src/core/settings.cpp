@@ -2,10 +2,14 @@
 // Copyright (c) the libmpix authors
 #include "core/settings.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
+#include <initializer_list>
+#include <iterator>
+#include <utility>
 
 #include "core/error.h"
 
@@ -13,6 +17,9 @@ extern char** environ;
 
 namespace mpix {
 namespace {
+
+constexpr const char prefix[] = "MPIX_";
+constexpr std::size_t prefix_length = sizeof prefix - 1;
 
 [[noreturn]] void reject(const SettingInfo& setting, const std::string& text) {
   throw Error(Fault::argument, std::string(setting.name) + "=" + text + ": expected " + setting.values);
@@ -206,7 +213,7 @@ const std::vector<SettingInfo>& settings_table() {
 
 std::string setting_text(const SettingInfo& setting) {
   const char* text = std::getenv(setting.name);
-  return text ? text : setting.preset;
+  return text && *text ? text : setting.preset;
 }
 
 Settings Settings::from_environment() {
@@ -215,16 +222,52 @@ Settings Settings::from_environment() {
   return settings;
 }
 
-std::vector<std::string> unknown_settings() {
-  std::vector<std::string> unknown;
-  for (char** entry = environ; entry && *entry; ++entry) {
-    if (std::strncmp(*entry, "MPIX_", 5) != 0) continue;
-    const std::string name(*entry, std::strcspn(*entry, "="));
-    bool known = false;
-    for (const Row& row : rows) known = known || name == row.info.name;
-    if (!known) unknown.push_back(name);
+namespace {
+
+/// How many letters to change, add, take away or exchange with their neighbour (the way of Damerau, with whole rows).
+std::size_t edits_between(const std::string& a, const std::string& b) {
+  std::vector<std::vector<std::size_t>> least(a.size() + 1, std::vector<std::size_t>(b.size() + 1));
+  for (std::size_t i = 0; i <= a.size(); ++i)
+    for (std::size_t j = 0; j <= b.size(); ++j) {
+      std::size_t& here = least[i][j];
+      if (i == 0 || j == 0) {
+        here = i + j;
+        continue;
+      }
+      here = std::min({least[i - 1][j] + 1, least[i][j - 1] + 1, least[i - 1][j - 1] + (a[i - 1] == b[j - 1] ? 0 : 1)});
+      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) here = std::min(here, least[i - 2][j - 2] + 1);
+    }
+  return least[a.size()][b.size()];
+}
+
+/// The setting that may have been meant: at most a third of its letters are wrong. Null: none is near.
+const char* nearest_setting(const std::string& name) {
+  const char* nearest = nullptr;
+  std::size_t least = 0;
+  for (const Row& row : rows) {
+    const std::size_t edits = edits_between(name, row.info.name);
+    if (nearest && edits >= least) continue;
+    nearest = row.info.name;
+    least = edits;
   }
-  return unknown;
+  return 3 * least <= std::strlen(nearest) - prefix_length ? nearest : nullptr;
+}
+
+}  // namespace
+
+std::vector<std::string> unknown_settings() {
+  std::vector<std::string> complaints;
+  for (char** entry = environ; entry && *entry; ++entry) {
+    if (std::strncmp(*entry, prefix, prefix_length) != 0) continue;
+    const std::string name(*entry, std::strcspn(*entry, "="));
+    const bool is_empty = std::strlen(*entry) <= name.size() + 1;
+    const bool known = std::any_of(std::begin(rows), std::end(rows), [&](const Row& row) { return name == row.info.name; });
+    if (known || is_empty) continue;
+    const char* const nearest = nearest_setting(name);
+    complaints.push_back("unknown setting " + name + ": " +
+                         (nearest ? std::string("did you mean ") + nearest + "?" : "mpix-info lists the settings"));
+  }
+  return complaints;
 }
 
 }  // namespace mpix

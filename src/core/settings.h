@@ -64,10 +64,11 @@ struct SettingInfo {
 
 const std::vector<SettingInfo>& settings_table();
 
-/// The text in force: the environment's, or the default.
+/// The text in force: the environment's, or, where that is empty or not there, the default.
 std::string setting_text(const SettingInfo& setting);
 
-/// MPIX_… variables in the environment that name no setting: spelling mistakes, as a rule.
+/// A sentence for each MPIX_… variable in the environment that names no setting (a spelling mistake, as a rule) and is
+/// not empty; with the setting that may have been meant.
 std::vector<std::string> unknown_settings();
 
 }  // namespace mpix

@@ -8,7 +8,7 @@
 #include <thread>
 #include <vector>
 
-#include "core/signals_blocked.h"
+#include "core/thread.h"
 
 namespace mpix {
 namespace {
@@ -18,11 +18,10 @@ class Watchdog {
   void add(Watched& watched) {
     std::lock_guard<std::mutex> one(life_);
     std::lock_guard<std::mutex> hold(mutex_);
-    watched_.push_back(&watched);
+    watched_.reserve(watched_.size() + 1);
+    if (!thread_.joinable()) thread_ = start_thread("the watch over streams", [this] { work(); });
+    watched_.push_back(&watched);  // before the thread gets to look
     changed_.notify_all();
-    if (thread_.joinable()) return;
-    SignalsBlocked blocked;
-    thread_ = std::thread([this] { work(); });
   }
 
   void remove(Watched& watched) {

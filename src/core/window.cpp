@@ -16,6 +16,8 @@ namespace {
 
 using Hold = std::lock_guard<std::mutex>;
 
+constexpr int looks_for_posts = 200;  ///< a millisecond each
+
 /// One call, for the vendor's profiler.
 class Range {
  public:
@@ -39,25 +41,26 @@ Window::Window(std::string name, const LocalMemory& memory, Bootstrap& bootstrap
     : name_(std::move(name)),
       device_(device),
       settings_(settings),
+      unmaps_later_(device),
       peers_(memory, bootstrap, device, settings),
       remote_(std::make_shared<RemotePeers>(memory, bootstrap, device, interconnect, why_not, settings,
-                                            needs_relay(device, settings))),
+                                            needs_relay(device, settings), peers_.why_no_network())),
       host_words_(device.host_words(static_cast<std::size_t>(bootstrap.size()))),
-      stall_(name_, host_words_.get(), settings.timeout_seconds, settings.fail_on_timeout, device.hang_advice()),
+      stall_(name_, host_words_.get(), settings.timeout_seconds, settings.fail_on_timeout, device.hang_advice(),
+             [this](Call call) { return call == Call::wait ? complete_behind_wait() : ""; }),
       recorder_(peers_, *remote_, device, settings.merge),
       lazy_post_(memory.lazy_post && settings.merge && !peers_.needs_guards()),
       enqueued_(static_cast<std::size_t>(peers_.size())),
       most_receive_bytes_(std::min<std::uint64_t>(memory.bytes, peers_.eager_bytes())) {
-  if (needs_relay(device, settings)) {
+  if (needs_relay(device, settings) && peers_.why_no_network().empty()) {
     auto relayed = std::make_shared<RelayPeers>(memory, bootstrap, device, interconnect, why_not, settings, peers_);
     if (relayed->is_connected()) {
       relay_ = std::make_unique<Relay>(std::move(relayed), this, stall_, host_words_);
       log(LogLevel::info, "window '" + name_ + "': a relay carries what goes to ranks of other nodes");
     }
   }
-  if (interconnect && this->interconnect()) this->interconnect()->enter(this);
   if (settings.merge) launch_memory_ = device.new_launch_memory();
-  if (peers_.staging())
+  if (peers_.is_staged())
     log(LogLevel::info, "window '" + name_ + "': peers cannot map its memory, so large puts are staged");
   if (peers_.needs_guards()) {
     guards_ = std::make_unique<Guards>(peers_, device, host_words_.get());
@@ -65,13 +68,24 @@ Window::Window(std::string name, const LocalMemory& memory, Bootstrap& bootstrap
   }
   if (settings.timeout_seconds > 0 && (guards_ || device.stalls_silently()))
     watch_ = std::make_unique<WaitWatch>(*host_words_, enqueued_.size(), stall_, guards_.get());
+  if (interconnect && this->interconnect()) this->interconnect()->enter(this);
+  add_live(*this);
+  try {
+    peers_.agree(bootstrap);
+  } catch (...) {
+    remove_live(*this);
+    if (this->interconnect()) this->interconnect()->abandon(this);
+    throw;
+  }
 }
 
 Window::~Window() {
+  remove_live(*this);
   if (relay_) relay_->stop();
   if (interconnect()) interconnect()->abandon(this);
   if (remote_->is_connected()) remote_->end_window();
   if (relay_) relay_->peers().withdraw();
+  await_posts();
   if (!was_captured_) return;
   watch_ = nullptr;
   try {
@@ -86,13 +100,28 @@ Window::~Window() {
 
 // ---- rules -------------------------------------------------------------------------------------------
 
-void Window::check_usable() {
+/// So that it can be freed.
+void Window::close_epochs_if_broken() {
   if (!is_broken()) return;
-  // Its epochs are over, so that it can be freed.
   if (state_.access() == EpochState::Side::stream) close_access();
   if (state_.exposure() == EpochState::Side::stream) close_exposure();
-  throw Error(Fault::synchronization,
-              "the window is broken: " + stall_.cause());
+}
+
+void Window::check_usable() {
+  close_epochs_if_broken();
+  if (is_broken()) throw Error(Fault::synchronization, "the window is broken: " + stall_.cause());
+}
+
+std::unique_ptr<BlockedCall> Window::watch_ordinary(const char* call) {
+  Hold hold(mutex_);
+  if (stall_.patience() <= 0 || state_.exposure() != EpochState::Side::stream) return nullptr;
+  return std::make_unique<BlockedCall>(stall_, call);
+}
+
+void Window::check_free() {
+  Hold hold(mutex_);
+  close_epochs_if_broken();
+  state_.check_free();
 }
 
 void Window::check_ranks(const std::vector<int>& ranks) const {
@@ -112,12 +141,15 @@ void Window::check_ranks(const std::vector<int>& ranks) const {
 void Window::close_access() {
   state_.complete_stream();
   recording_.store(false, std::memory_order_release);
+  lacks_access_.store(state_.lacks_access(), std::memory_order_release);
 }
 
 // ---- exposure ----------------------------------------------------------------------------------------
 
 std::shared_ptr<const ExposurePlan> Window::exposure_plan(const std::vector<int>& origins) {
   check_ranks(origins);
+  for (int rank : origins) peers_.connect_origin(rank);
+  begin_network(origins);
   auto plan = exposure_plans_.find([&](const ExposurePlan& known) { return known.origins == origins; });
   if (plan) return plan;
   plan = ExposurePlan::build(origins, peers_, *remote_, device_);
@@ -135,27 +167,30 @@ void Window::post_stream(const std::vector<int>& origins, Stream stream) {
   };
   check();
   auto plan = exposure_plan(origins);
-  const Grant grant = admit(hold, {plan->remote.size(), plan->remote.size()}, Call::post, check);
+  Interconnect::Lease lease = admit(hold, {plan->remote.size(), plan->remote.size()}, Call::post, check);
   if (lazy_post_ && plan->remote.empty())
     held_post_ = HeldPost{plan, stream, capture_};
   else
-    launch_post(plan, stream, grant);
+    launch_post(plan, stream, std::move(lease));
   if (capture_) keep_for_graph(stream, plan);
   exposure_ = std::move(plan);
   if (!capture_ && !held_post_.plan)
     for (int rank : origins) ++enqueued_[static_cast<std::size_t>(rank)].opened;
   state_.post_stream();
+  lacks_access_.store(state_.lacks_access(), std::memory_order_release);
   ++stats_.exposure_epochs;
   stats_.network_operations += exposure_->remote.size();
 }
 
-void Window::launch_post(const std::shared_ptr<const ExposurePlan>& plan, Stream stream, const Grant& grant) {
-  const auto remote = queue_posts(plan, grant);
+void Window::launch_post(const std::shared_ptr<const ExposurePlan>& plan, Stream stream, Interconnect::Lease lease) {
+  const auto remote = queue_posts(plan, std::move(lease));
+  Interconnect::Unserved unserved(interconnect(), remote);
   for_parts(plan->posts.count(), plan->remote.size(), [&](Part part) {
     Launch launch = new_launch(Call::post);
     add_posts(launch, plan, part.first, part.count);
     add_remote(launch, remote, part.first_remote, part.remote_count);
     enqueue(launch, stream);
+    if (part.remote_count > 0) unserved.none();
   });
 }
 
@@ -199,6 +234,7 @@ void Window::wait_stream(Stream stream) {
     keep_for_graph(stream, exposure_);
   else
     for (int rank : exposure_->origins) ++enqueued_[static_cast<std::size_t>(rank)].closed;
+  last_wait_ = stream;
   close_exposure();
 }
 
@@ -226,9 +262,12 @@ void Window::start_stream(const std::vector<int>& targets) {
   check_usable();
   state_.check_start_stream();
   check_ranks(targets);
+  for (int rank : targets) peers_.connect_target(rank);
+  begin_network(targets);
   recorder_.start(targets);
   state_.start_stream();
   recording_.store(true, std::memory_order_release);
+  lacks_access_.store(false, std::memory_order_release);
 }
 
 void Window::put(const Put& put) {
@@ -261,9 +300,9 @@ void Window::complete_stream(Stream stream) {
   check();
   bool reused = false;
   const auto plan = recorder_.finish(&reused);
-  const Grant grant = admit(hold, grant_for(plan->remote), Call::complete, check);
-  launch_complete(plan, Call::complete, stream, grant);
+  launch_complete(plan, Call::complete, stream, admit(hold, grant_for(plan->remote), Call::complete, check));
   if (capture_) keep_for_graph(stream, plan);
+  last_complete_ = stream;
   close_access(plan, reused);
 }
 
@@ -278,8 +317,9 @@ void Window::launch_copies(const std::shared_ptr<const AccessPlan>& plan, Stream
 }
 
 void Window::launch_complete(const std::shared_ptr<const AccessPlan>& plan, Call call, Stream stream,
-                             const Grant& grant) {
-  const auto remote = queue_sends(plan, call, grant);
+                             Interconnect::Lease lease) {
+  const auto remote = queue_sends(plan, call, std::move(lease));
+  Interconnect::Unserved unserved(interconnect(), remote);
   if (guards_) guards_->before_send(*plan, call == Call::complete_wait ? exposure_.get() : nullptr, call, stream);
   launch_copies(plan, stream);
   const DeviceArray<SendPeer>& sends = settings_.merge ? plan->merged : plan->unmerged;
@@ -289,6 +329,7 @@ void Window::launch_complete(const std::shared_ptr<const AccessPlan>& plan, Call
     add_sends(launch, plan, sends, part.first, part.count);
     add_remote(launch, remote, part.first_remote, part.remote_count);
     enqueue(launch, stream);
+    if (part.remote_count > 0) unserved.none();
   });
 }
 
@@ -304,9 +345,10 @@ void Window::complete_wait_stream(Stream stream) {
   check();
   bool reused = false;
   const auto access = recorder_.finish(&reused);
-  const Grant grant = admit(hold, grant_for(access->remote), Call::complete_wait, check);
+  Interconnect::Lease lease = admit(hold, grant_for(access->remote), Call::complete_wait, check);
   if (settings_.merge && !guards_) {
-    const auto remote = queue_sends(access, Call::complete_wait, grant);
+    const auto remote = queue_sends(access, Call::complete_wait, std::move(lease));
+    Interconnect::Unserved unserved(interconnect(), remote);
     launch_copies(access, stream);
     Launch launch = new_launch(Call::complete_wait);
     carry_held_post(launch, stream);
@@ -315,8 +357,9 @@ void Window::complete_wait_stream(Stream stream) {
     add_remote(launch, remote, 0, access->remote.size());
     add_remote_receives(launch, *exposure_, 0, exposure_->remote.size());
     enqueue(launch, stream);
+    unserved.none();
   } else {
-    launch_complete(access, Call::complete_wait, stream, grant);
+    launch_complete(access, Call::complete_wait, stream, std::move(lease));
     launch_wait(exposure_, Call::complete_wait, stream);
   }
   if (capture_) {
@@ -325,6 +368,7 @@ void Window::complete_wait_stream(Stream stream) {
   } else {
     for (int rank : exposure_->origins) ++enqueued_[static_cast<std::size_t>(rank)].closed;
   }
+  last_wait_ = last_complete_ = stream;
   close_access(access, reused);
   close_exposure();
 }
@@ -349,6 +393,7 @@ Launch Window::new_launch(Call call) {
   launch.program.captured = capture_ != 0;
   launch.program.guards = guards_ ? peers_.guard_marks() : nullptr;
   launch.sharers = peers_.sharers();
+  launch.room = peers_.waiting_room();
   launch.relayed = relay_ != nullptr;
   launch.program.bell = peers_.bell();
   launch.program.host = host_words_.get();
@@ -448,6 +493,42 @@ bool Window::has_run_locked() {
         return false;
   }
   return true;
+}
+
+std::unique_lock<std::mutex> Window::held_if_idle(bool or_captured) {
+  std::unique_lock<std::mutex> hold(mutex_, std::try_to_lock);
+  if (hold && ((was_captured_ && !or_captured) || !has_run_locked())) hold.unlock();
+  return hold.owns_lock() ? std::move(hold) : std::unique_lock<std::mutex>();
+}
+
+/// Those for all epochs that this rank has sent on its node: peers write no word here after them.
+bool Window::has_all_posts() {
+  for (int rank = 0; rank < peers_.size(); ++rank) {
+    const Peer& peer = peers_.peer(rank);
+    if (!peer.words || peer.relayed) continue;
+    PairWords words;
+    device_.read(&words, peer.words, sizeof words);
+    if (words.posted < words.own.sent[0] || (guards_ && words.credit < peer.outbox.depth)) return false;
+  }
+  return true;
+}
+
+/// All that was enqueued here and at peers has run, say the counters. On a GPU a post may be on its way still: it is a
+/// store to a peer, in front of a store to a counter here, and nothing orders the two. The memory that it comes to must not
+/// be another window's by then. It is there at once; where it never comes, as the peer has died or its window has broken,
+/// the memory is nobody's any more.
+void Window::await_posts() {
+  if (!device_.posts_may_be_late()) return;
+  try {
+    for (int look = 0; look < looks_for_posts; ++look) {
+      if (has_all_posts()) return;
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  } catch (const Error& error) {
+    log(LogLevel::info, error.what());
+  }
+  log(LogLevel::info, "window '" + name_ + "': posts of peers have not come, so its memory is not used again");
+  new std::shared_ptr<const void>(peers_.control_memory());
 }
 
 bool Window::drain() {

@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "core/blocked_call.h"
 #include "core/bootstrap.h"
 #include "core/epoch_state.h"
 #include "core/guards.h"
@@ -24,6 +25,7 @@
 #include "core/settings.h"
 #include "core/stall.h"
 #include "core/stats.h"
+#include "core/unmapping.h"
 #include "core/wait_watch.h"
 #include "gpu/device.h"
 
@@ -53,15 +55,28 @@ class Window {
   /// Cheap: asked by every RMA call of the program.
   bool in_stream_access_epoch() const { return recording_.load(std::memory_order_acquire); }
 
+  /// Likewise: no RMA call can belong to any epoch.
+  bool lacks_access_epoch() const { return lacks_access_.load(std::memory_order_acquire); }
+
   /// Run `change` on the state of this window's epochs, alone: the ordinary epochs' checks and changes.
   template <class Change>
   void with_state(Change change) {
     std::lock_guard<std::mutex> hold(mutex_);
     change(state_);
+    lacks_access_.store(state_.lacks_access(), std::memory_order_release);
   }
 
+  /// For the time of an ordinary call of the access side, which may hang in MPI as the program forgot MPIX_MODE_STREAM.
+  /// Null: there is nothing to watch.
+  std::unique_ptr<BlockedCall> watch_ordinary(const char* call);
+
+  /// Throws where an epoch is open. Those of a broken window are over.
+  void check_free();
   /// Wait, asleep, until everything enqueued has run. False: a wait was released by its time-out.
   bool drain();
+
+  /// The lock of its calls, if nothing that it has enqueued is still to run. `or_captured`: nor what graphs may have.
+  std::unique_lock<std::mutex> held_if_idle(bool or_captured);
 
   Stats stats() const;
   std::string name() const;
@@ -69,15 +84,22 @@ class Window {
 
  private:
   void check_usable();
+  void close_epochs_if_broken();
   bool is_broken() const;
+  /// For the hang report of a wait, from any thread: whether it may wait for itself. Empty: no, or nobody can tell.
+  std::string complete_behind_wait();
+  EpochCounts run(int rank);
   void close_access();
   void close_exposure();
   void check_ranks(const std::vector<int>& ranks) const;
+  void begin_network(const std::vector<int>& ranks);
   std::shared_ptr<const ExposurePlan> exposure_plan(const std::vector<int>& origins);
   void close_access(const std::shared_ptr<const AccessPlan>& plan, bool reused);
   bool is_alive(Stream stream) const;
   bool has_run();
   bool has_run_locked();
+  bool has_all_posts();
+  void await_posts();
   bool remote_has_run();
   bool relay_has_run();
   Interconnect* interconnect() const;
@@ -85,12 +107,12 @@ class Window {
   // Ranks of other nodes.
   using Lock = std::unique_lock<std::mutex>;
   /// Lets go of the window while it waits, and checks again what the call demands.
-  Grant admit(Lock& hold, const Grant& wanted, Call call, const std::function<void()>& check_again);
+  Interconnect::Lease admit(Lock& hold, const Grant& wanted, Call call, const std::function<void()>& check_again);
   void report_throttling(Call call, const Grant& wanted, double waited, double* reported);
-  std::shared_ptr<RemoteOperations> queued(std::shared_ptr<RemoteOperations> operations, Call call);
-  std::shared_ptr<RemoteOperations> queue_posts(const std::shared_ptr<const ExposurePlan>& plan, const Grant& grant);
+  std::shared_ptr<RemoteOperations> queued(std::shared_ptr<RemoteOperations> operations, Call call, Interconnect::Lease lease);
+  std::shared_ptr<RemoteOperations> queue_posts(const std::shared_ptr<const ExposurePlan>& plan, Interconnect::Lease lease);
   std::shared_ptr<RemoteOperations> queue_sends(const std::shared_ptr<const AccessPlan>& plan, Call call,
-                                                const Grant& grant);
+                                                Interconnect::Lease lease);
   void add_remote(Launch& launch, const std::shared_ptr<RemoteOperations>& operations, std::size_t first,
                   std::size_t count);
   void add_remote_receives(Launch& launch, const ExposurePlan& plan, std::size_t first, std::size_t count);
@@ -110,19 +132,20 @@ class Window {
                  std::uint32_t first, std::uint32_t count);
   void add_receives(Launch& launch, const std::shared_ptr<const ExposurePlan>& plan, std::uint32_t first,
                     std::uint32_t count);
-  void launch_post(const std::shared_ptr<const ExposurePlan>& plan, Stream stream, const Grant& grant = {});
+  void launch_post(const std::shared_ptr<const ExposurePlan>& plan, Stream stream, Interconnect::Lease lease = {});
   void carry_held_post(Launch& launch, Stream stream);
   void check_stream(Stream stream);
   void keep_for_graph(Stream stream, std::shared_ptr<const void> plan);
   void enqueue(Launch& launch, Stream stream);
   void launch_copies(const std::shared_ptr<const AccessPlan>& plan, Stream stream);
-  void launch_complete(const std::shared_ptr<const AccessPlan>& plan, Call call, Stream stream, const Grant& grant);
+  void launch_complete(const std::shared_ptr<const AccessPlan>& plan, Call call, Stream stream, Interconnect::Lease lease);
   void launch_wait(const std::shared_ptr<const ExposurePlan>& plan, Call call, Stream stream);
 
   mutable std::mutex mutex_;  ///< guards all below but what is const
   std::string name_;
   Device& device_;
   const Settings settings_;
+  const UnmapsLater unmaps_later_;  ///< outlives peers_
   Neighbourhood peers_;
   const std::shared_ptr<RemotePeers> remote_;
   const std::shared_ptr<HostWords> host_words_;
@@ -130,6 +153,7 @@ class Window {
 
   EpochState state_;
   std::atomic<bool> recording_{false};  ///< state_.access() is stream
+  std::atomic<bool> lacks_access_{false};  ///< state_.lacks_access()
   AccessRecorder recorder_;
   PlanCache<ExposurePlan> exposure_plans_;
   std::shared_ptr<const ExposurePlan> exposure_;  ///< of the open exposure epoch
@@ -145,8 +169,10 @@ class Window {
   std::uint64_t launched_ = 0;
   /// By rank: where the counters will be when all has run but for graphs, which run as often as the program likes.
   std::vector<EpochCounts> enqueued_;
+  Stream last_wait_ = nullptr, last_complete_ = nullptr;
   std::uint64_t capture_ = 0;  ///< that the stream of this call is in
   bool was_captured_ = false;
+  bool network_begun_ = false;
   std::unique_ptr<Guards> guards_;    ///< null: kernels wait
   std::unique_ptr<Relay> relay_;      ///< null: nobody is relayed
   std::unique_ptr<WaitWatch> watch_;  ///< null: streams report by themselves, or nobody wants to know

@@ -17,12 +17,21 @@ namespace mpix {
 /// To ask all epochs under way takes long, and is seldom of use.
 constexpr auto time_between_errors = std::chrono::milliseconds(5);
 
-Grant Window::admit(Lock& hold, const Grant& wanted, Call call, const std::function<void()>& check_again) {
+/// What a program without such epochs does not need is there from the first one on.
+void Window::begin_network(const std::vector<int>& ranks) {
+  const auto is_remote = [this](int rank) { return remote_->find(rank) || peers_.peer(rank).relayed; };
+  if (network_begun_ || std::none_of(ranks.begin(), ranks.end(), is_remote)) return;
+  interconnect()->begin();
+  if (relay_) relay_->begin();
+  network_begun_ = true;
+}
+
+Interconnect::Lease Window::admit(Lock& hold, const Grant& wanted, Call call, const std::function<void()>& check_again) {
   if (wanted.empty()) return {};
   Interconnect& interconnect = remote_->interconnect();
   Interconnect::Turn turn;
   std::optional<Grant> granted = interconnect.try_admit(this, wanted, turn);
-  if (granted) return *granted;
+  if (granted) return {interconnect, this, *granted};
 
   using Clock = std::chrono::steady_clock;
   const auto begin = Clock::now();
@@ -43,7 +52,7 @@ Grant Window::admit(Lock& hold, const Grant& wanted, Call call, const std::funct
   }
   ++stats_.throttle_waits;
   stats_.throttle_nanoseconds += static_cast<std::uint64_t>(std::chrono::nanoseconds(Clock::now() - begin).count());
-  return *granted;
+  return {interconnect, this, *granted};
 }
 
 /// The hang report of a call that waits for the budget, once nothing of its window has moved for long. What waits in a
@@ -74,40 +83,44 @@ void Window::report_throttling(Call call, const Grant& wanted, double waited, do
     stall_.late(call, what + ": " + missing, waited);
 }
 
-std::shared_ptr<RemoteOperations> Window::queued(std::shared_ptr<RemoteOperations> operations, Call call) {
-  Interconnect& interconnect = remote_->interconnect();
+std::shared_ptr<RemoteOperations> Window::queued(std::shared_ptr<RemoteOperations> operations, Call call,
+                                                 Interconnect::Lease lease) {
   try {
     operations->queue_ahead();
   } catch (const Error& error) {
-    interconnect.give_up(operations);
+    lease.give_up(operations);
     // Where there is no room now there may be later. Whom the network refuses will not come back.
     if (error.fault() == Fault::memory) throw;
     stall_.failed(call, error.what());
     check_usable();
+    throw;
+  } catch (...) {
+    lease.give_up(operations);
+    throw;
   }
-  interconnect.enlist(operations);
+  lease.enlist(operations);
   return operations;
 }
 
 std::shared_ptr<RemoteOperations> Window::queue_posts(const std::shared_ptr<const ExposurePlan>& plan,
-                                                      const Grant& grant) {
+                                                      Interconnect::Lease lease) {
   if (plan->remote.empty()) return nullptr;
-  auto operations = make_shared_in_block<RemoteOperations>(remote_, this, host_words_, grant);
+  auto operations = make_shared_in_block<RemoteOperations>(remote_, this, host_words_, lease.grant());
   operations->expect(plan->remote.size());
   for (RemotePeer* peer : plan->remote)
     operations->add_post(*peer, enqueued_[static_cast<std::size_t>(peer->rank)].opened + 1);
-  return queued(std::move(operations), Call::post);
+  return queued(std::move(operations), Call::post, std::move(lease));
 }
 
 std::shared_ptr<RemoteOperations> Window::queue_sends(const std::shared_ptr<const AccessPlan>& plan, Call call,
-                                                      const Grant& grant) {
+                                                      Interconnect::Lease lease) {
   if (plan->remote.empty()) return nullptr;
-  auto operations = make_shared_in_block<RemoteOperations>(remote_, this, host_words_, grant);
+  auto operations = make_shared_in_block<RemoteOperations>(remote_, this, host_words_, lease.grant());
   operations->keep(plan);
   operations->expect(plan->remote.size());
   for (const RemoteSend& send : plan->remote)
     operations->add_send(send, enqueued_[static_cast<std::size_t>(send.peer->rank)].sent + 1);
-  return queued(std::move(operations), call);
+  return queued(std::move(operations), call, std::move(lease));
 }
 
 void Window::add_remote(Launch& launch, const std::shared_ptr<RemoteOperations>& operations, std::size_t first,

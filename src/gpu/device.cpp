@@ -3,6 +3,7 @@
 #include "gpu/device.h"
 
 #include "core/error.h"
+#include "core/node_memory.h"
 #include "core/settings.h"
 #include "gpu/cuda/cuda_device.h"
 #include "gpu/hip/hip_device.h"
@@ -35,6 +36,8 @@ const char* name_of(Call call) {
   }
   return "?";
 }
+
+std::unique_ptr<NodeMemory> Device::new_node_memory(const NodeShape& shape) { return make_exported_node_memory(*this, shape); }
 
 std::unique_ptr<Device> make_device(const Settings& settings, int local_ranks) {
   for (const BackEnd& back_end : back_ends) {

@@ -15,6 +15,8 @@
 namespace mpix {
 
 struct Settings;
+struct NodeShape;
+class NodeMemory;
 
 /// A cudaStream_t, a hipStream_t or an MPIX_Host_stream; null: the default stream.
 using Stream = void*;
@@ -72,6 +74,20 @@ class LaunchMemory {
   virtual ~LaunchMemory() = default;
 };
 
+/// A window's places on a device for kernels that wait for peers (gpu/vendor/places.h). It gives them back at its end.
+class WaitingRoom {
+ public:
+  virtual ~WaitingRoom() = default;
+  /// Of the process: the multiprocessors that it runs on; and the places that its windows have taken, this one too.
+  virtual std::uint32_t all() const = 0;
+  virtual std::uint32_t taken() const = 0;
+  /// So many ranks are known to run there, this one too.
+  virtual void share(std::uint32_t sharers) = 0;
+
+  /// How many may be taken where so many ranks share the multiprocessors: one of these stays free.
+  static std::uint32_t most(std::uint32_t all, std::uint32_t sharers) { return all / sharers > 0 ? all / sharers - 1 : 0; }
+};
+
 struct Launch {
   Program program;  ///< its tables in device memory
   Tables on_host;   ///< the same tables in host memory
@@ -82,6 +98,7 @@ struct Launch {
   StallHandler* stall = nullptr;  ///< outlives the launch; not for a device that stalls_silently()
   using Keep = std::array<std::shared_ptr<const void>, 2>;
   LaunchMemory* memory = nullptr;  ///< the window's; null: none
+  WaitingRoom* room = nullptr;     ///< the window's; null: it does not wait in kernels, or they take no places
   Keep keep;  ///< what program points to, alive for as long as the launch may run
   std::array<std::shared_ptr<RemoteWork>, 2> remote;  ///< null: nothing
   bool relayed = false;  ///< some of its peers are: they ring no bells
@@ -133,7 +150,17 @@ class Device {
   virtual ExportedMemory export_memory(const void* base) = 0;
   /// The base, here, of a peer's allocation. Memory of this very process comes back as it is.
   virtual char* import_memory(const ExportedMemory& memory) = 0;
+  /// A device may keep what is closed mapped, and use it again: where to unmap is to wait for all that runs there.
   virtual void close_import(char* base) noexcept = 0;
+  /// Bytes that are mapped still, though closed.
+  virtual std::size_t closed_imports() const noexcept { return 0; }
+  /// Unmap them. Waits for what runs on the device.
+  virtual void unmap_closed_imports() noexcept {}
+
+  /// For one window; see core/node_memory.h.
+  virtual std::unique_ptr<NodeMemory> new_node_memory(const NodeShape& shape);
+  /// Ranks of one node share memory only where this is the same.
+  virtual std::uint64_t sharing_domain() const { return 0; }
 
   /// A copy, for kernels to read. Lives as long as the pointer.
   virtual std::shared_ptr<const void> upload(const void* data, std::size_t bytes) = 0;
@@ -172,8 +199,14 @@ class Device {
   /// Kernels of several processes run there in turns, not at once. Kernels that wait for each other then keep each
   /// other from running, and guards help against that.
   virtual bool wants_guards_where_shared() = 0;
+  /// Places for a window whose kernels wait; null where they take none.
+  virtual std::shared_ptr<WaitingRoom> new_waiting_room() { return nullptr; }
+  /// Whether guards keep kernels from waiting (kernels/guard.h).
+  virtual bool has_guards() { return true; }
   /// Streams cannot report by themselves that they wait: the watchdog has to look.
   virtual bool stalls_silently() const noexcept = 0;
+  /// Whether a post may be on its way to a peer when the counter here says that it has run.
+  virtual bool posts_may_be_late() const noexcept { return false; }
   /// Whether all of a window's launches have left its memory alone for good, once the counters of its epochs
   /// say that they are over.
   virtual bool have_ended(const HostWords& words, std::uint64_t launches) const = 0;

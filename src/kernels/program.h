@@ -30,7 +30,21 @@
 /// Several blocks of a GPU may share one peer (parts). Each has a counter of its own in sent and closed, and
 /// reads and writes no other part's; part 0 also writes those of the parts that a launch does not have. So no
 /// block has to find out whether it is the last. Where data goes direct, each part of a send writes a header
-/// of its own behind its own stores, and the target waits for as many as the first header says.
+/// of its own behind its own stores, and the target waits for as many as the first header says. The last part of a launch
+/// writes the first header, direct or not: blocks come to a GPU in order, so that all parts of a send whose first header
+/// is there have a place, and none of them waits for a peer any more.
+///
+/// A launch that waits for long keeps one block a peer only: part 0. The others leave, and part 0 does their work when what
+/// it waits for is there. `leaving`, one word of the pair and side, in the memory of the rank that waits:
+///
+/// | value          | written by                       | means                                         |
+/// |----------------|----------------------------------|-----------------------------------------------|
+/// | e, 1           | part 0 in epoch e, after a while | a part that waits may leave                   |
+/// | e, 1, and bits | part p, by compare and exchange  | those parts have left: part 0 does their work |
+/// | e, 0           | part 0: exchange                 | nobody leaves any more; the bits that it got are those who have left |
+///
+/// So a part has left, to itself and to part 0, or it does its own work; and where part 0 has not waited for long it need
+/// not look. A part that comes after that finds what it waits for.
 namespace mpix {
 
 /// A word that host streams sleep on. Device memory of its own rank; peers ring it. Unused on a GPU.
@@ -61,6 +75,7 @@ struct alignas(16) EpochCounter {
 struct alignas(64) PartCounters {
   std::uint64_t replayed;
   std::uint64_t epochs[most_parts];
+  std::uint64_t leaving;
   MPIX_FN std::uint64_t& operator[](std::uint32_t part) { return epochs[part]; }
   MPIX_FN const std::uint64_t& operator[](std::uint32_t part) const { return epochs[part]; }
 };

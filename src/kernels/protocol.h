@@ -27,7 +27,9 @@ MPIX_FN void announce(const PostPeer& peer, EpochCounter before, bool captured =
   if (after.epochs > retired_epoch) return;
   store_after_loads(&peer.there->posted, after.epochs);
   if (guarded) count_post(peer);
-  peer.words->own.opened = after;  // last: when it is seen, the peer's memory is left alone
+  // The host may see this before `posted` is there: a rank leaves its memory to nobody else before it has all posts that
+  // are still to come (Window::has_all_posts).
+  peer.words->own.opened = after;
 }
 
 // ---- origin: complete ------------------------------------------------------------------------------
@@ -70,15 +72,13 @@ MPIX_FN void send(const SendPeer& peer, const Ops& ops, Team team) {
   for (std::uint32_t i = 0; i < peer.op_count; ++i) send_op(ops(peer.first_op + i), slot, flag, team);
 }
 
-/// The header line of a part: the first of the slot, or one of those at its end.
-MPIX_FN std::uint32_t header_line(const Ring& ring, std::uint32_t part) {
-  return part == 0 ? 0 : data_lines(ring) + part - 1;
-}
+/// The i-th header line: the first of the slot, or one of those at its end.
+MPIX_FN std::uint32_t header_line(const Ring& ring, std::uint32_t i) { return i == 0 ? 0 : data_lines(ring) + i - 1; }
 
-/// One thread of each part. Where something went direct: after the whole part has sent. Else part 0 alone, at
-/// any time, for the lines of an eager epoch validate themselves.
+/// One thread of each part. Where something went direct: after the whole part has sent. Else the last part alone, at
+/// any time, for the lines of an eager epoch validate themselves. The first header is that of the last part.
 MPIX_FN void write_header(const SendPeer& peer, std::uint64_t epoch, std::uint32_t part, std::uint32_t parts) {
-  Line* line = slot_of(peer.ring, epoch) + header_line(peer.ring, part);
+  Line* line = slot_of(peer.ring, epoch) + header_line(peer.ring, parts - 1 - part);
   if (peer.awaits_post)
     write_line_release(line, Header::of(peer.header.descriptors(), parts).word, flag_of(epoch));
   else
@@ -95,7 +95,7 @@ MPIX_FN bool has_arrived(const ReceivePeer& peer) {
 }
 
 /// Read a line that is on its way. The header has arrived, so its origin is past its waits and the line
-/// is at most a store's latency away.
+/// is at most a store's latency away. (On a GPU other blocks write it, and those may have died: await_line of gpu/vendor.)
 MPIX_FN std::uint64_t read_line(const Line* line, std::uint32_t flag) {
   std::uint64_t data = 0;
   while (!line_arrived(line, flag, &data)) {

@@ -5,6 +5,8 @@
 #include <rdma/fi_domain.h>
 #include <rdma/fi_endpoint.h>
 
+#include <algorithm>
+
 #include "nic/check.h"
 
 namespace mpix {
@@ -21,6 +23,8 @@ void Chain::ring() {
 }
 
 std::uint64_t Chain::counted() const { return fi_cntr_read(progress.get()); }
+
+std::uint64_t Chain::largest_count() const { return std::max(fi_cntr_read(doorbell.get()), counted()); }
 
 void Chain::poke() {
   if (doorbell_word) return;  // hardware needs none

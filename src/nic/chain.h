@@ -57,6 +57,7 @@ struct Chain {
   bool chained = true;  ///< the signal hangs on the writes
   bool at_once = false; ///< a provider in software has all of it to do when it has looked once at each operation
   std::atomic<bool> started{false};
+  bool going_out = false;  ///< started, and needs more than that look; guarded by the queue, but for its transfer's start
   bool resetting = false;  ///< the counters have been told to be zero again
   std::vector<Block*> blocks;
   std::string failure;       ///< guarded by the queue
@@ -78,6 +79,8 @@ struct Chain {
   /// Once it is finished: ready for the next transfer, or, where a counter has passed `limit`, soon.
   void rewind(std::uint64_t limit);
   bool is_ready();
+  /// Of its two counters.
+  std::uint64_t largest_count() const;
 
  private:
   std::uint64_t counted() const;

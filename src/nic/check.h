@@ -7,12 +7,13 @@
 #include <string>
 
 #include "core/error.h"
+#include "nic/fabric_library.h"
 
 namespace mpix {
 
 [[noreturn]] inline void fail_fabric(const char* expression, const char* file, int line, long result) {
   throw Error(Fault::other, std::string("libfabric: ") + expression + " at " + file + ":" + std::to_string(line) +
-                                ": " + fi_strerror(static_cast<int>(-result)) + " (" + std::to_string(result) + ")");
+                                ": " + fabric_library().strerror(static_cast<int>(-result)) + " (" + std::to_string(result) + ")");
 }
 
 }  // namespace mpix

@@ -2,11 +2,14 @@
 // Copyright (c) the libmpix authors
 #include "nic/cxi.h"
 
+#include <glob.h>
 #include <sys/types.h>
 
 #include <ctime>
 
 #include <rdma/fi_endpoint.h>
+
+#include "nic/triggered_network.h"
 
 namespace mpix {
 namespace {
@@ -52,6 +55,17 @@ volatile std::uint64_t* doorbell_word(fid_cntr* counter) {
   std::size_t bytes = 0;
   if (!table || table->get_mmio_address(&counter->fid, &address, &bytes) != 0) return nullptr;
   return static_cast<volatile std::uint64_t*>(address);
+}
+
+
+bool triggered_nic_present() {
+  for (const char* devices : {"/sys/class/cxi/*", "/dev/cxi*"}) {
+    glob_t found{};
+    const bool some = glob(devices, GLOB_NOSORT, nullptr, &found) == 0;
+    globfree(&found);
+    if (some) return true;
+  }
+  return false;
 }
 
 }  // namespace mpix

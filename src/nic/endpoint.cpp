@@ -6,6 +6,7 @@
 #include <rdma/fi_cm.h>
 
 #include <cstring>
+#include <utility>
 
 #include "nic/check.h"
 
@@ -13,7 +14,7 @@ namespace mpix {
 
 Endpoint::Endpoint(FabricInfo info) : info_(std::move(info)) {
   fid_fabric* fabric = nullptr;
-  MPIX_CHECK_FABRIC(fi_fabric(info_->fabric_attr, &fabric, nullptr));
+  MPIX_CHECK_FABRIC(fabric_library().fabric(info_->fabric_attr, &fabric, nullptr));
   fabric_.reset(fabric);
   fid_domain* domain = nullptr;
   MPIX_CHECK_FABRIC(fi_domain(fabric, info_.get(), &domain, nullptr));
@@ -71,7 +72,7 @@ fi_addr_t Endpoint::insert(const NetworkAddress& peer) {
 std::size_t Endpoint::ordered_bytes() const {
   // Of writes, and of atomic operations after writes: the general flag has both.
   const bool ordered = (info_->tx_attr->msg_order & FI_ORDER_WAW) && (info_->rx_attr->msg_order & FI_ORDER_WAW);
-  return ordered ? info_->ep_attr->max_order_waw_size : 0;
+  return ordered && starts_in_order() ? info_->ep_attr->max_order_waw_size : 0;
 }
 
 bool Endpoint::keeps_words_whole() const {
@@ -87,14 +88,8 @@ bool Endpoint::keeps_words_whole() const {
 
 std::shared_ptr<FabricRegistration> Endpoint::register_memory(void* base, std::size_t bytes, std::uint64_t access) {
   const int mode = info_->domain_attr->mr_mode;
-  std::uint64_t key = 0;
-  if (!(mode & FI_MR_PROV_KEY)) {
-    std::lock_guard<std::mutex> hold(mutex_);
-    key = next_key_++;
-  }
-  fid_mr* region = nullptr;
-  MPIX_CHECK_FABRIC(fi_mr_reg(domain_.get(), base, bytes, access, 0, key, 0, &region, nullptr));
-  FabricHandle<fid_mr> handle(region);
+  FabricHandle<fid_mr> handle = open_region(base, bytes, access);
+  fid_mr* const region = handle.get();
   if (mode & FI_MR_ENDPOINT) {
     MPIX_CHECK_FABRIC(fi_mr_bind(region, &endpoint_->fid, 0));
     MPIX_CHECK_FABRIC(fi_mr_enable(region));
@@ -102,6 +97,23 @@ std::shared_ptr<FabricRegistration> Endpoint::register_memory(void* base, std::s
   const std::uint64_t start = mode & FI_MR_VIRT_ADDR ? reinterpret_cast<std::uintptr_t>(base) : 0;
   return std::make_shared<FabricRegistration>(shared_from_this(), std::move(handle),
                                               RemoteMemory{fi_mr_key(region), start});
+}
+
+/// With a key that is not in use: the next one, as what is late for memory that is gone must not find other memory. Where
+/// the provider has no larger ones they begin again.
+FabricHandle<fid_mr> Endpoint::open_region(void* base, std::size_t bytes, std::uint64_t access) {
+  constexpr std::uint64_t most_tries = 1 << 16;
+  const bool choose = !(info_->domain_attr->mr_mode & FI_MR_PROV_KEY);
+  std::lock_guard<std::mutex> hold(mutex_);
+  fid_mr* region = nullptr;
+  const auto ask = [&] { return fi_mr_reg(domain_.get(), base, bytes, access, 0, choose ? next_key_++ : 0, 0, &region, nullptr); };
+  int result = ask();
+  for (std::uint64_t tries = 1; choose && tries < most_tries && (result == -FI_ENOKEY || result == -FI_EKEYREJECTED); ++tries) {
+    if (result == -FI_EKEYREJECTED) next_key_ = 1;
+    result = ask();
+  }
+  MPIX_CHECK_FABRIC(result);
+  return FabricHandle<fid_mr>(region);
 }
 
 FabricHandle<fid_cntr> Endpoint::open_counter() {
@@ -140,7 +152,7 @@ void Endpoint::read_errors(fid_cq& queue, const Told& told) {
     if (got != -FI_EAVAIL) return;
     fi_cq_err_entry error{};
     if (fi_cq_readerr(&queue, &error, 0) < 1) return;
-    told(error.op_context, fi_strerror(error.err));
+    told(error.op_context, fabric_library().strerror(error.err));
   }
 }
 

@@ -10,6 +10,7 @@
 #include <map>
 #include <mutex>
 #include <string>
+#include <utility>
 
 #include "core/network.h"
 #include "nic/handle.h"
@@ -50,6 +51,9 @@ class Endpoint : public std::enable_shared_from_this<Endpoint> {
   /// Whether closing a counter takes the operations that it has not triggered yet out of the queue. (Of sockets known;
   /// where it is not known what is queued stays queued.)
   bool closing_cancels() const { return provider() == "sockets"; }
+  /// Whether operations that wait for one value of a counter start in the order in which they were queued. libfabric does
+  /// not promise it; it is known of sockets.
+  bool starts_in_order() const { return provider() == "sockets"; }
   /// See Network. libfabric has no name for it.
   bool keeps_words_whole() const;
   bool sources_need_registration() const { return (info_->domain_attr->mr_mode & FI_MR_LOCAL) != 0; }
@@ -70,6 +74,7 @@ class Endpoint : public std::enable_shared_from_this<Endpoint> {
 
  private:
   FabricHandle<fid_cq> open_queue();
+  FabricHandle<fid_mr> open_region(void* base, std::size_t bytes, std::uint64_t access);
   static void read_errors(fid_cq& queue, const Told& told);
 
   FabricInfo info_;

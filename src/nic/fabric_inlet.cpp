@@ -2,6 +2,8 @@
 // Copyright (c) the libmpix authors
 #include "nic/fabric_inlet.h"
 
+#include <utility>
+
 #include <rdma/fi_tagged.h>
 
 #include "nic/check.h"

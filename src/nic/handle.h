@@ -6,6 +6,8 @@
 
 #include <memory>
 
+#include "nic/fabric_library.h"
+
 namespace mpix {
 
 /// Owner of any libfabric object.
@@ -19,7 +21,7 @@ template <class Object>
 using FabricHandle = std::unique_ptr<Object, CloseFabricObject>;
 
 struct FreeFabricInfo {
-  void operator()(fi_info* info) const noexcept { fi_freeinfo(info); }
+  void operator()(fi_info* info) const noexcept { fabric_library().freeinfo(info); }
 };
 using FabricInfo = std::unique_ptr<fi_info, FreeFabricInfo>;
 

@@ -9,6 +9,8 @@ std::unique_ptr<Network> make_triggered_network(const Settings&, int) {
   throw Error(Fault::unsupported, "this libmpix was built without libfabric");
 }
 
+bool triggered_nic_present() { return false; }
+
 bool triggered_network_built() { return false; }
 
 }  // namespace mpix

@@ -17,7 +17,7 @@ namespace {
 constexpr const char* providers_by_preference[] = {"cxi", "sockets"};
 
 FabricInfo ask_for(const char* provider, long* error) {
-  FabricInfo hints(fi_allocinfo());
+  FabricInfo hints(fabric_library().allocinfo());
   if (!hints) throw Error(Fault::memory, "libfabric: fi_allocinfo has no memory");
   hints->caps = FI_RMA | FI_ATOMIC | FI_TRIGGER | FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE;
   hints->mode = FI_CONTEXT | FI_CONTEXT2;
@@ -34,7 +34,7 @@ FabricInfo ask_for(const char* provider, long* error) {
   hints->domain_attr->threading = FI_THREAD_SAFE;
   hints->fabric_attr->prov_name = strdup(provider);
   fi_info* found = nullptr;
-  *error = fi_getinfo(FI_VERSION(1, 15), nullptr, nullptr, 0, hints.get(), &found);
+  *error = fabric_library().getinfo(FI_VERSION(1, 15), nullptr, nullptr, 0, hints.get(), &found);
   return FabricInfo(*error == 0 ? found : nullptr);
 }
 
@@ -57,7 +57,7 @@ FabricInfo find_provider(const std::string& wanted) {
   throw Error(Fault::unsupported,
               "libfabric has no " + (wanted == "auto" ? "provider with triggered operations (cxi or sockets)"
                                                       : "provider " + wanted + " with triggered operations") +
-                  " (" + fi_strerror(static_cast<int>(-error)) + "): " + advice());
+                  " (" + fabric_library().strerror(static_cast<int>(-error)) + "): " + advice());
 }
 
 std::size_t most_operations(const fi_info& info) {

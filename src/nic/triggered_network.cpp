@@ -3,12 +3,15 @@
 #include "nic/triggered_network.h"
 
 #include <algorithm>
+#include <mutex>
+#include <optional>
 
 #include "core/log.h"
 #include "core/progress_agent.h"
 #include "nic/cxi.h"
 #include "nic/endpoint.h"
 #include "nic/fabric_inlet.h"
+#include "nic/process_kept.h"
 #include "nic/provider.h"
 #include "nic/triggered_queue.h"
 
@@ -27,7 +30,6 @@ class TriggeredNetwork final : public Network {
       : endpoint_(std::make_shared<Endpoint>(find_provider(settings.nic))),
         queue_(std::make_shared<TriggeredQueue>(endpoint_, settings.counter_limit,
                                                 settings.always_chain ? 0 : endpoint_->ordered_bytes())),
-        agent_(queue_),
         keeps_words_whole_(!settings.always_chain && endpoint_->keeps_words_whole()),
         depth_(triggered_depth(endpoint_->domain())) {
     std::size_t operations = preset_operations;
@@ -46,6 +48,10 @@ class TriggeredNetwork final : public Network {
   }
 
   std::string name() const override { return endpoint_->provider(); }
+  void begin() override {
+    std::lock_guard<std::mutex> hold(mutex_);
+    if (!agent_) agent_.emplace(queue_);
+  }
   NetworkAddress address() const override { return endpoint_->address(); }
   Connection connect(const NetworkAddress& peer) override { return endpoint_->insert(peer); }
 
@@ -75,6 +81,7 @@ class TriggeredNetwork final : public Network {
   }
 
   void progress() override { queue_->progress(); }
+  std::string failure() override { return queue_->failure(); }
 
   std::string probe(Connection peer, const RemoteMemory& memory, std::uint64_t offset) override {
     return queue_->probe(peer, memory, offset);
@@ -103,7 +110,8 @@ class TriggeredNetwork final : public Network {
 
   const std::shared_ptr<Endpoint> endpoint_;
   const std::shared_ptr<TriggeredQueue> queue_;
-  ProgressAgent agent_;
+  std::mutex mutex_;
+  std::optional<ProgressAgent> agent_;  ///< guarded by mutex_
   const bool keeps_words_whole_;
   const std::optional<std::size_t> depth_;
   Capacity capacity_;
@@ -113,6 +121,7 @@ class TriggeredNetwork final : public Network {
 }  // namespace
 
 std::unique_ptr<Network> make_triggered_network(const Settings& settings, int local_ranks) {
+  const ProcessKept kept;
   return std::make_unique<TriggeredNetwork>(settings, local_ranks);
 }
 

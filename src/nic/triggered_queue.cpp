@@ -3,6 +3,8 @@
 #include "nic/triggered_queue.h"
 
 #include <algorithm>
+#include <exception>
+#include <utility>
 
 #include "core/block_pool.h"
 #include "nic/check.h"
@@ -39,7 +41,7 @@ class TriggeredTransfer final : public Transfer, public InBlock {
 namespace {
 /// Where the peer's process has gone sockets says that there is no such file.
 std::string meaning_of(long error) {
-  return std::string(error == -FI_ENOENT ? "no connection" : fi_strerror(static_cast<int>(-error))) + " (" +
+  return std::string(error == -FI_ENOENT ? "no connection" : fabric_library().strerror(static_cast<int>(-error))) + " (" +
          std::to_string(error) + ")";
 }
 }  // namespace
@@ -75,6 +77,13 @@ std::size_t TriggeredQueue::open_chains(std::size_t most) {
 std::size_t TriggeredQueue::open_counters() const {
   Hold hold(mutex_);
   return 2 * chains_.size();
+}
+
+std::uint64_t TriggeredQueue::largest_count() const {
+  Hold hold(mutex_);
+  std::uint64_t largest = 0;
+  for (const auto& chain : chains_) largest = std::max(largest, chain->largest_count());
+  return largest;
 }
 
 std::size_t TriggeredQueue::held_blocks() const {
@@ -115,7 +124,7 @@ Block* TriggeredQueue::take_block() {
 }
 
 void TriggeredQueue::recycle(Chain& chain) {
-  if (!chain.at_once) --going_out_;
+  if (std::exchange(chain.going_out, false)) --going_out_;
   free_blocks_.insert(free_blocks_.end(), chain.blocks.begin(), chain.blocks.end());
   chain.blocks.clear();
   chain.rewind(counter_limit_);
@@ -287,15 +296,28 @@ std::unique_ptr<Transfer> TriggeredQueue::queue(fi_addr_t peer, const NetworkWri
 
 // ---- errors ------------------------------------------------------------------------------------------
 
+/// One thread lets things arrive, or reads while nothing does; it ends with the scope, whatever is thrown.
+class TriggeredQueue::Alone {
+ public:
+  explicit Alone(std::atomic_flag& taken) : taken_(taken), is_(!taken.test_and_set(std::memory_order_acquire)) {}
+  ~Alone() {
+    if (is_) taken_.clear(std::memory_order_release);
+  }
+  Alone(const Alone&) = delete;
+  Alone& operator=(const Alone&) = delete;
+  explicit operator bool() const { return is_; }
+
+ private:
+  std::atomic_flag& taken_;
+  const bool is_;
+};
+
 void TriggeredQueue::start(Chain& chain) {
-  if (!chain.at_once) ++going_out_;
+  if (!chain.at_once && !std::exchange(chain.going_out, true)) ++going_out_;
   chain.ring();
   if (chain.doorbell_word) return;  // hardware is on its way
   // Each look outward also peeks at whatever has come in, in vain: so that is taken in before.
-  if (!in_progress_.test_and_set(std::memory_order_acquire)) {
-    look_inward();
-    in_progress_.clear(std::memory_order_release);
-  }
+  if (const Alone alone(in_progress_); alone) look_inward();
   look_outward(chain.rung());
 }
 
@@ -316,19 +338,29 @@ void TriggeredQueue::look_inward() {
 void TriggeredQueue::progress() {
   // What was started has been looked at; what needs more is looked after, and errors are found, now and then.
   constexpr std::uint64_t looks_between_looks_outward = 8;
-  if (in_progress_.test_and_set(std::memory_order_acquire)) return;
+  const Alone alone(in_progress_);
+  if (!alone) return;
   const std::uint64_t looks = looks_.fetch_add(1, std::memory_order_relaxed);
-  // Not under the lock: the provider moves data meanwhile, and others may queue.
-  if (going_out_ > 0 || looks % looks_between_looks_outward == 0) look_outward(1);
-  look_inward();
-  in_progress_.clear(std::memory_order_release);
+  try {
+    // Not under the lock: the provider moves data meanwhile, and others may queue.
+    if (going_out_ > 0 || looks % looks_between_looks_outward == 0) look_outward(1);
+    look_inward();
+  } catch (const std::exception&) {
+    // What was told of operations is lost.
+    Hold hold(mutex_);
+    failure_ = "out of memory";  // as short as needs none
+  }
+}
+
+std::string TriggeredQueue::failure() const {
+  Hold hold(mutex_);
+  return failure_;
 }
 
 bool TriggeredQueue::read_still(const std::function<void()>& read) {
-  if (in_progress_.test_and_set(std::memory_order_acquire)) return false;
-  read();
-  in_progress_.clear(std::memory_order_release);
-  return true;
+  const Alone alone(in_progress_);
+  if (alone) read();
+  return static_cast<bool>(alone);
 }
 
 void TriggeredQueue::note(const Errors& errors) {
@@ -363,9 +395,11 @@ std::string TriggeredQueue::probe(fi_addr_t peer, const RemoteMemory& memory, st
   Hold hold(mutex_);
   Probe& probe = probes_[peer];
   if (probe.under_way) return "";
-  const std::string earlier = probe.failure;
+  // Memory of a window that a live peer has freed since is refused.
+  const std::string earlier = probe.key == memory.key ? probe.failure : "";
   const long result = endpoint_->touch(peer, memory, offset, &probe.context);
   probe.under_way = result == 0;
+  if (result == 0) probe.key = memory.key;
   if (result == 0 || result == -FI_EAGAIN) return earlier;
   return meaning_of(result);
 }

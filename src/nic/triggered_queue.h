@@ -9,6 +9,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/progress_agent.h"
@@ -41,17 +42,23 @@ class TriggeredQueue final : public Progressing, public std::enable_shared_from_
   bool is_busy() const override;
 
   /// See Network.
+  std::string failure() const;
   std::string probe(fi_addr_t peer, const RemoteMemory& memory, std::uint64_t offset);
 
-  /// How many counters are open, and how many operations are held by transfers, over or not; for tests.
+  /// How many counters are open, the largest value of one, and how many operations are held by transfers, over or not;
+  /// for tests.
   std::size_t open_counters() const;
+  std::uint64_t largest_count() const;
   std::size_t held_blocks() const;
+  /// How many transfers were started and need more than a look; likewise.
+  std::size_t going_out() const { return going_out_; }
 
  private:
   friend class TriggeredTransfer;
   using Hold = std::lock_guard<std::mutex>;
 
   using Errors = std::vector<std::pair<void*, std::string>>;
+  class Alone;
   void start(Chain& chain);
   void look_outward(std::uint64_t times);
   void look_inward();
@@ -80,6 +87,7 @@ class TriggeredQueue final : public Progressing, public std::enable_shared_from_
   struct Probe {
     fi_context2 context{};
     bool under_way = false;
+    std::uint64_t key = 0;  ///< of the memory that it touches
     std::string failure;
   };
   std::map<fi_addr_t, Probe> probes_;  ///< lie still
@@ -87,13 +95,14 @@ class TriggeredQueue final : public Progressing, public std::enable_shared_from_
   const std::uint64_t counter_limit_;
   const std::size_t ordered_bytes_;
   std::atomic<std::uint64_t> looks_{0};
-  std::atomic<std::size_t> going_out_{0};  ///< chains that were started and need more than a look
+  std::atomic<std::size_t> going_out_{0};  ///< the chains that say so
   std::atomic_flag in_progress_ = ATOMIC_FLAG_INIT;
   mutable std::mutex mutex_;  ///< guards slabs_, probes_ and what follows
   std::vector<std::unique_ptr<Chain>> chains_;
   std::vector<Chain*> idle_;
   std::deque<Chain*> leaving_;  ///< their transfers are gone, and they are not over
   std::vector<Block*> free_blocks_;
+  std::string failure_;
 };
 
 }  // namespace mpix

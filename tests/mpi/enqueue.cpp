@@ -21,7 +21,7 @@ const bool settings_made = [] {
 
 /// A stream of a GPU takes some 1,000 launches ahead, and a network 512 operations.
 int epochs() { return device().is_host() && parameter("MPIX_NODE_SIZE", 0) == 0 ? 2000 : 150; }
-constexpr double nap = 1.0 * slowdown;
+const double nap = 1.0 * slowdown();
 
 bool sleeps() { return rank() == size() - 1; }
 

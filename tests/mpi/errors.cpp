@@ -8,6 +8,16 @@
 
 using namespace test;
 
+namespace {
+
+#ifdef OPEN_MPI
+constexpr bool is_open_mpi = true;
+#else
+constexpr bool is_open_mpi = false;
+#endif
+
+}  // namespace
+
 TEST_CASE("calls that close what is not open") {
   try_out_all({
       {"complete_stream without an epoch", When::idle, MPI_ERR_RMA_SYNC, "MPIX_Win_complete_stream",
@@ -194,6 +204,33 @@ TEST_CASE("wrong puts") {
   });
 }
 
+TEST_CASE("puts without an epoch on a window of stream epochs") {
+  Bench bench(Memory::device);
+  MPI_OK(MPI_Win_set_errhandler(bench.win, MPI_ERRORS_RETURN));
+  const WrongCall missing{"put", When::idle, MPI_ERR_RMA_SYNC, "MPI_Put", "MPI_Win_start(group, MPIX_MODE_STREAM, win) is missing", {}};
+  const auto put_to_me = [&] { return put(bench, 1, MPI_BYTE, bench.me, Bench::bytes - 1); };
+  bench.ring.epoch(bench.stream, [&] { check_error(put_to_me(), missing); });
+  bench.stream.synchronize();
+  check_error(put_to_me(), missing);
+  check_error(MPI_Get(bench.result, 1, MPI_INT, bench.me, 0, 1, MPI_INT, bench.win),
+              {"get", When::idle, MPI_ERR_RMA_SYNC, "MPI_Get", "MPIX_MODE_STREAM", {}});
+  if (!device().is_host()) return;  // this MPI may be unable to reach memory of the GPU
+  // Ordinary epochs are what they were.
+  MPI_OK(MPI_Win_lock(MPI_LOCK_SHARED, bench.me, 0, bench.win));
+  MPI_OK(put_to_me());
+  MPI_OK(MPI_Win_unlock(bench.me, bench.win));
+  check_error(put_to_me(), missing);
+  MPI_OK(MPI_Win_fence(MPI_MODE_NOPRECEDE, bench.win));
+  MPI_OK(put_to_me());
+  MPI_OK(MPI_Win_fence(0, bench.win));
+  MPI_OK(put_to_me());
+  MPI_OK(MPI_Win_fence(MPI_MODE_NOSUCCEED, bench.win));
+  check_error(put_to_me(), missing);
+  bench.ring.epoch(bench.stream);
+  bench.stream.synchronize();
+  check_error(put_to_me(), missing);
+}
+
 TEST_CASE("operations that stream epochs do not have yet") {
   const int unsupported = MPI_ERR_UNSUPPORTED_OPERATION;
   try_out_all({
@@ -235,6 +272,47 @@ TEST_CASE("operations that stream epochs do not have yet") {
                                     MPI_INT, MPI_SUM, b.win, &b.request);
        }},
   });
+}
+
+// ---- calls that MPI itself refuses, or that leave things as they are
+
+TEST_CASE("a lock that MPI refuses opens nothing") {
+  Bench bench(Memory::unmapped);
+  CHECK(MPI_Win_lock(MPI_LOCK_SHARED, size() + 90, 0, bench.win) != MPI_SUCCESS);
+  bench.ring.epoch(bench.stream);
+  bench.stream.synchronize();
+}
+
+TEST_CASE("a test that finds the epoch open does not close it") {
+  Bench bench(Memory::unmapped);
+  const Group to(right_of(rank())), from(left_of(rank()));
+  MPI_OK(MPI_Win_post(from, 0, bench.win));
+  int over = 1;
+  MPI_OK(MPI_Win_test(bench.win, &over));
+  CHECK_FALSE(over);
+  check_error(MPIX_Win_post_stream(from, bench.win, bench.stream),
+              {"post_stream", When::idle, MPI_ERR_RMA_SYNC, "MPIX_Win_post_stream", "MPI_Win_wait", {}});
+  barrier();
+  MPI_OK(MPI_Win_start(to, 0, bench.win));
+  MPI_OK(MPI_Win_complete(bench.win));
+  while (!over) MPI_OK(MPI_Win_test(bench.win, &over));
+  bench.ring.epoch(bench.stream);
+  bench.stream.synchronize();
+}
+
+TEST_CASE("a window that MPI refuses to free goes on") {
+  Bench bench(Memory::unmapped);
+  MPI_OK(MPI_Win_lock(MPI_LOCK_SHARED, bench.me, 0, bench.win));
+  const int code = MPI_Win_free(bench.window.handle());
+  INFO(error_text(code));
+  if (code == MPI_SUCCESS) {
+    checked();  // this MPI does not mind
+    return;
+  }
+  REQUIRE(static_cast<MPI_Win>(bench.window) == bench.win);
+  MPI_OK(MPI_Win_unlock(bench.me, bench.win));
+  bench.ring.epoch(bench.stream);
+  bench.stream.synchronize();
 }
 
 TEST_CASE("wrong groups and streams") {
@@ -331,6 +409,42 @@ TEST_CASE("dynamic windows have no stream epochs, and are what they were otherwi
   MPI_OK(MPI_Win_free(&win));
 }
 
+namespace {
+
+int world_errors = 0;
+extern "C" void note_world_error(MPI_Comm*, int*, ...) { ++world_errors; }
+
+}  // namespace
+
+// MPI does not know the handle, so nothing may be asked of it that would raise another error.
+TEST_CASE("a window that was freed") {
+  NEEDS(!is_open_mpi, "Open MPI reads what a freed handle points to");
+  MPI_Win win = MPI_WIN_NULL;
+  MPI_OK(MPI_Win_create(nullptr, 0, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &win));
+  const MPI_Win freed = win;
+  MPI_OK(MPI_Win_free(&win));
+  MPI_Errhandler handler;
+  MPI_OK(MPI_Comm_create_errhandler(note_world_error, &handler));
+  MPI_OK(MPI_Comm_set_errhandler(MPI_COMM_WORLD, handler));
+  Stream stream;
+  MPIX_Win_stats stats;
+  const std::vector<std::pair<const char*, std::function<int()>>> calls = {
+      {"MPIX_Win_post_stream", [&] { return MPIX_Win_post_stream(MPI_GROUP_EMPTY, freed, stream); }},
+      {"MPI_Win_start", [&] { return MPI_Win_start(MPI_GROUP_EMPTY, MPIX_MODE_STREAM, freed); }},
+      {"MPIX_Win_complete_stream", [&] { return MPIX_Win_complete_stream(freed, stream); }},
+      {"MPIX_Win_wait_stream", [&] { return MPIX_Win_wait_stream(freed, stream); }},
+      {"MPIX_Win_complete_wait_stream", [&] { return MPIX_Win_complete_wait_stream(freed, stream); }},
+      {"MPIX_Win_get_stats", [&] { return MPIX_Win_get_stats(freed, &stats, sizeof stats); }},
+  };
+  for (const auto& [name, make] : calls) {
+    world_errors = 0;
+    check_error(make(), {name, When::idle, MPI_ERR_WIN, name, "freed", {}});
+    CHECK(world_errors == 1);
+  }
+  MPI_OK(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_ARE_FATAL));
+  MPI_OK(MPI_Errhandler_free(&handler));
+}
+
 // Where there is no window, errors go to the error handler of MPI_COMM_WORLD.
 TEST_CASE("errors of calls without a window") {
   MPI_OK(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN));
@@ -373,6 +487,28 @@ TEST_CASE("the text names the window") {
   CHECK(contains(error_text(MPIX_Win_complete_stream(window, stream)), "'temperature'"));
   MPI_OK(MPI_Win_set_name(window, "pressure"));
   CHECK(contains(error_text(MPIX_Win_complete_stream(window, stream)), "'pressure'"));
+}
+
+TEST_CASE("the info names the window") {
+  MPI_Info info;
+  MPI_OK(MPI_Info_create(&info));
+  MPI_OK(MPI_Info_set(info, "mpix_name", "humidity"));
+  MPI_Win made = MPI_WIN_NULL, allocated = MPI_WIN_NULL;
+  int memory = 0;
+  void* base = nullptr;
+  MPI_OK(MPI_Win_create(&memory, sizeof memory, 1, info, MPI_COMM_WORLD, &made));
+  MPI_OK(MPI_Win_allocate(8, 1, info, MPI_COMM_WORLD, static_cast<void*>(&base), &allocated));
+  MPI_OK(MPI_Info_free(&info));
+  Stream stream;
+  for (MPI_Win* win : {&made, &allocated}) {
+    MPI_OK(MPI_Win_set_errhandler(*win, MPI_ERRORS_RETURN));
+    char name[MPI_MAX_OBJECT_NAME] = "";
+    int length = 0;
+    MPI_OK(MPI_Win_get_name(*win, name, &length));
+    CHECK(std::string(name) == "humidity");
+    CHECK(contains(error_text(MPIX_Win_complete_stream(*win, stream)), "'humidity'"));
+    MPI_OK(MPI_Win_free(win));
+  }
 }
 
 TEST_CASE("error codes do not pile up") {

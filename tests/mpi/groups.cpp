@@ -70,6 +70,31 @@ TEST_CASE("the handle of a group that was freed is another group's") {
   alternate([] {});
 }
 
+TEST_CASE("the same group has other ranks in a window of another communicator") {
+  NEEDS_RANKS(3);
+  MPI_Comm backwards;
+  MPI_OK(MPI_Comm_split(MPI_COMM_WORLD, 0, size() - rank(), &backwards));
+  {
+    Window forth(Memory::device, 64), back(Memory::device, 64, 1, backwards);
+    const Group to(right_of(rank())), from(left_of(rank()));
+    Stream stream;
+    Buffer source(8);
+    for (int step = 0; step < 6; ++step) {
+      Window& window = step % 2 == 0 ? forth : back;
+      const int target = step % 2 == 0 ? right_of(rank()) : size() - 1 - right_of(rank());
+      const double value = 1000.0 * step + rank();
+      source.write(&value, sizeof value);
+      MPI_OK(MPIX_Win_post_stream(from, window, stream));
+      MPI_OK(MPI_Win_start(to, MPIX_MODE_STREAM, window));
+      MPI_OK(MPI_Put(source.data(), 1, MPI_DOUBLE, target, 0, 1, MPI_DOUBLE, window));
+      MPI_OK(MPIX_Win_complete_wait_stream(window, stream));
+      stream.synchronize();
+      CHECK(contents<double>(window.base(), 8).front() == 1000.0 * step + left_of(rank()));
+    }
+  }
+  MPI_OK(MPI_Comm_free(&backwards));
+}
+
 // A plug-in may bring a Fortran interface late, and for itself.
 TEST_CASE("groups are freed by a Fortran interface", "[.fortran]") {
   NEEDS_RANKS(3);

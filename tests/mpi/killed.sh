@@ -25,6 +25,7 @@ chmod +x "$scratch/rank"
 
 patience=2
 [[ ! ${TSAN_OPTIONS:-}${ASAN_OPTIONS:-} ]] || patience=8  # all is slower in builds with sanitizers
+patience=$((patience * ${LIBMPIX_TEST_TIMEOUT_SCALE:-1}))
 failed=0
 scenario() {  # ON_TIMEOUT BUDGET SCENARIO BYTES
   rm -f "$scratch"/output.* "$scratch"/ended.*
@@ -48,12 +49,12 @@ scenario() {  # ON_TIMEOUT BUDGET SCENARIO BYTES
 ways="error report"
 [[ ${MPIX_NIC:-} != proxy ]] || ways=error  # over messages of MPI nobody is asked for a sign of life
 for how in $ways; do
-  scenario $how auto before 64
-  scenario $how auto idle 64
-  scenario $how auto posted 200000
+  scenario "$how" auto before 64
+  scenario "$how" auto idle 64
+  scenario "$how" auto posted 200000
   # what a relay brings is seen when all of it is there
-  [[ ${MPIX_RELAY:-} == on ]] || scenario $how auto inflight 30000000
-  scenario $how auto waiting 64
-  scenario $how 16 ahead 64
+  [[ ${MPIX_RELAY:-} == on ]] || scenario "$how" auto inflight 30000000
+  scenario "$how" auto waiting 64
+  scenario "$how" 16 ahead 64
 done
 exit $failed

@@ -47,6 +47,36 @@ TEST_CASE("many puts in an epoch") {
   stream.synchronize();
 }
 
+// One by one they would take as many operations of a network that counts them.
+TEST_CASE("small puts go together") {
+  const int puts = GENERATE(2048, 8192);
+  const auto bytes = static_cast<std::size_t>(puts) * 8;
+  Window window(Memory::device, bytes);
+  Buffer source(bytes);
+  Group to(right_of(rank())), from(left_of(rank()));
+  Stream stream;
+  constexpr int epochs = 5;
+  for (int k = 1; k <= epochs; ++k) {
+    stream.fill(source.data(), bytes, ring_data(rank(), k));
+    MPI_OK(MPIX_Win_post_stream(from, window, stream));
+    MPI_OK(MPI_Win_start(to, MPIX_MODE_STREAM, window));
+    for (int i = 0; i < puts; ++i) {
+      const int at = 8 * (i * 5 % puts);  // in no order that could be made one put
+      MPI_OK(MPI_Put(source.data() + at, 8, MPI_BYTE, right_of(rank()), at, 8, MPI_BYTE, window));
+    }
+    MPI_OK(MPIX_Win_complete_stream(window, stream));
+    MPI_OK(MPIX_Win_wait_stream(window, stream));
+    stream.check(window.base(), bytes, ring_data(left_of(rank()), k), HERE("epoch " << k));
+  }
+  stream.synchronize();
+  MPIX_Win_stats stats{};
+  MPI_OK(MPIX_Win_get_stats(window, &stats, sizeof stats));
+  const char* network = std::getenv("MPIX_NIC");
+  // a post, a message, and its signal
+  if (spans_nodes() && !goes_by_relay() && network && std::string(network) == "sockets")
+    CHECK(stats.network_operations <= 3 * epochs);
+}
+
 TEST_CASE("bursts and pauses") {
   std::mt19937 random(static_cast<unsigned>(parameter("SOAK_SEED", 1)) * 1000 + static_cast<unsigned>(rank()));
   std::mt19937 common(17);  // the same on all ranks

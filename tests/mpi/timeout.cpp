@@ -3,7 +3,11 @@
 //
 // MPIX_ON_TIMEOUT=error: a wait for a peer that never comes is reported and released; the window is
 // broken, and nothing else is.
+#include <unistd.h>
+
+#include <algorithm>
 #include <cstdlib>
+#include <thread>
 
 #include "support/capture.h"
 #include "support/catch.h"
@@ -14,7 +18,7 @@ using namespace test;
 namespace {
 
 const bool settings_made = [] {
-  setenv("MPIX_TIMEOUT", "1", 1);
+  setenv("MPIX_TIMEOUT", std::to_string(time_scale()).c_str(), 1);
   setenv("MPIX_ON_TIMEOUT", "error", 1);
   setenv("MPIX_EAGER_SIZE", "64", 1);  // what is larger waits for its post
   return true;
@@ -62,7 +66,7 @@ void check_report(const Outcome& outcome, const char* call, const char* epoch, i
                 << "; report: " << outcome.report);
   check_code(outcome);
   CHECK(outcome.seconds > 0.7);
-  CHECK(outcome.seconds < 3.0 * slowdown);
+  CHECK(outcome.seconds < 3.0 * slowdown());
   CHECK(contains(outcome.report, "'pressure'"));
   CHECK(contains(outcome.report, call));
   CHECK(contains(outcome.report, epoch));
@@ -114,6 +118,42 @@ TEST_CASE("a peer that never completes") {
   check_works(other, stream);
 }
 
+// Both ranks wait before they complete, in one stream. A rank that only enqueues ahead of a late peer is not accused.
+TEST_CASE("the report of a wait asks about a complete behind it") {
+  NEEDS_RANKS(2);
+  NEEDS(device().is_host(), "on a GPU the rank that gives up first goes on to its complete, which ends the other's wait");
+  const bool waits_first = GENERATE(true, false);
+  CAPTURE(waits_first);
+  Window window(Memory::device, 64);
+  MPI_OK(MPI_Win_set_name(window, "pressure"));
+  if (rank() < 2) {
+    const Group other(1 - rank());
+    Stream stream;
+    Capture errors(STDERR_FILENO);
+    const auto complete = [&] {
+      MPI_OK(MPI_Win_start(other, MPIX_MODE_STREAM, window));
+      MPI_OK(MPIX_Win_complete_stream(window, stream));
+    };
+    if (waits_first) {
+      MPI_OK(MPIX_Win_post_stream(other, window, stream));
+      MPI_OK(MPIX_Win_wait_stream(window, stream));
+      complete();
+    } else if (rank() == 0) {
+      for (int epoch = 0; epoch < 3; ++epoch) {
+        MPI_OK(MPIX_Win_post_stream(other, window, stream));
+        complete();
+        MPI_OK(MPIX_Win_wait_stream(window, stream));
+      }
+    }
+    const Outcome outcome = synchronize(stream, errors);
+    INFO(outcome.report);
+    if (waits_first || rank() == 0) check_report(outcome, "MPIX_Win_wait_stream", "epoch 1", 1 - rank());
+    CHECK(contains(outcome.report, "a complete for rank " + std::to_string(1 - rank()) + " is behind this wait") == waits_first);
+  }
+  barrier();
+  EXPECT(true, "freed by all");
+}
+
 TEST_CASE("a peer that never posts") {
   NEEDS_RANKS(2);
   Window window(Memory::device, direct);
@@ -157,6 +197,73 @@ TEST_CASE("a stalled fused call names all that it misses") {
   }
   barrier();
   EXPECT(true, "freed by all");
+}
+
+// A second exposure epoch is open when the wait of the first one gives up: nothing but MPI_Win_free follows.
+TEST_CASE("a window that broke while an epoch is open can be freed at once") {
+  NEEDS_RANKS(2);
+  Window window(Memory::device, 64);
+  MPI_OK(MPI_Win_set_name(window, "pressure"));
+  const bool waits = rank() < 2;
+  if (waits) {
+    const Group late(1 - rank());
+    Stream stream;
+    Capture errors(STDERR_FILENO);
+    MPI_OK(MPIX_Win_post_stream(late, window, stream));
+    MPI_OK(MPIX_Win_wait_stream(window, stream));
+    MPI_OK(MPIX_Win_post_stream(late, window, stream));
+    check_code(synchronize(stream, errors));
+  }
+  MPI_OK(MPI_Win_free(window.handle()));
+  EXPECT(static_cast<MPI_Win>(window) == MPI_WIN_NULL, "freed by all");
+}
+
+// The likeliest slip of a port: the access epoch is an ordinary one, and MPI waits for a post that went by stream. Rank 1
+// posts for it once the report is there, so that the test can end.
+TEST_CASE("an ordinary start beside a stream exposure epoch is reported when it hangs") {
+  NEEDS_RANKS(2);
+  NEEDS(device().is_host(), "this MPI may be unable to reach memory of the GPU");
+  Window window(Memory::device, 64);
+  MPI_OK(MPI_Win_set_name(window, "pressure"));
+  const Group other(1 - std::min(rank(), 1));
+  Stream stream;
+  int go = 0;
+  if (rank() == 0) {
+    MPI_OK(MPIX_Win_post_stream(other, window, stream));
+    Capture errors(STDERR_FILENO);
+    bool reported = false;
+    std::thread looker([&] {
+      const double limit = MPI_Wtime() + 20 * slowdown();
+      while (!reported && MPI_Wtime() < limit) {
+        usleep(10000);
+        reported = contains(errors.text(), "without MPIX_MODE_STREAM?");
+      }
+      MPI_Send(&go, 1, MPI_INT, 1, 0, MPI_COMM_WORLD);
+    });
+    const int value = 7;
+    MPI_OK(MPI_Win_start(other, 0, window));
+    MPI_OK(MPI_Put(&value, 1, MPI_INT, 1, 0, 1, MPI_INT, window));
+    MPI_OK(MPI_Win_complete(window));
+    looker.join();
+    const std::string report = errors.end();
+    INFO(report);
+    CHECK(reported);
+    CHECK(contains(report, "on window 'pressure' has waited for"));
+    MPI_OK(MPIX_Win_wait_stream(window, stream));
+    stream.synchronize();
+  } else if (rank() == 1) {
+    MPI_Request request;
+    MPI_OK(MPI_Irecv(&go, 1, MPI_INT, 0, 0, MPI_COMM_WORLD, &request));
+    wait(request);
+    MPI_OK(MPI_Win_post(other, 0, window));
+    MPI_OK(MPI_Win_wait(window));
+    CHECK(contents<int>(window.base(), 1)[0] == 7);
+    MPI_OK(MPI_Win_start(other, MPIX_MODE_STREAM, window));
+    MPI_OK(MPIX_Win_complete_stream(window, stream));
+    stream.synchronize();
+  } else {
+    checked();
+  }
 }
 
 // The window breaks inside an epoch: its calls fail, and yet it can be freed.

@@ -143,6 +143,28 @@ TEST_CASE("MPI_PROC_NULL and nothing") {
   CHECK(stats.bytes_mailbox + stats.bytes_direct + stats.bytes_network_eager == sizeof(int));
 }
 
+TEST_CASE("operations to MPI_PROC_NULL are nothing") {
+  Window window(Memory::device, 64);
+  int value = 3, result = 4;
+  MPI_OK(MPI_Win_set_errhandler(window, MPI_ERRORS_RETURN));
+  ring_epoch(window, [&](int) {
+    const int null = MPI_PROC_NULL;
+    MPI_OK(MPI_Get(&result, 1, MPI_INT, null, 0, 1, MPI_INT, window));
+    MPI_OK(MPI_Accumulate(&value, 1, MPI_INT, null, 0, 1, MPI_INT, MPI_SUM, window));
+    MPI_OK(MPI_Get_accumulate(&value, 1, MPI_INT, &result, 1, MPI_INT, null, 0, 1, MPI_INT, MPI_SUM, window));
+    MPI_OK(MPI_Fetch_and_op(&value, &result, MPI_INT, null, 0, MPI_SUM, window));
+    MPI_OK(MPI_Compare_and_swap(&value, &value, &result, MPI_INT, null, 0, window));
+    MPI_Request requests[4];
+    MPI_OK(MPI_Rput(&value, 1, MPI_INT, null, 0, 1, MPI_INT, window, &requests[0]));
+    MPI_OK(MPI_Rget(&result, 1, MPI_INT, null, 0, 1, MPI_INT, window, &requests[1]));
+    MPI_OK(MPI_Raccumulate(&value, 1, MPI_INT, null, 0, 1, MPI_INT, MPI_SUM, window, &requests[2]));
+    MPI_OK(MPI_Rget_accumulate(&value, 1, MPI_INT, &result, 1, MPI_INT, null, 0, 1, MPI_INT, MPI_SUM, window, &requests[3]));
+    MPI_OK(MPI_Waitall(4, requests, MPI_STATUSES_IGNORE));
+  });
+  CHECK(result == 4);
+  CHECK(contents<char>(window.base(), 64) == std::vector<char>(64, '\0'));
+}
+
 TEST_CASE("epochs without a put, and of nobody") {
   Window window(Memory::device, 64);
   for (int k = 0; k < 3; ++k) ring_epoch(window, [](int) {});

@@ -75,7 +75,7 @@ Output output;
 class Watchdog {
  public:
   void start() {
-    limit_ = std::chrono::seconds(test::parameter("TEST_TIMEOUT", 60) * test::slowdown);
+    limit_ = std::chrono::seconds(test::parameter("TEST_TIMEOUT", 60) * test::slowdown());
     extend("the start", limit_);
     thread_ = std::thread([this] { watch(); });
   }
@@ -97,7 +97,7 @@ class Watchdog {
   void extend(const std::string& where) { extend(where, limit_); }
 
   /// When this rank has failed, the others may be waiting for what will never come.
-  void hurry(const std::string& where) { extend(where, std::chrono::seconds(5 * test::slowdown)); }
+  void hurry(const std::string& where) { extend(where, std::chrono::seconds(5 * test::slowdown())); }
 
  private:
   void extend(const std::string& where, Clock::duration patience) {
@@ -272,7 +272,7 @@ CATCH_REGISTER_LISTENER(RanksInStep)
 
 int main(int argc, char* argv[]) {
   // The library's own report of a stuck wait comes before the watchdog.
-  setenv("MPIX_TIMEOUT", "20", 0);
+  setenv("MPIX_TIMEOUT", std::to_string(20 * test::time_scale()).c_str(), 0);
   test::prepare_device();
   int provided = 0;
   MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided);

@@ -8,6 +8,8 @@
 #include <sstream>
 #include <string>
 
+#include "support/slowdown.h"
+
 /// What every test program of tests/mpi shares: the ranks, failures that any thread may report, and
 /// the watchdog. Defined in mpi_main.cpp. Nothing here needs Catch2, so host-stream callbacks and
 /// threads may use all of it.
@@ -52,13 +54,6 @@ int error_class(int code);
 /// Runs body(0) … body(count - 1) in threads of their own; what they throw is a failure of this
 /// rank.
 void in_threads(int count, const std::function<void(int)>& body);
-
-/// What must be waited for is slower by so much in this build.
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-constexpr int slowdown = 4;
-#else
-constexpr int slowdown = 1;
-#endif
 
 }  // namespace test
 

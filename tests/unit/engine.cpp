@@ -20,7 +20,7 @@ namespace {
 
 Settings quiet_settings() {
   Settings settings = Settings::from_environment();
-  settings.timeout_seconds = 30;
+  settings.timeout_seconds = 30 * test::time_scale();
   settings.fail_on_timeout = true;
   return settings;
 }
@@ -263,9 +263,41 @@ TEST_CASE("a lazy post is carried by the next call on its stream, and by no othe
   });
 }
 
+TEST_CASE("a lazy post comes after what its own stream had to do before", "[engine]") {
+  const Settings settings = quiet_settings();
+  auto device = make_host_device(settings, 1);
+  ThreadRanks(1).run([&](Bootstrap& bootstrap) {
+    WindowMemory memory(*device, 100000, true);
+    LocalMemory local = memory.local();
+    local.lazy_post = true;
+    Window window("lazy", local, bootstrap, *device, settings);
+    std::atomic<bool> used{false}, early{false}, sent{false};
+    ScopedStream stream, other;
+    const std::vector<char> large(100000, 'x');  // direct: needs the post
+    then(stream.operator->(), [&] {
+      // The program uses its window; a moment that ends soon when somebody writes into it meanwhile.
+      for (int i = 0; i < 100 && !sent; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      used = true;
+    });
+    window.post_stream({0}, stream);
+    window.start_stream({0});
+    window.put({large.data(), large.size(), 0, 0});
+    window.complete_stream(other);
+    then(other.operator->(), [&] {
+      early = !used;
+      sent = true;
+    });
+    window.wait_stream(stream);
+    EXPECT(stream->synchronize());
+    EXPECT(other->synchronize());
+    EXPECT(!early);
+    EXPECT(window.drain());
+  });
+}
+
 TEST_CASE("destroying a stream tells of a released wait, as synchronizing does", "[engine]") {
   Settings settings = quiet_settings();
-  settings.timeout_seconds = 0.1;
+  settings.timeout_seconds = 0.1 * test::time_scale();
   auto device = make_host_device(settings, 2);
   ThreadRanks(2).run([&](Bootstrap& bootstrap) {
     WindowMemory memory(*device, 64, true);
@@ -289,10 +321,10 @@ TEST_CASE("a lazy post survives the end of its stream", "[engine]") {
     local.lazy_post = true;
     Window window("lazy", local, bootstrap, *device, settings);
     std::vector<char> large(100000, 'x');  // direct: needs the post
+    ScopedStream stream;  // before the other, whose place it would be given
     HostStream* gone = create_host_stream();
     window.post_stream({0}, gone);
     destroy_host_stream(gone);
-    ScopedStream stream;
     window.start_stream({0});
     window.put({large.data(), large.size(), 0, 0});
     window.complete_stream(stream);
@@ -320,9 +352,38 @@ TEST_CASE("puts that overlap stay within the mailbox, however many", "[engine]")
       EXPECT(throws([&] { window.put({text.data(), 1, peer, 0}); }));
       window.complete_wait_stream(stream);
     }
+    // Of another group, so that no earlier epoch is followed: what those had does not count.
+    window.post_stream({0, 1}, stream);
+    window.start_stream({0, 1});
+    for (std::uint32_t i = 0; i < max_staged_puts; ++i) window.put({text.data(), 1, peer, 0});
+    window.complete_wait_stream(stream);
     EXPECT(stream->synchronize());
     EXPECT(memory.data()[79] == 'o');
     bootstrap.allgather(0);
+  });
+}
+
+TEST_CASE("puts with more descriptors than a slot has lines go direct, however few bytes they are", "[engine]") {
+  Settings settings = quiet_settings();
+  settings.eager_bytes = 64;
+  auto device = make_host_device(settings, 1);
+  ThreadRanks(1).run([&](Bootstrap& bootstrap) {
+    constexpr std::uint64_t bytes = 64;
+    WindowMemory memory(*device, bytes, true);
+    Window window("lines", memory.local(), bootstrap, *device, settings);
+    ScopedStream stream;
+    std::string source;
+    for (std::uint64_t i = 0; i < bytes; ++i) source += static_cast<char>('0' + i);
+    window.post_stream({0}, stream);
+    window.start_stream({0});
+    for (std::uint64_t i = 0; i < bytes; ++i) window.put({source.data() + i, 1, 0, static_cast<std::int64_t>(i)});
+    window.complete_stream(stream);
+    const Stats stats = window.stats();
+    EXPECT(stats.bytes_mailbox == 0);
+    EXPECT(stats.bytes_direct == bytes);
+    if (stats.bytes_mailbox == 0) window.wait_stream(stream);  // else it might wait for ever for lines of another slot
+    EXPECT(stream->synchronize());
+    EXPECT(std::memcmp(memory.data(), source.data(), bytes) == 0);
   });
 }
 
@@ -397,9 +458,13 @@ TEST_CASE("rules of puts are checked when they are recorded, and the epoch goes 
       EXPECT(fault({data, 1, 1, 10}) == Fault::range);
       EXPECT(fault({data, 11, 1, 9}) == Fault::range);
       EXPECT(fault({data, 1, 1, INT64_MAX}) == Fault::range);
+      EXPECT(fault({data, 1, 1, 1844674407370955162}) == Fault::range);  // times 10 that is 4, in 64 bits
       EXPECT(fault({data, SIZE_MAX, 1, 1}) == Fault::range);
       window.put({data, 0, 1, 99});
       window.put({data, 10, 1, 9});
+      window.complete_stream(stream);
+      window.start_stream({});
+      EXPECT(fault({data, 1, 1, 0}) == Fault::synchronization);  // of the epoch before
       window.complete_stream(stream);
     } else {
       window.post_stream({0}, stream);
@@ -413,7 +478,7 @@ TEST_CASE("rules of puts are checked when they are recorded, and the epoch goes 
 
 TEST_CASE("an endless wait is reported, released and then an error", "[engine]") {
   Settings settings = quiet_settings();
-  settings.timeout_seconds = 0.2;
+  settings.timeout_seconds = 0.2 * test::time_scale();
   auto device = make_host_device(settings, 2);
   ThreadRanks(2).run([&](Bootstrap& bootstrap) {
     WindowMemory memory(*device, 64, true);

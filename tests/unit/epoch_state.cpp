@@ -78,3 +78,37 @@ TEST_CASE("no stream access epoch while a lock is held", "[epochs]") {
   state.locked();
   CHECK_THROWS_AS(state.check_start_stream(), Error);
 }
+
+TEST_CASE("puts lack an epoch only on windows of stream epochs, where none is open", "[epochs]") {
+  EpochState state;
+  CHECK_FALSE(state.lacks_access());  // MPI's to judge
+  state.posted();
+  state.waited();
+  state.started();
+  state.completed();
+  CHECK_FALSE(state.lacks_access());
+  state.post_stream();
+  CHECK(state.lacks_access());
+  state.start_stream();
+  CHECK_FALSE(state.lacks_access());
+  state.complete_stream();
+  CHECK(state.lacks_access());
+  state.wait_stream();
+  CHECK(state.lacks_access());
+  state.locked();
+  CHECK_FALSE(state.lacks_access());
+  state.unlocked();
+  CHECK(state.lacks_access());
+  state.started();
+  CHECK_FALSE(state.lacks_access());
+  state.completed();
+  CHECK(state.lacks_access());
+  state.fenced(true);
+  CHECK_FALSE(state.lacks_access());
+  state.fenced(false);
+  CHECK(state.lacks_access());
+  state.fenced(true);
+  state.start_stream();
+  state.complete_stream();
+  CHECK(state.lacks_access());
+}

@@ -9,6 +9,7 @@
 #include <cstring>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <numeric>
 #include <random>
 #include <string>
@@ -31,17 +32,23 @@ class FakeNetwork final : public mpix::Network {
 
   /// Transfers from here on to who exposes from this address fail when they are started.
   void fail(mpix::Connection peer) { state_->failing = peer + 1; }
+  /// Nothing connects to this one from here on.
+  void refuse_to_connect(const mpix::NetworkAddress& peer) { std::memcpy(&unconnected_, peer.bytes, sizeof unconnected_); }
   /// After `more` others, transfers cannot be queued, for this reason.
   void refuse(long more, mpix::Fault reason) {
     state_->refusal = reason;
     state_->until_refused = more;
   }
   void accept() { state_->until_refused = never; }
+  /// Transfers cannot be queued, as there is no memory.
+  void run_out_of_memory(bool out = true) { state_->out_of_memory = out; }
   long refused() const { return state_->refused; }
   /// Places of inlets cannot be opened again.
   void fail_inlets() { state_->inlets_fail = true; }
   /// Nothing comes from anybody any more.
   void end_receiving() { state_->receives = false; }
+  /// Memory that peers may write into: so many pieces.
+  long exposed() const { return state_->exposed; }
   /// Whether peers give a sign of life.
   void let_peers_live(bool live) { state_->peers_live = live; }
   std::size_t queued_operations() const {
@@ -66,12 +73,22 @@ class FakeNetwork final : public mpix::Network {
   mpix::Connection connect(const mpix::NetworkAddress& peer) override {
     mpix::Connection connection = 0;
     std::memcpy(&connection, peer.bytes, sizeof connection);
+    if (connection == unconnected_) throw mpix::Error(mpix::Fault::unsupported, "no route");
     return connection;
   }
   std::shared_ptr<const mpix::Registration> expose(void* base, std::size_t) override {
-    return std::make_shared<Memory>(base);
+    return std::make_shared<Memory>(base, state_);
   }
-  std::shared_ptr<const mpix::Registration> register_source(const void*, std::size_t) override { return nullptr; }
+  std::shared_ptr<const mpix::Registration> register_source(const void* base, std::size_t bytes) override {
+    sources_.push_back({static_cast<const char*>(base), bytes});
+    return nullptr;
+  }
+  /// The memory that transfers are to read from.
+  struct Source {
+    const char* base;
+    std::size_t bytes;
+  };
+  const std::vector<Source>& sources() const { return sources_; }
   mpix::Capacity capacity() const override { return capacity_; }
   bool keeps_words_whole() const override { return keeps_words_whole_; }
   std::unique_ptr<mpix::Inlet> open_inlet(char* base, std::size_t places, std::size_t bytes) override {
@@ -87,6 +104,7 @@ class FakeNetwork final : public mpix::Network {
     work->by_words = keeps_words_whole_;
     if (signal) work->signal = std::make_unique<mpix::NetworkSignal>(*signal);
     std::lock_guard<std::mutex> hold(state_->mutex);
+    if (state_->out_of_memory) throw std::bad_alloc();
     if (state_->until_refused-- <= 0) {
       ++state_->refused;
       throw mpix::Error(state_->refusal, "nobody is there");
@@ -119,10 +137,17 @@ class FakeNetwork final : public mpix::Network {
   }
 
  private:
+  struct State;
+
   struct Memory final : mpix::Registration {
-    explicit Memory(void* p) : base(reinterpret_cast<std::uintptr_t>(p)) {}
+    Memory(void* p, std::shared_ptr<State> its_state)
+        : base(reinterpret_cast<std::uintptr_t>(p)), state(std::move(its_state)) {
+      ++state->exposed;
+    }
+    ~Memory() override { --state->exposed; }
     mpix::RemoteMemory remote() const override { return {1, base}; }
-    std::uint64_t base;
+    const std::uint64_t base;
+    const std::shared_ptr<State> state;
   };
 
   /// Of all ranks, which are one process; by name.
@@ -167,8 +192,6 @@ class FakeNetwork final : public mpix::Network {
     static Places all;
     return all;
   }
-
-  struct State;
 
   class FakeInlet final : public mpix::Inlet {
    public:
@@ -287,8 +310,8 @@ class FakeNetwork final : public mpix::Network {
     std::size_t operations = 0, transfers = 0;
     std::atomic<std::size_t> most_operations{0}, most_transfers{0};
     std::atomic<mpix::Connection> failing{0};
-    std::atomic<bool> peers_live{true}, inlets_fail{false};
-    std::atomic<long> until_refused{never}, refused{0};
+    std::atomic<bool> peers_live{true}, inlets_fail{false}, out_of_memory{false};
+    std::atomic<long> until_refused{never}, refused{0}, exposed{0};
     std::atomic<mpix::Fault> refusal{mpix::Fault::other};
     std::atomic<bool> holding{false}, receives{true}, holds_posts{false};
   };
@@ -332,4 +355,6 @@ class FakeNetwork final : public mpix::Network {
   const std::shared_ptr<State> state_;
   const mpix::Capacity capacity_;
   const bool keeps_words_whole_;
+  std::vector<Source> sources_;
+  mpix::Connection unconnected_ = 0;
 };

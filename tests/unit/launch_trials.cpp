@@ -2,8 +2,10 @@
 // Copyright (c) the libmpix authors
 #include "core/launch_trials.h"
 
+#include <algorithm>
 #include <map>
 #include <random>
+#include <utility>
 
 #include "catch.h"
 

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <new>
 #include <thread>
 #include <vector>
 
@@ -96,7 +97,8 @@ TEST_CASE("signals add or set, and need no data", "[nic]") {
 }
 
 TEST_CASE("counters are used again, and reset long before they wrap", "[nic]") {
-  Pair pair(8, 10);  // any transfer but the first few passes the limit
+  constexpr std::uint64_t limit = 10, operations = 4;
+  Pair pair(8, limit);  // any transfer but the first few passes it
   std::size_t counters = 0;
   for (std::uint64_t round = 1; round <= 2000; ++round) {
     const NetworkWrite writes[] = {pair.write(), pair.write(), pair.write()};
@@ -109,6 +111,7 @@ TEST_CASE("counters are used again, and reset long before they wrap", "[nic]") {
     // One half of the transfers is given up early: what has been started goes on.
     if (round % 2 == 0) REQUIRE(pair.soon([&] { return transfer->finished(); }));
     if (round == 100) counters = pair.origin.queue->open_counters();
+    REQUIRE(pair.origin.queue->largest_count() <= limit + operations);
   }
   CHECK(counters <= 8);
   CHECK(pair.origin.queue->open_counters() <= 8);
@@ -132,6 +135,49 @@ TEST_CASE("a transfer that is never started is forgotten, and nothing of it is k
   CHECK(pair.origin.queue->open_counters() == 2);
 }
 
+TEST_CASE("what a transfer has is nobody else's while it is under way, also when it is let go", "[nic]") {
+  Pair pair(1 << 18);  // 2 MB, for some time
+  const NetworkWrite write = pair.write();
+  const NetworkSignal one = pair.signal(NetworkSignal::Kind::add, 1), thousand = pair.signal(NetworkSignal::Kind::add, 1000);
+  for (std::uint64_t round = 1; round <= 10; ++round) {
+    pair.fill(round);
+    auto large = pair.origin.queue->queue(pair.peer, &write, 1, &one);
+    large->start();
+    large.reset();
+    auto small = pair.origin.queue->queue(pair.peer, nullptr, 0, &thousand);
+    small->start();
+    REQUIRE(pair.soon([&] { return small->finished() && pair.target.load(0) == 1001 * round; }));
+    REQUIRE(pair.all_are(round));
+  }
+  CHECK(pair.origin.queue->open_counters() <= 4);
+}
+
+TEST_CASE("transfers that are never started do not count as going out", "[nic]") {
+  constexpr std::size_t large = 1 << 15;  // words: more than goes at once
+  Pair pair(large);
+  const NetworkWrite write = pair.write();
+  const NetworkSignal signal = pair.signal(NetworkSignal::Kind::add, 1);
+  for (int i = 0; i < 3; ++i) {
+    pair.origin.queue->queue(pair.peer, &write, 1, &signal).reset();
+    CHECK(pair.origin.queue->going_out() == 0);
+    auto transfer = pair.origin.queue->queue(pair.peer, &write, 1, &signal);
+    transfer->start();
+    CHECK(pair.origin.queue->going_out() == 1);
+    REQUIRE(pair.soon([&] { return transfer->finished(); }));
+    transfer.reset();
+    CHECK(pair.origin.queue->going_out() == 0);
+  }
+}
+
+TEST_CASE("a reader that throws leaves the network to others", "[nic]") {
+  Pair pair(8);
+  CHECK_THROWS_AS(pair.target.queue->read_still([] { throw std::bad_alloc(); }), std::bad_alloc);
+  CHECK(pair.target.queue->read_still([] {}));
+  const std::uint64_t looks = pair.target.queue->looks();
+  pair.target.queue->progress();
+  CHECK(pair.target.queue->looks() == looks + 1);
+}
+
 TEST_CASE("a write that the peer refuses is an error, and its signal never comes", "[nic]") {
   Pair pair(8);
   NetworkWrite write = pair.write();
@@ -151,6 +197,14 @@ TEST_CASE("a write that the peer refuses is an error, and its signal never comes
   next->start();
   CHECK(pair.soon([&] { return next->finished(); }));
   CHECK(pair.target.load(0) == 1);
+}
+
+TEST_CASE("a probe of memory that is not there tells so when its answer has come", "[nic]") {
+  Pair pair(8);
+  RemoteMemory memory = pair.target.exposed->remote();
+  memory.key += 1000;
+  CHECK(pair.origin.queue->probe(pair.peer, memory, 0).empty());
+  CHECK(pair.soon([&] { return !pair.origin.queue->probe(pair.peer, memory, 0).empty(); }));
 }
 
 TEST_CASE("a message lands in its place, and nobody answers it", "[nic]") {

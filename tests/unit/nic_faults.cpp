@@ -25,12 +25,17 @@ class Faults {
     changed_operations_ = *operations_;
     changed_object_.control = control;
     changed_operations_.cntr_open = open_counter;
+    memory_ = domain_.mr;
+    changed_memory_ = *memory_;
+    changed_memory_.reg = register_memory;
+    domain_.mr = &changed_memory_;
     domain_.fid.ops = &changed_object_;
     domain_.ops = &changed_operations_;
   }
   ~Faults() {
     domain_.fid.ops = object_;
     domain_.ops = operations_;
+    domain_.mr = memory_;
     the_one = nullptr;
   }
   Faults(const Faults&) = delete;
@@ -43,6 +48,8 @@ class Faults {
     bad_ = count;
   }
   void refuse_counters(bool refuse = true) { counters_ = !refuse; }
+  /// There are no keys of memory beyond.
+  void refuse_keys_above(std::uint64_t most) { most_key_ = most; }
   long refused() const { return refused_; }
 
  private:
@@ -59,12 +66,21 @@ class Faults {
     return the_one->operations_->cntr_open(domain, attributes, counter, context);
   }
 
+  static int register_memory(fid* object, const void* base, std::size_t bytes, std::uint64_t access, std::uint64_t offset,
+                             std::uint64_t key, std::uint64_t flags, fid_mr** region, void* context) {
+    if (key > the_one->most_key_) return -FI_EKEYREJECTED;
+    return the_one->memory_->reg(object, base, bytes, access, offset, key, flags, region, context);
+  }
+
   static Faults* the_one;
   fid_domain& domain_;
   fi_ops* object_;
   fi_ops_domain* operations_;
   fi_ops changed_object_;
   fi_ops_domain changed_operations_;
+  fi_ops_mr* memory_;
+  fi_ops_mr changed_memory_;
+  std::uint64_t most_key_ = UINT64_MAX;
   int error_ = 0;
   long good_ = 1L << 40, bad_ = 0, refused_ = 0;
   bool counters_ = true;
@@ -227,4 +243,28 @@ TEST_CASE("a sign of life changes nothing, and needs nothing that is scarce", "[
   CHECK(pair.target.load(0) == 17);
   pair.target.exposed = nullptr;  // what answers, and says no
   CHECK(pair.soon([&] { return !pair.origin.queue->probe(pair.peer, {1000, 0}, 0).empty(); }));
+  // That is told of this memory, and not of others there.
+  for (std::uint64_t key = 1001; key < 1100; ++key) {
+    CHECK(pair.origin.queue->probe(pair.peer, {key, 0}, 0) == "");
+    for (int step = 0; step < 20; ++step) {
+      pair.origin.queue->progress();
+      pair.target.queue->progress();
+    }
+  }
+}
+
+TEST_CASE("keys of memory begin again where the provider has no larger ones", "[nic]") {
+  Side side(128);
+  Faults faults(*side.endpoint);
+  faults.refuse_keys_above(4);
+  const auto open = [&] { return side.endpoint->register_memory(side.memory.data(), 64, FI_REMOTE_WRITE); };
+  std::uint64_t last = side.exposed->remote().key;
+  for (int round = 0; round < 20; ++round) {
+    const auto region = open();
+    CHECK(region->remote().key != side.exposed->remote().key);
+    CHECK(region->remote().key != last);  // not at once
+    last = region->remote().key;
+  }
+  const auto one = open(), two = open(), three = open();
+  CHECK_THROWS_AS(open(), Error);
 }

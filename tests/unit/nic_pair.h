@@ -9,6 +9,7 @@
 #include "nic/endpoint.h"
 #include "nic/provider.h"
 #include "nic/triggered_queue.h"
+#include "support/slowdown.h"
 
 namespace mpix {
 
@@ -47,7 +48,7 @@ struct Pair {
   /// Wait for it, for a while; both sides make progress meanwhile.
   template <class Condition>
   bool soon(Condition condition) {
-    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20 * test::slowdown());
     while (!condition()) {
       if (std::chrono::steady_clock::now() > deadline) return false;
       origin.queue->progress();

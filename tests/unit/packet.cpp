@@ -9,7 +9,9 @@
 #include <vector>
 
 #include "catch.h"
+#include "core/error.h"
 #include "core/exposed_memory.h"
+#include "core/remote_message.h"
 
 using namespace mpix;
 
@@ -103,6 +105,18 @@ TEST_CASE("a write that comes apart takes a record", "[packet]") {
   CHECK(added == 0);
 }
 
+TEST_CASE("pieces that others follow are whole words, whatever the room", "[packet]") {
+  const std::string text(1000, 't');
+  for (std::size_t capacity = 200; capacity < 216; ++capacity) {
+    alignas(8) char bytes[216];
+    PacketWriter writer(bytes, capacity);
+    std::size_t from = 0;
+    CHECK_FALSE(writer.add(write_of(text, 0), from));
+    CHECK(from == (capacity - sizeof(PacketRecord)) / 8 * 8);
+    CHECK(writer.size() <= capacity);
+  }
+}
+
 TEST_CASE("a packet that is cut short ends early", "[packet]") {
   alignas(8) char bytes[256];
   PacketWriter writer(bytes, sizeof bytes);
@@ -152,6 +166,9 @@ TEST_CASE("records are applied to exposed memory only", "[packet]") {
   CHECK_FALSE(exposed.signal({Kind::set, key, 12, 5}));  // not one store
   CHECK_FALSE(exposed.signal({Kind::set, key, 44, 5}));
   CHECK_FALSE(exposed.signal({Kind::set, key, 48, 5}));
+  const std::uint64_t word_and_half = exposed.add(other.data(), 12);
+  CHECK(exposed.signal({Kind::set, word_and_half, 0, 1}));
+  CHECK_FALSE(exposed.signal({Kind::set, word_and_half, 8, 5}));
 
   // What comes late hits nothing, also where the memory is exposed anew.
   exposed.remove(key);
@@ -161,4 +178,28 @@ TEST_CASE("records are applied to exposed memory only", "[packet]") {
   CHECK_FALSE(exposed.signal({Kind::set, key, 8, 6}));
   CHECK(memory[2] == 5);
   CHECK((memory[0] == 1 && memory[7] == 1 && other[0] == 1 && other[1] == 1));
+}
+
+TEST_CASE("a gathered message is applied within the window and its own room only", "[packet]") {
+  const std::string text = "thirteen byte";
+  std::vector<char> message(256, 0);
+  const auto gather = [&](std::uint64_t offset) { RemoteMessage::gather(message.data(), {{text.data(), text.size(), offset}}); };
+  const std::size_t length = RemoteMessage::head + RemoteMessage::share(text.size());
+  std::string window(20, '.');
+  gather(7);
+  CHECK(RemoteMessage::scatter(message.data(), length, &window[0], window.size()) == length);
+  CHECK(window == "......." + text);
+
+  window.assign(20, '.');
+  for (const std::uint64_t offset : {std::uint64_t{8}, std::uint64_t{21}, ~std::uint64_t{0}}) {
+    gather(offset);
+    CHECK_THROWS_AS(RemoteMessage::scatter(message.data(), length, &window[0], window.size()), Error);
+  }
+  gather(0);
+  for (std::size_t room = 0; room < length - 3; ++room)  // the last three bytes fill up a word
+    CHECK_THROWS_AS(RemoteMessage::scatter(message.data(), room, &window[0], window.size()), Error);
+  const std::uint64_t many = ~std::uint64_t{0} / 16;
+  std::memcpy(message.data(), &many, sizeof many);
+  CHECK_THROWS_AS(RemoteMessage::scatter(message.data(), message.size(), &window[0], window.size()), Error);
+  CHECK(window == std::string(20, '.'));
 }

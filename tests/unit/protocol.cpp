@@ -4,6 +4,7 @@
 // The steps of an epoch, one by one, on words and a mailbox of this process.
 #include "kernels/protocol.h"
 
+#include <algorithm>
 #include <cstring>
 #include <string>
 #include <vector>
@@ -133,6 +134,17 @@ TEST_CASE("an origin waits for the post only when something goes direct, or no s
   CHECK(may_send(pair.sender));
 }
 
+TEST_CASE("a pair that is retired announces nothing", "[protocol]") {
+  Pair pair(2, 16, 8);
+  announce(pair.poster, {0, retired_epoch - 1});
+  CHECK(pair.origin.posted == retired_epoch);
+  CHECK(pair.target.own.opened.epochs == retired_epoch);
+  pair.origin.posted = 0;
+  announce(pair.poster, {0, retired_epoch});
+  CHECK(pair.origin.posted == 0);
+  CHECK(pair.target.own.opened.epochs == retired_epoch);
+}
+
 TEST_CASE("with one slot an epoch waits for its own post", "[protocol]") {
   Pair pair(1, 16, 8);
   pair.prepare({"x"});
@@ -216,6 +228,22 @@ TEST_CASE("a header holds a put up to its limits", "[protocol]") {
   CHECK(header.single_offset() == offset);
   CHECK(header.single_bytes() == bytes);
   CHECK_FALSE(Header::of(5000, most_parts).is_single());
+}
+
+TEST_CASE("a line has arrived when both its halves have", "[protocol]") {
+  Line whole, line;
+  write_line(&whole, 0x0123456789abcdefu, 7);
+  for (const int first : {0, 1}) {
+    write_line(&line, 0xfedcba9876543210u, 6);
+    std::uint64_t data = 0;
+    CHECK_FALSE(line_arrived(&line, 7, &data));
+    line.half[first] = whole.half[first];
+    CHECK_FALSE(line_arrived(&line, 7, &data));
+    CHECK_FALSE(line_arrived(&line, 6, &data));
+    line.half[1 - first] = whole.half[1 - first];
+    REQUIRE(line_arrived(&line, 7, &data));
+    CHECK(data == 0x0123456789abcdefu);
+  }
 }
 
 TEST_CASE("flags wrap without a zero", "[protocol]") {

@@ -28,7 +28,7 @@ namespace {
 
 Settings relay_settings() {
   Settings settings = Settings::from_environment();
-  settings.timeout_seconds = 30;
+  settings.timeout_seconds = 30 * test::time_scale();
   settings.fail_on_timeout = true;
   settings.relay = true;
   return settings;
@@ -247,6 +247,50 @@ TEST_CASE("the relay sees an epoch when its last line is there, in whatever orde
   }
 }
 
+TEST_CASE("lines of an outbox that are not used are wiped in time", "[relay]") {
+  Settings settings = relay_settings();
+  settings.mailbox_slots = 1;
+  auto device = make_host_device(settings, 2);
+  ThreadRanks(2, 1).run([&](Bootstrap& bootstrap) {
+    constexpr std::size_t bytes = 320;
+    Rank rank(bootstrap, *device, settings, {100, 100}, bytes);
+    const std::vector<char> data(bytes, 'x');
+    const auto send = [&](std::size_t count, std::uint32_t epochs) {
+      for (std::uint32_t epoch = 0; epoch < epochs; ++epoch) {
+        if (rank.me == 0) {
+          rank.window->start_stream({1});
+          rank.window->put({data.data(), count, 1, 0});
+          rank.window->complete_stream(rank.stream);
+        } else {
+          rank.window->post_stream({0}, rank.stream);
+          rank.window->wait_stream(rank.stream);
+        }
+      }
+      EXPECT(rank.stream->synchronize());
+      EXPECT(rank.window->drain());
+    };
+    /// Lines of the one slot, from this one on, that have the flag of an epoch.
+    const auto used = [&](std::uint32_t from) {
+      int count = 0;
+      for (const FakeNetwork::Source& source : rank.network->sources()) {
+        const auto* lines = reinterpret_cast<const Line*>(source.base);
+        for (std::size_t i = from; i < source.bytes / sizeof(Line); ++i)
+          if (lines[i].half[0] >> 32 != 0) ++count;
+      }
+      return count;
+    };
+    send(bytes, 1);
+    constexpr std::uint32_t payload = bytes / 8, single = Header::single_payload + 1, wiped = 10;
+    if (rank.me == 0) EXPECT(used(single) == payload - 1);
+    send(8, rounds_per_scrub * wiped);  // one line each so many, in turn
+    if (rank.me == 0) {
+      EXPECT(used(single) == payload - 1 - wiped);
+      EXPECT(used(single + wiped) == payload - 1 - wiped);
+    }
+    bootstrap.allgather(0);
+  });
+}
+
 TEST_CASE("outgoing memory is used again when its last epoch is over, and not before", "[relay]") {
   const Settings settings = relay_settings();
   auto device = make_host_device(settings, 1);
@@ -306,6 +350,96 @@ TEST_CASE("an origin does not reuse what its network may still read, even though
     }
     EXPECT(rank.stream->synchronize());
     EXPECT(rank.window->drain());
+    bootstrap.allgather(0);
+  });
+}
+
+TEST_CASE("a rank that owes a post or data, and gives no sign of life, breaks a relayed window", "[relay]") {
+  const bool owes_post = GENERATE(true, false);
+  Settings settings = relay_settings();
+  settings.timeout_seconds = 0.2;
+  settings.fail_on_timeout = false;  // it has to be found out
+  settings.log = LogLevel::error;
+  auto device = make_host_device(settings, 2);
+  ThreadRanks(2, 1).run([&](Bootstrap& bootstrap) {
+    Rank rank(bootstrap, *device, settings, {100, 100}, 64);
+    const char data[9] = "12345678";
+    if (rank.me == 0) {
+      rank.network->let_peers_live(false);
+      if (owes_post) {
+        rank.window->start_stream({1});
+        rank.window->put({data, 8, 1, 0});
+        rank.window->complete_stream(rank.stream);
+        rank.stream->synchronize();
+      } else {
+        rank.window->post_stream({1}, rank.stream);
+        // On a busy machine it is found out before this.
+        const std::string text = error_of([&] { rank.window->wait_stream(rank.stream); }, Fault::synchronization);
+        EXPECT(!rank.stream->synchronize() || !text.empty());
+      }
+      EXPECT(!rank.window->drain());
+      const std::string text = error_of([&] { rank.window->start_stream({1}); }, Fault::synchronization);
+      EXPECT(contains(text, "rank 1"));
+      EXPECT(contains(text, "no sign of life"));
+    }
+    bootstrap.allgather(0);
+  });
+}
+
+TEST_CASE("posts that the relay takes together are told together", "[relay]") {
+  Settings settings = relay_settings();
+  settings.timeout_seconds = 3;
+  auto device = make_host_device(settings, 2);
+  ThreadRanks(2, 1).run([&](Bootstrap& bootstrap) {
+    Rank rank(bootstrap, *device, settings, {100, 100}, 64);
+    const char data[9] = "12345678";
+    if (rank.me == 1) rank.network->refuse(0, Fault::memory);  // its posts pile up
+    bootstrap.allgather(0);
+    for (int epoch = 0; epoch < 3; ++epoch) {
+      if (rank.me == 0) {
+        rank.window->start_stream({1});
+        rank.window->put({data, 8, 1, 0});
+        rank.window->complete_stream(rank.stream);  // eager: it waits for no post
+      } else {
+        rank.window->post_stream({0}, rank.stream);
+        rank.window->wait_stream(rank.stream);
+      }
+    }
+    EXPECT(rank.stream->synchronize());
+    rank.network->accept();
+    EXPECT(rank.window->drain());
+    bootstrap.allgather(0);
+  });
+}
+
+TEST_CASE("a relayed window is drained when the posts of all that it has sent have come", "[relay]") {
+  const Settings settings = relay_settings();
+  auto device = make_host_device(settings, 2);
+  std::atomic<bool> posting{false};
+  ThreadRanks(2, 1).run([&](Bootstrap& bootstrap) {
+    Rank rank(bootstrap, *device, settings, {100, 100}, 64);
+    const char data[9] = "12345678";
+    if (rank.me == 0) {
+      rank.window->start_stream({1});
+      rank.window->put({data, 8, 1, 0});
+      rank.window->complete_stream(rank.stream);  // eager: it waits for no post
+      EXPECT(rank.stream->synchronize());
+      std::atomic<bool> early{false};
+      std::thread drains([&] {
+        EXPECT(rank.window->drain());
+        early = !posting;
+      });
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      posting = true;
+      drains.join();
+      EXPECT(!early);
+    } else {
+      while (!posting) std::this_thread::yield();
+      rank.window->post_stream({0}, rank.stream);
+      rank.window->wait_stream(rank.stream);
+      EXPECT(rank.stream->synchronize());
+      EXPECT(rank.window->drain());
+    }
     bootstrap.allgather(0);
   });
 }

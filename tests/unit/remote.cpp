@@ -29,7 +29,7 @@ namespace {
 
 Settings settings_for(Throttle throttle, std::size_t eager_bytes) {
   Settings settings = Settings::from_environment();
-  settings.timeout_seconds = 30;
+  settings.timeout_seconds = 30 * test::time_scale();
   settings.fail_on_timeout = true;
   settings.throttle = throttle;
   settings.nic_eager_bytes = eager_bytes;
@@ -245,6 +245,144 @@ TEST_CASE("posts ride in the messages of an exchange", "[remote]") {
   });
 }
 
+TEST_CASE("after a post that could not ride the next ones ride again some time later", "[remote]") {
+  const Settings settings = settings_for(Throttle::adaptive, 1000);
+  auto device = make_host_device(settings, 2);
+  std::atomic<bool> both_rode{false};
+  ThreadRanks(2, 1).run([&](Bootstrap& bootstrap) {
+    Rank rank(bootstrap, *device, settings, {1000, 1000}, 64, true);
+    const std::vector<int> peer{1 - rank.me};
+    const char data[8] = "1234567";
+    std::uint64_t operations = 0;  // without those of posts that rode
+    const auto exchange = [&](bool late) {
+      rank.window->post_stream(peer, rank.stream);
+      ++operations;
+      if (late) {
+        EXPECT(rank.stream->synchronize());
+        while (!rank.interconnect.is_idle(rank.window.get())) std::this_thread::yield();  // a thread has sent it
+      }
+      rank.window->start_stream(peer);
+      rank.window->put({data, sizeof data, peer[0], 0});
+      rank.window->complete_wait_stream(rank.stream);
+      ++operations;
+    };
+    exchange(true);
+    EXPECT(rank.stream->synchronize());
+    const std::uint64_t rides_before = operations - rank.window->stats().network_operations;
+    EXPECT(rides_before == 0);
+    // So many do not try; then a thread that is late may miss some.
+    for (int round = 0; round < 100 && !both_rode; ++round) {
+      for (int epoch = 0; epoch < 20; ++epoch) exchange(false);
+      EXPECT(rank.stream->synchronize());
+      EXPECT(rank.window->drain());  // with progress of this network
+      const auto rides = bootstrap.allgather(operations - rank.window->stats().network_operations);
+      both_rode = rides[0] > 0 && rides[1] > 0;
+      bootstrap.allgather(0);
+    }
+    bootstrap.allgather(0);
+  });
+  CHECK(both_rode);
+}
+
+TEST_CASE("posts that rode are counted beyond the 32 bits of a message's front", "[remote]") {
+  RemotePeer peer;
+  const std::uint64_t many = (std::uint64_t{1} << 32) - 2;
+  peer.posts_ridden = many;
+  const auto known_after = [&](std::uint64_t posts) {
+    RemotePeers::note_ridden(peer, static_cast<std::uint32_t>(posts));
+    return peer.posts_ridden;
+  };
+  CHECK(known_after(many) == many);
+  CHECK(known_after(many + 1) == many + 1);
+  CHECK(known_after(many + 5) == many + 5);
+  CHECK(known_after(many + 1) == many + 5);  // of a message that was sent before
+}
+
+TEST_CASE("an origin is ahead of the posts of another node by what its slots allow, and no more", "[remote]") {
+  const bool marked = GENERATE(false, true);
+  constexpr int depth = 4, epochs = 11;
+  Settings settings = settings_for(Throttle::adaptive, 1000);
+  settings.mailbox_slots = depth;
+  auto device = make_host_device(settings, 2);
+  std::atomic<int> sent{0};
+  ThreadRanks(2, 1).run([&](Bootstrap& bootstrap) {
+    Rank rank(bootstrap, *device, settings, {1000, 1000}, 64, marked);
+    std::vector<std::uint64_t> values(epochs + 1);
+    if (rank.me == 0) {
+      for (std::uint64_t epoch = 1; epoch <= epochs; ++epoch) {
+        values[epoch] = 1000 + epoch;
+        rank.window->start_stream({1});
+        rank.window->put({&values[epoch], 8, 1, 0});
+        rank.window->complete_stream(rank.stream);
+        rank.stream->launch([](void* count) { ++*static_cast<std::atomic<int>*>(count); }, &sent);
+      }
+      while (sent < depth) rank.network->progress();
+    }
+    bootstrap.allgather(0);
+    for (int epoch = 1; epoch <= epochs; ++epoch) {
+      if (rank.me == 1) {
+        // Says that the slot of the epoch before is free, and nothing of this one's.
+        rank.window->post_stream({0}, rank.stream);
+        EXPECT(rank.stream->synchronize());
+        while (!rank.interconnect.is_idle(rank.window.get())) std::this_thread::yield();
+      }
+      bootstrap.allgather(0);  // the post is there
+      if (rank.me == 0) {
+        const int allowed = std::min(epochs, depth + epoch - 1);
+        while (sent < allowed) rank.network->progress();
+        for (int look = 0; look < 20; ++look) {
+          rank.network->progress();
+          std::this_thread::sleep_for(std::chrono::microseconds(500));
+        }
+        EXPECT(sent == allowed);
+      }
+      bootstrap.allgather(0);
+      if (rank.me == 1) {
+        rank.window->wait_stream(rank.stream);
+        EXPECT(rank.stream->synchronize());
+        std::uint64_t got = 0;
+        std::memcpy(&got, rank.memory.data(), sizeof got);
+        EXPECT(got == 1000u + static_cast<unsigned>(epoch));
+      }
+    }
+    bootstrap.allgather(0);
+    EXPECT(rank.stream->synchronize());
+    EXPECT(rank.window->drain());
+    bootstrap.allgather(0);
+  });
+}
+
+TEST_CASE("a window that ends with a post that is held, or refused, leaves nothing behind", "[remote]") {
+  const bool refused = GENERATE(false, true);
+  const Settings settings = settings_for(Throttle::adaptive, 1000);
+  auto device = make_host_device(settings, 2);
+  ThreadRanks(2, 1).run([&](Bootstrap& bootstrap) {
+    Rank rank(bootstrap, *device, settings, {8, 8}, 64, true);
+    for (int round = 0; round < 10; ++round) {
+      if (rank.me == 0) {
+        if (refused) rank.network->refuse(0, Fault::memory);
+        rank.window->post_stream({1}, rank.stream);
+        EXPECT(rank.stream->synchronize());
+        rank.window.reset();  // before a thread sends it, as a rule
+        // The thread may have a look at it still, and the network may carry it.
+        for (int i = 0; i < 50000 && rank.network->exposed() + static_cast<long>(rank.network->queued_operations()) > 0; ++i) {
+          rank.network->progress();
+          std::this_thread::sleep_for(std::chrono::microseconds(200));
+        }
+        EXPECT(rank.network->exposed() == 0);
+        EXPECT(rank.network->queued_operations() == 0);
+        EXPECT(rank.interconnect.budget() == 8);
+        rank.network->accept();
+      }
+      bootstrap.allgather(0);
+      rank.window = nullptr;
+      bootstrap.allgather(0);
+      rank.window.reset(new Window("next", {rank.memory.data(), 64, 1}, bootstrap, *device, settings, &rank.interconnect));
+    }
+    bootstrap.allgather(0);
+  });
+}
+
 TEST_CASE("the words of a marked message may arrive in any order", "[remote]") {
   std::mt19937 random(7);
   for (std::size_t bytes = 0; bytes < 80; ++bytes) {
@@ -366,6 +504,129 @@ TEST_CASE("what is over makes room, also behind an epoch that waits for a peer",
       take(&other);
     }
   }
+}
+
+TEST_CASE("a window that has ended is sure of nothing any more", "[remote]") {
+  Interconnect interconnect(std::make_unique<FakeNetwork>(Capacity{4, 4}, 1u, false), settings_for(Throttle::adaptive, 0));
+  const int one = 0, other = 0;
+  interconnect.enter(&one);
+  interconnect.enter(&other);
+  const auto granted = [&] {
+    Interconnect::Turn turn;
+    const std::optional<Grant> grant = interconnect.try_admit(&other, {4, 4}, turn);
+    REQUIRE(grant);
+    const auto holder = std::make_shared<Holder>(*grant, &other);
+    interconnect.enlist(holder);
+    holder->over = true;
+    return grant->operations;
+  };
+  CHECK(granted() == 3);
+  interconnect.abandon(&one);
+  CHECK(granted() == 4);
+}
+
+TEST_CASE("a grant that nobody has taken over goes back", "[remote]") {
+  Interconnect interconnect(std::make_unique<FakeNetwork>(Capacity{4, 4}, 1u, false), settings_for(Throttle::application, 0));
+  const int window = 0;
+  const auto take = [&] {
+    Interconnect::Turn turn;
+    return Interconnect::Lease(interconnect, &window, *interconnect.try_admit(&window, {4, 4}, turn));
+  };
+  for (int i = 0; i < 3; ++i) (void)take();
+  const auto holder = std::make_shared<Holder>(Grant{4, 4}, &window);
+  take().enlist(holder);
+  CHECK(contains(error_of([&] { take(); }, Fault::memory), "needs 4"));
+  holder->over = true;
+  (void)take();
+  // one whose launch throws
+  const auto unserved = std::make_shared<Holder>(Grant{4, 4}, &window);
+  take().enlist(unserved);
+  {
+    Interconnect::Unserved scope(&interconnect, unserved);
+    unserved->over = true;  // nothing of it is under way
+  }
+  CHECK(unserved->held().empty());
+  // and one of which something is under way
+  const auto started = std::make_shared<Holder>(Grant{4, 4}, &window);
+  take().enlist(started);
+  { Interconnect::Unserved scope(&interconnect, started); }
+  CHECK(interconnect.is_idle(&window));
+  CHECK(interconnect.budget() == 0);
+  started->over = true;
+  auto served = std::make_shared<Holder>(Grant{4, 4}, &window);
+  take().enlist(served);
+  {
+    Interconnect::Unserved scope(&interconnect, served);
+    scope.none();
+  }
+  CHECK_FALSE(served->held().empty());
+}
+
+TEST_CASE("a call that finds no memory on its way costs nothing of the budget", "[remote]") {
+  const Settings settings = settings_for(Throttle::application, 1000);
+  auto device = make_host_device(settings, 2);
+  ThreadRanks(2, 1).run([&](Bootstrap& bootstrap) {
+    Rank rank(bootstrap, *device, settings, {16, 16}, 64);
+    const std::vector<int> peer{1 - rank.me};
+    const char data[8] = {};
+    for (int epoch = 0; epoch < 20; ++epoch) {
+      const auto fails = [&](auto call) {
+        rank.network->run_out_of_memory();
+        bool failed = false;
+        try {
+          call();
+        } catch (const std::bad_alloc&) {
+          failed = true;
+        }
+        EXPECT(failed);
+        rank.network->run_out_of_memory(false);
+      };
+      fails([&] { rank.window->post_stream(peer, rank.stream); });
+      rank.window->post_stream(peer, rank.stream);
+      rank.window->start_stream(peer);
+      rank.window->put({data, sizeof data, 1 - rank.me, 0});
+      fails([&] { rank.window->complete_stream(rank.stream); });
+      rank.window->complete_stream(rank.stream);
+      rank.window->wait_stream(rank.stream);
+      EXPECT(rank.stream->synchronize());
+    }
+    EXPECT(rank.window->drain());  // with progress of this network: the other side may wait for it
+    bootstrap.allgather(0);
+  });
+}
+
+TEST_CASE("what a window that has ended had under way comes back when it is over", "[remote]") {
+  Interconnect interconnect(std::make_unique<FakeNetwork>(Capacity{4, 4}, 1u, false), settings_for(Throttle::adaptive, 0));
+  const int one = 0, other = 0;
+  Interconnect::Turn turn;
+  const std::optional<Grant> grant = interconnect.try_admit(&one, {3, 1}, turn);
+  REQUIRE(grant);
+  const auto under_way = std::make_shared<Holder>(*grant, &one);
+  interconnect.enlist(under_way);
+  interconnect.abandon(&one);
+  CHECK(interconnect.budget() == 1);
+  Interconnect::Turn small, large;
+  const std::optional<Grant> rest = interconnect.try_admit(&other, {3, 1}, small);
+  REQUIRE(rest);
+  CHECK(rest->operations == 1);
+  const auto holder = std::make_shared<Holder>(*rest, &other);
+  interconnect.enlist(holder);
+  holder->over = under_way->over = true;
+  const std::optional<Grant> all = interconnect.try_admit(&other, {4, 1}, large);
+  REQUIRE(all);
+  CHECK(all->operations == 4);
+  CHECK(interconnect.budget() == 4);
+}
+
+TEST_CASE("who waits for its own earlier epochs keeps no room from others", "[remote]") {
+  Interconnect interconnect(std::make_unique<FakeNetwork>(Capacity{4, 4}, 1u, false), settings_for(Throttle::fixed, 0));
+  const int one = 0, other = 0;
+  Interconnect::Turn first, second, turn;
+  const std::optional<Grant> grant = interconnect.try_admit(&one, {1, 1}, first);
+  REQUIRE(grant);
+  interconnect.enlist(std::make_shared<Holder>(*grant, &one));
+  CHECK_FALSE(interconnect.try_admit(&one, {4, 1}, second));  // until the first is over
+  CHECK(interconnect.try_admit(&other, {2, 1}, turn));
 }
 
 TEST_CASE("which windows have not moved for long, where others have", "[remote]") {
@@ -509,7 +770,8 @@ TEST_CASE("with the policy application a call fails, and works once there is roo
 
 TEST_CASE("a network error breaks the window, names the rank, and costs what was queued", "[remote]") {
   const std::size_t eager = GENERATE(0, 1000);  // found by the stream; found when the window is drained
-  const Settings settings = settings_for(Throttle::adaptive, eager);
+  Settings settings = settings_for(Throttle::adaptive, eager);
+  settings.timeout_seconds = 0;  // and not for want of patience
   auto device = make_host_device(settings, 2);
   ThreadRanks(2, 1).run([&](Bootstrap& bootstrap) {
     Rank rank(bootstrap, *device, settings, {8, 8}, 64);
@@ -782,7 +1044,7 @@ TEST_CASE("an inlet that takes nothing more breaks the window, in the stream tha
 TEST_CASE("a rank that is only late is reported; one that is dead breaks the window", "[remote]") {
   const bool waits_for_budget = GENERATE(false, true);
   Settings settings = settings_for(Throttle::adaptive, 1000);
-  settings.timeout_seconds = 0.2;
+  settings.timeout_seconds = 0.2 * test::time_scale();
   settings.fail_on_timeout = false;
   settings.log = LogLevel::error;
   auto device = make_host_device(settings, 2);
@@ -793,7 +1055,7 @@ TEST_CASE("a rank that is only late is reported; one that is dead breaks the win
       rank.window->post_stream({1}, rank.stream);
       rank.window->wait_stream(rank.stream);
       std::thread killer([&] {
-        std::this_thread::sleep_for(std::chrono::milliseconds(500));
+        std::this_thread::sleep_for(std::chrono::milliseconds(500 * test::time_scale()));
         EXPECT(error_of([&] { rank.window->start_stream({1}); }, Fault::synchronization).empty());  // reported, no more
         rank.network->let_peers_live(false);
       });
@@ -829,14 +1091,14 @@ TEST_CASE("a rank that is only late is reported; one that is dead breaks the win
 
 TEST_CASE("a call that waits for the budget breaks nothing where only its stream is late", "[remote]") {
   Settings settings = settings_for(Throttle::adaptive, GENERATE(0, 1000));
-  settings.timeout_seconds = 0.1;
+  settings.timeout_seconds = 0.1 * test::time_scale();
   settings.log = LogLevel::error;
   auto device = make_host_device(settings, 2);
   ThreadRanks(2, 1).run([&](Bootstrap& bootstrap) {
     Rank rank(bootstrap, *device, settings, {3, 3}, 64);
     const int peer = 1 - rank.me;
     const char data[8] = "1234567";
-    rank.stream->launch([](void*) { std::this_thread::sleep_for(std::chrono::milliseconds(700)); }, nullptr);
+    rank.stream->launch([](void*) { std::this_thread::sleep_for(std::chrono::milliseconds(700 * test::time_scale())); }, nullptr);
     for (int epoch = 0; epoch < 10; ++epoch) {
       rank.window->post_stream({peer}, rank.stream);
       rank.window->start_stream({peer});
@@ -850,9 +1112,116 @@ TEST_CASE("a call that waits for the budget breaks nothing where only its stream
   });
 }
 
-TEST_CASE("a wait that its time-out released names the rank", "[remote]") {
+TEST_CASE("a call that waits for the budget finds that the window broke meanwhile", "[remote]") {
   Settings settings = settings_for(Throttle::adaptive, 1000);
   settings.timeout_seconds = 0.2;
+  settings.log = LogLevel::error;
+  auto device = make_host_device(settings, 2);
+  ThreadRanks(2, 1).run([&](Bootstrap& bootstrap) {
+    Rank rank(bootstrap, *device, settings, {2, 2}, 64);
+    if (rank.me == 0) {
+      HostStream *const busy = create_host_stream(), *const waiting = create_host_stream();
+      std::atomic<bool> go{false};
+      busy->launch(
+          [](void* p) {
+            while (!*static_cast<std::atomic<bool>*>(p)) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+          },
+          &go);
+      const char data[8] = "1234567";
+      rank.window->post_stream({1}, busy);  // holds half of the budget
+      rank.window->start_stream({1});
+      rank.window->put({data, sizeof data, 1, 0});
+      rank.window->wait_stream(waiting);  // times out, as nobody completes
+      const std::string text = error_of([&] { rank.window->complete_stream(rank.stream); }, Fault::synchronization);
+      EXPECT(contains(text, "broken"));
+      EXPECT(contains(text, "rank 1 has not completed exposure epoch 1"));
+      go = true;
+      busy->synchronize();
+      EXPECT(!waiting->synchronize());
+      destroy_host_stream(busy);
+      destroy_host_stream(waiting);
+    }
+    bootstrap.allgather(0);
+  });
+}
+
+TEST_CASE("a call that waits for the budget finds that another has closed its epoch", "[remote]") {
+  const Settings settings = settings_for(Throttle::adaptive, 1000);
+  auto device = make_host_device(settings, 2);
+  ThreadRanks(2, 1).run([&](Bootstrap& bootstrap) {
+    Rank rank(bootstrap, *device, settings, {2, 2}, 64);
+    HostStream* const busy = create_host_stream();
+    const char data[8] = "1234567";
+    if (rank.me == 0) {
+      std::atomic<bool> go{false};
+      busy->launch(
+          [](void* p) {
+            while (!*static_cast<std::atomic<bool>*>(p)) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+          },
+          &go);
+      rank.window->post_stream({1}, busy);  // holds half of the budget
+      rank.window->start_stream({1});
+      rank.window->put({data, sizeof data, 1, 0});
+      std::atomic<int> asking{0}, closed{0}, refused{0};
+      const auto complete = [&] {
+        ++asking;
+        try {
+          rank.window->complete_stream(rank.stream);
+          ++closed;
+        } catch (const Error& error) {
+          if (error.fault() == Fault::synchronization) ++refused;
+        }
+      };
+      std::thread first(complete), second(complete);
+      while (asking < 2) std::this_thread::yield();
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));  // so that both wait for the budget
+      EXPECT(closed + refused == 0);
+      go = true;
+      first.join();
+      second.join();
+      EXPECT(closed == 1);
+      EXPECT(refused == 1);
+      rank.window->wait_stream(rank.stream);
+    } else {
+      rank.window->post_stream({0}, rank.stream);
+      rank.window->start_stream({0});
+      rank.window->complete_wait_stream(rank.stream);
+    }
+    EXPECT(rank.stream->synchronize());
+    EXPECT(rank.window->drain());
+    EXPECT(rank.window->stats().access_epochs == 1);
+    destroy_host_stream(busy);
+    bootstrap.allgather(0);
+  });
+}
+
+TEST_CASE("a complete that its time-out released names the post that it misses", "[remote]") {
+  Settings settings = settings_for(Throttle::adaptive, 1000);
+  settings.mailbox_slots = GENERATE(1u, 2u);
+  settings.timeout_seconds = 0.2;
+  settings.log = LogLevel::error;
+  auto device = make_host_device(settings, 2);
+  ThreadRanks(2, 1).run([&](Bootstrap& bootstrap) {
+    Rank rank(bootstrap, *device, settings, {100, 100}, 64);
+    const char data[8] = "1234567";
+    if (rank.me == 0) {
+      // One more than there are slots: it waits until the first is free, which the second post tells.
+      for (std::uint32_t epoch = 0; epoch <= settings.mailbox_slots; ++epoch) {
+        rank.window->start_stream({1});
+        rank.window->put({data, sizeof data, 1, 0});
+        rank.window->complete_stream(rank.stream);
+      }
+      EXPECT(!rank.stream->synchronize());
+      const std::string text = error_of([&] { rank.window->start_stream({1}); }, Fault::synchronization);
+      EXPECT(contains(text, "rank 1 has not posted access epoch 2"));
+    }
+    bootstrap.allgather(0);
+  });
+}
+
+TEST_CASE("a wait that its time-out released names the rank", "[remote]") {
+  Settings settings = settings_for(Throttle::adaptive, 1000);
+  settings.timeout_seconds = 0.2 * test::time_scale();
   settings.log = LogLevel::error;
   auto device = make_host_device(settings, 2);
   ThreadRanks(2, 1).run([&](Bootstrap& bootstrap) {
@@ -864,6 +1233,55 @@ TEST_CASE("a wait that its time-out released names the rank", "[remote]") {
       const std::string text = error_of([&] { rank.window->post_stream({1}, rank.stream); }, Fault::synchronization);
       EXPECT(contains(text, "rank 1 has not completed exposure epoch 1"));
     }
+    bootstrap.allgather(0);
+  });
+}
+
+TEST_CASE("ranks of other nodes whose settings differ are refused on both sides", "[remote]") {
+  const bool by_slots = GENERATE(false, true);
+  const Settings settings = settings_for(Throttle::adaptive, 1000);
+  auto device = make_host_device(settings, 2);
+  ThreadRanks(2, 1).run([&](Bootstrap& bootstrap) {
+    Settings own = settings;
+    if (bootstrap.rank() == 1 && by_slots) own.mailbox_slots = 2 * settings.mailbox_slots;
+    if (bootstrap.rank() == 1 && !by_slots) own.nic_eager_bytes = 999;
+    const auto text = error_of(
+        [&] {
+          Rank rank(bootstrap, *device, own, {8, 8}, 64);
+          rank.window->start_stream({1 - rank.me});
+        },
+        by_slots ? Fault::memory : Fault::unsupported);  // slots concern the ranks of one node, too: no window at all
+    EXPECT(contains(text, by_slots ? "MPIX_MAILBOX_SLOTS" : "MPIX_NIC_EAGER_SIZE"));
+    bootstrap.allgather(0);
+  });
+}
+
+TEST_CASE("a pair of ranks of which one cannot connect is refused on both sides", "[remote]") {
+  const Settings settings = settings_for(Throttle::adaptive, 1000);
+  auto device = make_host_device(settings, 3);
+  ThreadRanks(3, 1).run([&](Bootstrap& bootstrap) {
+    const int me = bootstrap.rank();
+    auto network = std::make_unique<FakeNetwork>(Capacity{8, 8}, 1u, false);
+    const std::vector<NetworkAddress> addresses = bootstrap.allgather(network->address());
+    if (me == 1) network->refuse_to_connect(addresses[0]);
+    Interconnect interconnect(std::move(network), settings);
+    std::vector<unsigned char> memory(64);
+    Window window("pairs", {memory.data(), 64, 1}, bootstrap, *device, settings, &interconnect);
+    HostStream* stream = create_host_stream();
+    if (me < 2) {
+      const std::string text = error_of([&] { window.start_stream({1 - me}); }, Fault::unsupported);
+      EXPECT(contains(text, "rank " + std::to_string(1 - me)));
+      if (me == 1) EXPECT(contains(text, "no route"));
+      EXPECT(!error_of([&] { window.post_stream({1 - me}, stream); }, Fault::unsupported).empty());
+    }
+    // The others go on.
+    const std::vector<int> peers = me == 2 ? std::vector<int>{0, 1} : std::vector<int>{2};
+    window.post_stream(peers, stream);
+    window.start_stream(peers);
+    window.complete_wait_stream(stream);
+    EXPECT(stream->synchronize());
+    EXPECT(window.drain());
+    destroy_host_stream(stream);
     bootstrap.allgather(0);
   });
 }

@@ -71,6 +71,8 @@ TEST_CASE("every default is accepted by its own parser", "[settings]") {
 
 TEST_CASE("values are read in their units", "[settings]") {
   ScopedVariable eager("MPIX_EAGER_SIZE", "64k");
+  ScopedVariable copies("MPIX_COPY_ENGINE_SIZE", "3g");
+  ScopedVariable network_eager("MPIX_NIC_EAGER_SIZE", "1m");
   ScopedVariable spin("MPIX_SPIN", "25");
   ScopedVariable timeout("MPIX_TIMEOUT", "0.5");
   ScopedVariable merge("MPIX_MERGE", "off");
@@ -78,6 +80,8 @@ TEST_CASE("values are read in their units", "[settings]") {
   ScopedVariable wait("MPIX_WAIT", "memory");
   const Settings settings = Settings::from_environment();
   CHECK(settings.eager_bytes == 65536);
+  CHECK(settings.copy_engine_bytes == std::size_t{3} << 30);
+  CHECK(settings.nic_eager_bytes == std::size_t{1} << 20);
   CHECK(std::abs(settings.spin_seconds - 25e-6) < 1e-12);
   CHECK(settings.timeout_seconds == 0.5);
   CHECK_FALSE(settings.merge);
@@ -88,7 +92,7 @@ TEST_CASE("values are read in their units", "[settings]") {
 TEST_CASE("a bad value is refused with its name, its text and what would be right", "[settings]") {
   for (const auto& bad : {std::make_pair("MPIX_DEVICE", "gpu"), std::make_pair("MPIX_LOG", "loud"),
                           std::make_pair("MPIX_EAGER_SIZE", "2m"), std::make_pair("MPIX_EAGER_SIZE", "-1"),
-                          std::make_pair("MPIX_EAGER_SIZE", ""), std::make_pair("MPIX_EAGER_SIZE", "k"),
+                          std::make_pair("MPIX_COUNTER_LIMIT", "0"), std::make_pair("MPIX_EAGER_SIZE", "k"),
                           std::make_pair("MPIX_MAILBOX_SLOTS", "3"), std::make_pair("MPIX_MAILBOX_SLOTS", "0"),
                           std::make_pair("MPIX_TIMEOUT", "soon"), std::make_pair("MPIX_TIMEOUT", "nan"),
                           std::make_pair("MPIX_TIMEOUT", "1s"), std::make_pair("MPIX_STATS", "2"),
@@ -96,7 +100,8 @@ TEST_CASE("a bad value is refused with its name, its text and what would be righ
                           std::make_pair("MPIX_NIC", "tcp"), std::make_pair("MPIX_THROTTLE", "none"),
                           std::make_pair("MPIX_TRIGGERED_OPS", "0"), std::make_pair("MPIX_NIC_EAGER_SIZE", "2m"),
                           std::make_pair("MPIX_ON_TIMEOUT", "abort"), std::make_pair("MPIX_MERGE", "maybe"),
-                          std::make_pair("MPIX_WAIT", "spin")}) {
+                          std::make_pair("MPIX_WAIT", "spin"),
+                          std::make_pair("MPIX_COUNTER_LIMIT", "1073741825")}) {
     CAPTURE(bad.first, bad.second);
     const std::string text = rejection(bad.first, bad.second);
     CHECK(text.find(std::string(bad.first) + "=" + bad.second) == 0);
@@ -104,11 +109,34 @@ TEST_CASE("a bad value is refused with its name, its text and what would be righ
   }
 }
 
-TEST_CASE("a misspelt setting is noticed", "[settings]") {
-  ScopedVariable typo("MPIX_TIMEUOT", "3");
-  const auto unknown = unknown_settings();
-  CHECK(std::count(unknown.begin(), unknown.end(), "MPIX_TIMEUOT") == 1);
-  CHECK(std::count(unknown.begin(), unknown.end(), "MPIX_TIMEOUT") == 0);
+TEST_CASE("no setting takes any text", "[settings]") {
+  for (const SettingInfo& setting : settings_table()) CHECK(rejection(setting.name, "?").find("expected") != std::string::npos);
+}
+
+TEST_CASE("an empty setting is one that is not set", "[settings]") {
+  for (const SettingInfo& setting : settings_table()) {
+    CAPTURE(setting.name);
+    ScopedVariable empty(setting.name, "");
+    CHECK(setting_text(setting) == setting.preset);
+    CHECK_NOTHROW(Settings::from_environment());
+  }
+}
+
+TEST_CASE("a misspelt setting is noticed, and the nearest one named", "[settings]") {
+  const auto complaints = [](const char* name, const char* value) {
+    ScopedVariable variable(name, value);
+    std::string all;
+    for (const std::string& complaint : unknown_settings()) all += complaint + "\n";
+    return all;
+  };
+  const std::string nothing = complaints("MPIX_TIMEOUT", "3");
+  CHECK(nothing == "");
+  CHECK(complaints("MPIX_TIMEUOT", "3") == "unknown setting MPIX_TIMEUOT: did you mean MPIX_TIMEOUT?\n");
+  CHECK(complaints("MPIX_EAGR_SIZE", "3") == "unknown setting MPIX_EAGR_SIZE: did you mean MPIX_EAGER_SIZE?\n");
+  CHECK(complaints("MPIX_NIC_EAGR_SIZE", "3") == "unknown setting MPIX_NIC_EAGR_SIZE: did you mean MPIX_NIC_EAGER_SIZE?\n");
+  CHECK(complaints("MPIX_STAT", "1") == "unknown setting MPIX_STAT: did you mean MPIX_STATS?\n");
+  CHECK(complaints("MPIX_NODES", "1") == "unknown setting MPIX_NODES: mpix-info lists the settings\n");
+  CHECK(complaints("MPIX_TIMEUOT", "") == "");
 }
 
 TEST_CASE("launchers say whether there are several nodes", "[settings]") {

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "core/bootstrap.h"
+#include "support/slowdown.h"
 
 #define EXPECT(...) ThreadRanks::expect((__VA_ARGS__), #__VA_ARGS__)
 
@@ -22,6 +23,9 @@ class ThreadRanks {
  public:
   /// Nodes of `node_size` ranks; 0: one node.
   explicit ThreadRanks(int size, int node_size = 0) : size_(size), node_size_(node_size ? node_size : size) {}
+
+  /// The ranks are the same processes in every window.
+  void know_processes() { processes_are_known_ = true; }
 
   /// Run body(bootstrap) on every rank; throws what one of them threw, or failed to EXPECT.
   void run(const std::function<void(mpix::Bootstrap&)>& body) {
@@ -70,7 +74,8 @@ class ThreadRanks {
     Rank(ThreadRanks& all, int rank) : all_(all), rank_(rank) {}
     int rank() const override { return rank_; }
     int size() const override { return all_.size_; }
-    bool same_node(int rank) const override { return rank / all_.node_size_ == rank_ / all_.node_size_; }
+    int node_of(int rank) const override { return rank / all_.node_size_; }
+    std::int64_t process_of(int rank) const override { return all_.processes_are_known_ ? rank : -1; }
     void allgather(const void* mine, std::size_t bytes, void* result) override {
       all_.gather(rank_, mine, bytes, result);
     }
@@ -103,6 +108,7 @@ class ThreadRanks {
 
   const int size_;
   const int node_size_;
+  bool processes_are_known_ = false;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<char> board_;

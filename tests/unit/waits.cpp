@@ -39,7 +39,7 @@ struct Words {
 Settings guarded_settings() {
   Settings settings = Settings::from_environment();
   settings.waits = Waits::memory;
-  settings.timeout_seconds = 30;
+  settings.timeout_seconds = 30 * test::time_scale();
   settings.fail_on_timeout = true;
   return settings;
 }
@@ -100,7 +100,7 @@ TEST_CASE("notes that go on for too long are reported; those that stop, or go on
 
 TEST_CASE("a guard that nobody satisfies is reported, released and then an error", "[waits]") {
   Settings settings = guarded_settings();
-  settings.timeout_seconds = 0.2;
+  settings.timeout_seconds = 0.2 * test::time_scale();
   auto device = make_host_device(settings, 2);
   ThreadRanks(2).run([&](Bootstrap& bootstrap) {
     const Allocation memory = device->allocate(4096);
@@ -149,18 +149,97 @@ TEST_CASE("a guard says what it waits for", "[waits]") {
       HostWords words{};
       Guards guards(peers, *device, &words);
       const int other = 1 - bootstrap.rank();
+      peers.agree(bootstrap);
+      peers.connect_origin(other);
+      peers.connect_target(other);
       RemotePeers none(local, bootstrap, *device, nullptr, "", settings);
       const auto exposure = ExposurePlan::build({other}, peers, none, *device);
       HostStream* stream = create_host_stream();
+      const std::vector<char> large(1000, 'x');  // direct: needs the post
+      const auto access = AccessPlan::build({other}, {Put{large.data(), large.size(), other, 0}}, peers, none, *device, true);
+      HostStream* sends = create_host_stream();
       EXPECT(guards.look(Guards::Side::origins).mark == 0);
+      EXPECT(guards.look(Guards::Side::targets).mark == 0);
       guards.before_receive(*exposure, Call::wait, stream);
-      while (guards.look(Guards::Side::origins).mark == 0) std::this_thread::yield();
-      const Guards::Waiting waiting = guards.look(Guards::Side::origins);
-      EXPECT(waiting.call == Call::wait);
-      EXPECT(waiting.missing == "rank " + std::to_string(other) + " has not completed exposure epoch 1");
+      guards.before_send(*access, nullptr, Call::complete, sends);
+      const auto wait_in = [&](Guards::Side side) {
+        while (guards.look(side).mark == 0) std::this_thread::yield();
+        return guards.look(side);
+      };
+      const Guards::Waiting receiving = wait_in(Guards::Side::origins), sending = wait_in(Guards::Side::targets);
+      EXPECT(receiving.call == Call::wait);
+      EXPECT(receiving.missing == "rank " + std::to_string(other) + " has not completed exposure epoch 1");
+      EXPECT(sending.call == Call::complete);
+      EXPECT(sending.missing == "rank " + std::to_string(other) + " has not posted access epoch 1");
       guards.open();
       EXPECT(stream->synchronize());
+      EXPECT(sends->synchronize());
       EXPECT(guards.look(Guards::Side::origins).missing.empty());
+      EXPECT(guards.look(Guards::Side::targets).missing.empty());
+      destroy_host_stream(sends);
+      destroy_host_stream(stream);
+      bootstrap.allgather(0);
+    }
+    device->release(memory.base);
+  });
+}
+
+TEST_CASE("a guard ends with an error when its window has broken", "[waits]") {
+  HostWords words{};
+  std::uint64_t never = 0;
+  Bell bell{};
+  HostStream* stream = create_host_stream();
+  stream->launch(MemoryOps{{{&never, 1, true}}, &bell, &words});
+  __atomic_store_n(&words.released, 1, __ATOMIC_RELEASE);
+  CHECK_FALSE(stream->synchronize());
+  destroy_host_stream(stream);
+}
+
+TEST_CASE("what went wrong first is the cause", "[waits]") {
+  HostWords words{};
+  StallReporter reporter("failing", &words, 1, true);
+  reporter.failed(Call::wait, "the cable is cut");
+  reporter.failed(Call::complete, "nobody answers");
+  reporter.stalled(Call::wait, "rank 1 is late", 2);
+  CHECK(reporter.cause() == "the cable is cut");
+  CHECK(words.released != 0);
+}
+
+TEST_CASE("a stream that has passed its guards waits in none", "[waits]") {
+  const Settings settings = guarded_settings();
+  auto device = make_host_device(settings, 2);
+  ThreadRanks(2).run([&](Bootstrap& bootstrap) {
+    const Allocation memory = device->allocate(4096);
+    {
+      const LocalMemory local{memory.base, memory.bytes, 1};
+      Neighbourhood peers(local, bootstrap, *device, settings);
+      HostWords words{};
+      Guards guards(peers, *device, &words);
+      RemotePeers none(local, bootstrap, *device, nullptr, "", settings);
+      const int other = 1 - bootstrap.rank();
+      peers.agree(bootstrap);
+      peers.connect_origin(other);
+      peers.connect_target(other);
+      const auto access = AccessPlan::build({other}, {}, peers, none, *device, true);
+      const auto exposure = ExposurePlan::build({other}, peers, none, *device);
+      HostStream* stream = create_host_stream();
+      Launch sends, receives;
+      for (Launch* launch : {&sends, &receives}) {
+        launch->program.guards = peers.guard_marks();
+        launch->program.bell = peers.bell();
+        launch->program.host = &words;
+      }
+      sends.program.tables.sends = access->merged.data();
+      sends.program.send_count = access->merged.count();
+      receives.program.tables.receives = exposure->receives.data();
+      receives.program.receive_count = exposure->receives.count();
+      guards.before_send(*access, nullptr, Call::complete, stream);
+      stream->launch(sends);
+      guards.before_receive(*exposure, Call::wait, stream);
+      stream->launch(receives);
+      EXPECT(stream->synchronize());
+      EXPECT(guards.look(Guards::Side::targets).mark == 0);
+      EXPECT(guards.look(Guards::Side::origins).mark == 0);
       destroy_host_stream(stream);
       bootstrap.allgather(0);
     }

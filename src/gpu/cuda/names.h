@@ -84,6 +84,7 @@ using gpuEvent_t = cudaEvent_t;
 #define gpuEventDestroy cudaEventDestroy
 #define gpuDeviceEnablePeerAccess cudaDeviceEnablePeerAccess
 #define gpuErrorPeerAccessAlreadyEnabled cudaErrorPeerAccessAlreadyEnabled
+#define gpuErrorAlreadyMapped cudaErrorAlreadyMapped
 
 namespace mpix {
 inline namespace GPU_NAMESPACE {
@@ -109,7 +110,9 @@ inline void gpu_end_range() {}
 
 inline bool gpu_is_capturing(gpuStream_t stream) {
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-  return cudaStreamIsCapturing(stream, &status) == cudaSuccess && status == cudaStreamCaptureStatusActive;
+  if (cudaStreamIsCapturing(stream, &status) == cudaSuccess) return status == cudaStreamCaptureStatusActive;
+  (void)cudaGetLastError();  // else the program's next look for an error would find it
+  return false;
 }
 
 /// Negative: not known. The default streams are those of every device. Not for one that captures: to ask spoils the capture.
@@ -122,6 +125,21 @@ inline int gpu_device_of(gpuStream_t stream) {
   (void)stream;
 #endif
   return device;
+}
+
+/// How many blocks of a kernel the multiprocessors of this process have room for (under MPS a process may have a share).
+inline std::uint32_t gpu_room_for_blocks(int device, const void* kernel, int threads) {
+  int multiprocessors = 0, blocks = 0;
+  if (cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device) != cudaSuccess ||
+      cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, threads, 0) != cudaSuccess)
+    (void)cudaGetLastError();
+  return static_cast<std::uint32_t>(multiprocessors * blocks);
+}
+
+inline std::uint32_t gpu_multiprocessors(int device) {
+  int count = 0;
+  if (cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device) != cudaSuccess) (void)cudaGetLastError();
+  return static_cast<std::uint32_t>(count);
 }
 
 /// Memory that kernels of several GPUs poll and write while they run.
@@ -144,7 +162,8 @@ inline bool is_managed_memory(const gpuPointerAttributes& attributes) {
 
 inline bool gpu_reads_pageable_memory(int device) {
   int can = 0;
-  return cudaDeviceGetAttribute(&can, cudaDevAttrPageableMemoryAccess, device) == cudaSuccess && can != 0;
+  if (cudaDeviceGetAttribute(&can, cudaDevAttrPageableMemoryAccess, device) != cudaSuccess) (void)cudaGetLastError();
+  return can != 0;
 }
 
 /// To load a kernel at its first launch, CUDA may wait for kernels that run, and so for peers.
@@ -294,6 +313,7 @@ inline GpuCapture gpu_capture_of(gpuStream_t stream) {
 #else
   const cudaError_t error = cudaStreamGetCaptureInfo_v3(stream, &status, &capture.id, &capture.graph, &nodes, &edges, &count);
 #endif
+  if (error != cudaSuccess) (void)cudaGetLastError();
   capture.active = error == cudaSuccess && status == cudaStreamCaptureStatusActive;
   if (capture.active && count == 1) {
     capture.front = nodes[0];

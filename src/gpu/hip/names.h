@@ -74,6 +74,7 @@ using gpuEvent_t = hipEvent_t;
 #define gpuEventDestroy hipEventDestroy
 #define gpuDeviceEnablePeerAccess hipDeviceEnablePeerAccess
 #define gpuErrorPeerAccessAlreadyEnabled hipErrorPeerAccessAlreadyEnabled
+#define gpuErrorAlreadyMapped hipErrorAlreadyMapped
 
 namespace mpix {
 inline namespace GPU_NAMESPACE {
@@ -91,7 +92,23 @@ inline void gpu_end_range() {}
 
 inline bool gpu_is_capturing(gpuStream_t stream) {
   hipStreamCaptureStatus status = hipStreamCaptureStatusNone;
-  return hipStreamIsCapturing(stream, &status) == hipSuccess && status == hipStreamCaptureStatusActive;
+  if (hipStreamIsCapturing(stream, &status) == hipSuccess) return status == hipStreamCaptureStatusActive;
+  (void)hipGetLastError();  // else the program's next look for an error would find it
+  return false;
+}
+
+inline std::uint32_t gpu_room_for_blocks(int device, const void* kernel, int threads) {
+  int multiprocessors = 0, blocks = 0;
+  if (hipDeviceGetAttribute(&multiprocessors, hipDeviceAttributeMultiprocessorCount, device) != hipSuccess ||
+      hipOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, threads, 0) != hipSuccess)
+    (void)hipGetLastError();
+  return static_cast<std::uint32_t>(multiprocessors * blocks);
+}
+
+inline std::uint32_t gpu_multiprocessors(int device) {
+  int count = 0;
+  if (hipDeviceGetAttribute(&count, hipDeviceAttributeMultiprocessorCount, device) != hipSuccess) (void)hipGetLastError();
+  return static_cast<std::uint32_t>(count);
 }
 
 /// Memory that kernels of several GPUs poll and write while they run: ordinary memory is coherent between GPUs only
@@ -121,7 +138,8 @@ inline bool is_managed_memory(const gpuPointerAttributes& attributes) { return a
 
 inline bool gpu_reads_pageable_memory(int device) {
   int can = 0;
-  return hipDeviceGetAttribute(&can, hipDeviceAttributePageableMemoryAccess, device) == hipSuccess && can != 0;
+  if (hipDeviceGetAttribute(&can, hipDeviceAttributePageableMemoryAccess, device) != hipSuccess) (void)hipGetLastError();
+  return can != 0;
 }
 
 inline std::string gpu_hang_advice() { return ""; }

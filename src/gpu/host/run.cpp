@@ -3,6 +3,8 @@
 #include "gpu/host/run.h"
 
 #include <algorithm>
+#include <exception>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -34,6 +36,11 @@ void finish_receive(const ReceivePeer& peer, const Program& program) {
   advance(&peer.words->own.closed[0]);
   if (program.guards) count_received(peer.words, 0);
 }
+
+void abandon(const SendPeer& peer) {
+  if (peer.signals) advance(&peer.words->own.sent[0]);
+}
+void abandon(const ReceivePeer& peer) { advance(&peer.words->own.closed[0]); }
 
 /// The peers of one program that are not served yet, looked at in turn: none waits for another.
 class Pending {
@@ -82,9 +89,8 @@ class Pending {
 
   /// The wait was released: the counters go on without what was awaited.
   void abandon_all() {
-    for (const SendPeer* peer : sends_)
-      if (peer->signals) advance(&peer->words->own.sent[0]);
-    for (const ReceivePeer* peer : receives_) advance(&peer->words->own.closed[0]);
+    for (const SendPeer* peer : sends_) abandon(*peer);
+    for (const ReceivePeer* peer : receives_) abandon(*peer);
   }
 
  private:
@@ -134,10 +140,9 @@ class Pending {
 
 bool released(const Program& program) { return __atomic_load_n(&program.host->released, __ATOMIC_RELAXED) != 0; }
 
-/// False when the wait was released.
-bool serve_all(const Launch& launch, const Polling& polling) {
+/// Until all is served, the wait is released, or the window broken.
+void serve_all(const Launch& launch, Pending& pending, const Polling& polling) {
   using Seconds = std::chrono::duration<double>;
-  Pending pending(launch);
   const bool remote = launch.remote[0] || launch.remote[1];
   Patience patience(launch.program.bell, polling, remote || launch.relayed);
   unsigned looks = 0;
@@ -172,17 +177,47 @@ bool serve_all(const Launch& launch, const Polling& polling) {
     }
     if (launch.stall->stalled(launch.call, pending.describe(), waited)) break;
   }
-  const bool served = pending.empty();
-  pending.abandon_all();
-  for (const auto& work : launch.remote)
-    if (work) work->over();
-  return served;
 }
 
-void abandon(const Launch& launch) {
-  Pending(launch).abandon_all();
+/// There is nobody to throw to in the thread of a stream: it is the end of the window.
+void break_window(const Launch& launch, const std::exception& error) {
+  if (launch.stall) launch.stall->failed(launch.call, error.what());
+  __atomic_store_n(&launch.program.host->released, 1, __ATOMIC_RELEASE);
+}
+
+void end_remote(const Launch& launch) {
   for (const auto& work : launch.remote)
     if (work) work->over();
+}
+
+/// Without memory, as there may be none.
+void abandon(const Launch& launch) {
+  const Program& program = launch.program;
+  for (std::uint32_t i = 0; i < program.send_count; ++i) abandon(program.tables.sends[i]);
+  for (std::uint32_t i = 0; i < program.receive_count; ++i) abandon(program.tables.receives[i]);
+  end_remote(launch);
+}
+
+/// False when the wait was released, or the window broke.
+bool serve_or_abandon(const Launch& launch, const Polling& polling) {
+  std::optional<Pending> pending;
+  try {
+    pending.emplace(launch);
+  } catch (const std::exception& error) {
+    break_window(launch, error);
+    abandon(launch);
+    return false;
+  }
+  bool served = false;
+  try {
+    serve_all(launch, *pending, polling);
+    served = pending->empty();
+  } catch (const std::exception& error) {
+    break_window(launch, error);
+  }
+  pending->abandon_all();
+  end_remote(launch);
+  return served;
 }
 
 }  // namespace
@@ -202,7 +237,7 @@ bool run_on_host(const Launch& launch, const Polling& polling) {
   if (program.guards && program.send_count > 0) store_release(&program.guards->targets, 0);
   if (program.guards && program.receive_count > 0) store_release(&program.guards->origins, 0);
   if (served)
-    served = serve_all(launch, polling);
+    served = serve_or_abandon(launch, polling);
   else
     abandon(launch);
   return served;

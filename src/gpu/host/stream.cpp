@@ -11,15 +11,14 @@
 #include <utility>
 
 #include "core/error.h"
-#include "core/signals_blocked.h"
+#include "core/thread.h"
 #include "gpu/host/bell.h"
 #include "gpu/host/run.h"
 
 namespace mpix {
 
 HostStream::HostStream(Polling polling) : polling_(polling) {
-  SignalsBlocked blocked;
-  worker_ = std::thread([this] {
+  worker_ = start_thread("a host stream", [this] {
     prctl(PR_SET_TIMERSLACK, 1000);  // naps are short
     work();
   });

@@ -38,9 +38,10 @@ struct Early {
 /// What a kernel is for: each role has kernels of its own, of less code and in fewer registers.
 enum class Role { send, receive, both };
 
-/// Whether some of its peers may be relayed. What these need takes code, which cost a captured epoch on one node 0.14 µs of
-/// 2.7, and takes so long that two more kernels for each role will do: no usual ones, and none for small programs.
-enum class Reach { node, relayed };
+/// Whether some of its peers may be relayed, or parts of it have to leave as places are few (places.h): any. What these
+/// need takes code, which cost a captured epoch on one node 0.14 µs of 2.7, and takes so long that two more kernels for each
+/// role will do: no usual ones, and none for small programs.
+enum class Reach { node, any };
 
 /// How a launch is cut into blocks: a grid of parts × peers; twice that for both roles, sends first.
 struct Shape {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <memory>
 #include <mutex>
@@ -48,7 +49,7 @@ class GpuDevice final : public Device {
   void use_memory_of(const void* base, std::size_t bytes) override {
     int device = 0;
     if (bytes == 0) {
-      if (memory_) return;
+      if (settled()) return;
       MPIX_CHECK_GPU(gpuGetDevice(&device));
     } else {
       gpuPointerAttributes attributes{};
@@ -59,13 +60,13 @@ class GpuDevice final : public Device {
         throw Error(Fault::unsupported, "the window's memory is not memory of the GPU, nor pinned, nor managed");
       if (is_device_memory(attributes) && !managed)
         device = attributes.device;
-      else if (memory_)
+      else if (settled())
         return;  // any GPU reaches it
       else
         MPIX_CHECK_GPU(gpuGetDevice(&device));
     }
     std::lock_guard<std::mutex> hold(mutex_);
-    if (!memory_) settle_on(device);
+    if (!memory_) settle_on(device);  // it stays the same from then on
     if (memory_->device() != device)
       throw Error(Fault::unsupported, "the window's memory is on GPU " + std::to_string(device) +
                                           ", and earlier windows of this rank are on GPU " +
@@ -97,16 +98,24 @@ class GpuDevice final : public Device {
     return memory().allocate(bytes);
   }
   void release(void* base) noexcept override {
-    if (memory_) memory_->release(base);
+    if (GpuMemory* memory = settled()) memory->release(base);
   }
   std::optional<Allocation> shareable(const void* p) const override {
-    return memory_ ? memory_->shareable(p) : std::nullopt;
+    GpuMemory* const memory = settled();
+    return memory ? memory->shareable(p) : std::nullopt;
   }
 
   ExportedMemory export_memory(const void* base) override { return memory().export_memory(base); }
   char* import_memory(const ExportedMemory& exported) override { return memory().import_memory(exported); }
   void close_import(char* base) noexcept override {
-    if (memory_) memory_->close_import(base);
+    if (GpuMemory* memory = settled()) memory->close_import(base);
+  }
+  std::size_t closed_imports() const noexcept override {
+    GpuMemory* const memory = settled();
+    return memory ? memory->closed_imports() : 0;
+  }
+  void unmap_closed_imports() noexcept override {
+    if (GpuMemory* memory = settled()) memory->unmap_closed_imports();
   }
 
   std::shared_ptr<const void> upload(const void* data, std::size_t bytes) override {
@@ -144,10 +153,11 @@ class GpuDevice final : public Device {
                                    " (MPIX_DEVICE=host uses host streams)");
     const auto on = static_cast<gpuStream_t>(stream);
     if (gpu_is_capturing(on)) return gpu_capture_of(on).id;
-    const int device = memory_ ? gpu_device_of(on) : -1;
-    if (device >= 0 && device != memory_->device())
+    GpuMemory* const memory = settled();
+    const int device = memory ? gpu_device_of(on) : -1;
+    if (device >= 0 && device != memory->device())
       throw Error(Fault::argument, "the stream is one of GPU " + std::to_string(device) + ", and the window's memory is on GPU " +
-                                       std::to_string(memory_->device()));
+                                       std::to_string(memory->device()));
     return 0;
   }
   bool reads_plans_later() const noexcept override { return true; }
@@ -180,13 +190,23 @@ class GpuDevice final : public Device {
     const int device = memory().device();
     return gpu_is_time_sliced(device) && has_memory_ops(device);
   }
+  bool has_guards() override { return gpu_captures_memory_ops && has_memory_ops(memory().device()); }
+  std::shared_ptr<WaitingRoom> new_waiting_room() override {
+    (void)memory();
+    return std::make_shared<WindowPlaces>(places_);
+  }
   bool stalls_silently() const noexcept override { return true; }
+  bool posts_may_be_late() const noexcept override { return true; }
 
   /// The counters are the last that a kernel writes, and its plan's memory goes back to a pool only.
   bool have_ended(const HostWords&, std::uint64_t) const override { return true; }
 
  private:
+  /// Null: no GPU has been chosen yet.
+  GpuMemory* settled() const noexcept { return settled_.load(std::memory_order_acquire); }
+
   GpuMemory& memory() {
+    if (GpuMemory* memory = settled()) return *memory;
     std::lock_guard<std::mutex> hold(mutex_);
     if (!memory_) {
       int device = 0;
@@ -200,8 +220,10 @@ class GpuDevice final : public Device {
     auto memory = std::make_unique<GpuMemory>(device);
     OutsideCapture outside;
     DeviceScope scope(device);
-    Launcher::load();
+    launcher_.open(device);
+    places_->open(gpu_multiprocessors(device), launcher_.places());
     memory_ = std::move(memory);
+    settled_.store(memory_.get(), std::memory_order_release);
   }
 
   /// An origin buffer on another GPU.
@@ -225,6 +247,8 @@ class GpuDevice final : public Device {
   Launcher launcher_;
   std::mutex mutex_;
   std::unique_ptr<GpuMemory> memory_;
+  std::atomic<GpuMemory*> settled_{nullptr};  ///< memory_, for those who do not hold mutex_
+  const std::shared_ptr<Places> places_ = std::make_shared<Places>();
   GraphKeeper keeper_;  ///< ends before the memory does, which it gives back to
 };
 

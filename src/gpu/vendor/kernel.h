@@ -25,11 +25,31 @@ inline namespace GPU_NAMESPACE {
 
 constexpr unsigned most_threads = 512;
 
-/// Poll until ready(); false when the wait was released. Now and then the host is told what `peer` is waited for.
-template <class Peer, class Ready>
-__device__ inline bool poll(const Program& program, const Peer& peer, Ready ready) {
-  for (std::uint32_t polls = 1; !ready(); ++polls)
-    if (polls % polls_between_notes == 0 && !wait_on(program, peer, polls / polls_between_notes)) return false;
+/// How a thread's wait has gone: given up, as it is released or its part may leave; or for what it waited is there.
+enum class Waited { gave_up, late, soon };
+
+/// Poll until ready(). Now and then the host is told what `peer` is waited for.
+template <Reach reach, class Peer, class Ready>
+__device__ inline Waited poll(const Program& program, const Peer& peer, const Turn& turn, Ready ready) {
+  std::uint32_t polls = 1;
+  for (; !ready(); ++polls) {
+    if (polls % polls_between_notes != 0) continue;
+    const std::uint32_t beat = polls / polls_between_notes;
+    if (reach == Reach::any ? !goes_on(program, peer, turn, beat) : !notes(program, peer, beat)) return Waited::gave_up;
+  }
+  return reach == Reach::node || polls <= polls_between_notes ? Waited::soon : Waited::late;
+}
+
+/// Read a line whose header is there, so that the blocks that write it have a place on their GPU; they may die there all
+/// the same. False when the wait is released.
+template <Reach reach = Reach::any>
+__device__ inline bool await_line(const Program& program, const ReceivePeer& peer, const Line* line, std::uint32_t flag,
+                                  std::uint64_t* data) {
+  for (std::uint32_t polls = 1; !line_arrived(line, flag, data); ++polls) {
+    if (polls % polls_between_notes != 0) continue;
+    const std::uint32_t beat = polls / polls_between_notes;
+    if (reach == Reach::node ? !wait_on(program, peer, beat) : !still_awaits(program, peer, beat)) return false;
+  }
   return true;
 }
 
@@ -38,7 +58,7 @@ __device__ inline bool poll(const Program& program, const Peer& peer, Ready read
 /// a put of 64 KiB. So one thread looks for all. Once in a kernel for each `look_now`.
 template <Reach reach, class Seen, class Look>
 __device__ inline Seen look(bool relayed, Look look_now) {
-  if constexpr (reach == Reach::relayed) {
+  if constexpr (reach == Reach::any) {
     if (relayed) {
       __shared__ Seen seen;
       if (threadIdx.x == 0) seen = look_now();
@@ -54,10 +74,10 @@ __device__ inline EpochCounter load_counter(const PartCounters& counters, std::u
   return {part == 0 ? load_relaxed(&counters.replayed) : 0, load_relaxed(&counters.epochs[part])};
 }
 
-/// A part has done its epoch. Part 0 also counts for the parts that this launch does not have. After a barrier
-/// of the block: each thread has read the counter by then.
+/// A part has done its epoch. Part 0 also counts for the parts that this launch does not have, and for those that have
+/// left. After a barrier of the block: each thread has read the counter by then.
 __device__ inline void advance_part(PartCounters& counters, EpochCounter before, bool captured, std::uint32_t part,
-                                    std::uint32_t parts) {
+                                    std::uint32_t parts, std::uint32_t leavers) {
   const EpochCounter after = before.next(captured);
   if (part != 0) {
     if (threadIdx.x == 0) counters[part] = after.epochs;
@@ -66,6 +86,7 @@ __device__ inline void advance_part(PartCounters& counters, EpochCounter before,
   // In one store of 16 bytes: the host may look at any time (Window::has_run_locked).
   if (threadIdx.x == 0) *reinterpret_cast<EpochCounter*>(&counters.replayed) = after;
   for (std::uint32_t other = parts + threadIdx.x; other < most_parts; other += blockDim.x) counters[other] = after.epochs;
+  if (leavers != 0 && threadIdx.x < most_parts_that_leave && (leavers >> threadIdx.x & 1) != 0) counters[threadIdx.x] = after.epochs;
 }
 
 /// The threads of a team by warps: small puts are shared out among warps, each to one.
@@ -121,6 +142,20 @@ __device__ inline void send_puts(const AnyProgram& any, const SendPeer& peer, Li
   }
 }
 
+/// The work of one part, by the threads of a block: for those that have left, or where a part has to look again.
+template <class AnyProgram>
+GPU_OUT_OF_LINE void send_for(const AnyProgram& any, std::uint32_t index, std::uint64_t epoch, std::uint32_t part,
+                              std::uint32_t parts) {
+  const SendPeer& peer = any.send(index);
+  send_puts(any, peer, slot_of(peer.ring, epoch), flag_of(epoch),
+            Team{part * blockDim.x + threadIdx.x, parts * blockDim.x});
+  if (!peer.signals) return;
+  __syncthreads();
+  if (threadIdx.x != 0) return;
+  if (peer.awaits_post || part == parts - 1) write_header(peer, epoch, part, parts);
+  if (any.program.guards) count_sent(peer.words, peer.there, part, parts);
+}
+
 /// `usual`: so is this send, says the host (Shape::is_usual).
 template <bool usual, Reach reach, class AnyProgram>
 __device__ inline void send_part(const AnyProgram& any, std::uint32_t index, std::uint32_t part, std::uint32_t parts,
@@ -138,7 +173,8 @@ __device__ inline void send_part(const AnyProgram& any, std::uint32_t index, std
   const EpochCounter before = seen.sent;
   const std::uint64_t epoch = before.epochs + 1;
   if (!shape.early.sources) gpu_wait_for_front();
-  gpu_let_next_start();
+  // Where places are few several parts let nobody start before they know that their own wait is over.
+  if (reach == Reach::node || parts == 1) gpu_let_next_start();
   std::uint64_t word = 0;
   bool has_word = false;
   if (usual) {
@@ -148,35 +184,54 @@ __device__ inline void send_part(const AnyProgram& any, std::uint32_t index, std
   }
   const std::uint64_t needed = post_needed(peer, epoch);
   const auto is_posted = [&] { return load_relaxed(&words->posted) >= needed; };
-  bool go = seen.posted >= needed;
+  Waited waited = Waited::soon;
+  bool go = true;
   if (usual) {
-    go = go || poll(any.program, peer, is_posted);
+    if (seen.posted < needed) waited = poll<reach>(any.program, peer, Turn{epoch, part, parts}, is_posted);
+    go = waited != Waited::gave_up;
   } else {
     // Direct data often finds the post still under way, and has many threads: were all of them to look for it, they
     // would hold up the word's memory, and with it the post.
-    if (threadIdx.x == 0) go = go || poll(any.program, peer, is_posted);
-    go = !__syncthreads_or(threadIdx.x == 0 && !go);
+    if (threadIdx.x == 0 && seen.posted < needed) waited = poll<reach>(any.program, peer, Turn{epoch, part, parts}, is_posted);
+    go = !__syncthreads_or(waited == Waited::gave_up);
   }
+  if (reach == Reach::any && parts > 1) gpu_let_next_start();
   Line* slot = slot_of(peer.ring, epoch);
   const std::uint32_t flag = flag_of(epoch);
   if (go) {
-    if (team.index == 0 && peer.signals && !peer.awaits_post) write_header(peer, epoch, 0, 0);
+    if (part == parts - 1 && threadIdx.x == 0 && peer.signals && !peer.awaits_post) write_header(peer, epoch, part, parts);
     if (usual) {
       if (has_word) write_line(slot + Header::single_payload + team.index, word, flag);
     } else {
       send_puts(any, peer, slot, flag, team);
     }
   }
-  const bool released = __syncthreads_or(!go);
+  bool released = false, again = false;
+  std::uint32_t leavers = 0;
+  if constexpr (reach == Reach::node) {
+    released = __syncthreads_or(!go);
+  } else if (__syncthreads_or(waited != Waited::soon)) {
+    const Outcome outcome = settle(any.program.host, leaving_word(peer), epoch, part, !go);
+    if (outcome.left) return;
+    released = outcome.released, again = outcome.again, leavers = outcome.leavers;
+    if (again) released = __syncthreads_or(poll<reach>(any.program, peer, Turn{epoch, part, 1}, is_posted) == Waited::gave_up);
+    if (!released)
+      for (std::uint32_t other = 0; other < parts; ++other)
+        if (again ? other == part : (leavers >> other & 1) != 0) send_for(any, index, epoch, other, parts);
+  }
   if (!peer.signals || (released && epoch > retired_epoch)) return;
-  if (!usual && !released && peer.awaits_post && threadIdx.x == 0) write_header(peer, epoch, part, parts);
-  if (any.program.guards && !released && threadIdx.x == 0) count_sent(words, peer.there, part, parts);
-  advance_part(words->own.sent, before, any.program.captured, part, parts);
+  if (!released && !again && threadIdx.x == 0) {
+    if (!usual && peer.awaits_post) write_header(peer, epoch, part, parts);
+    if (any.program.guards) count_sent(words, peer.there, part, parts);
+  }
+  advance_part(words->own.sent, before, any.program.captured, part, parts, leavers);
 }
 
 // ---- receiving ---------------------------------------------------------------------------------------
 
-__device__ inline void receive_lines(const Line* payload, std::uint32_t flag, char* to, std::uint32_t bytes, Team team) {
+/// These return false where the wait for a line was released.
+__device__ inline bool receive_lines(const Program& program, const ReceivePeer& peer, const Line* payload, std::uint32_t flag,
+                                     char* to, std::uint32_t bytes, Team team) {
   constexpr std::uint32_t batch = 4;
   const std::uint32_t words = (bytes + 7) / 8;
   for (std::uint32_t first = team.index; first < words; first += batch * team.size) {
@@ -189,59 +244,73 @@ __device__ inline void receive_lines(const Line* payload, std::uint32_t flag, ch
     for (std::uint32_t i = 0; i < batch; ++i) {
       const std::uint32_t at = first + i * team.size;
       if (at >= words) continue;
-      if (!there[i]) word[i] = read_line(payload + at, flag);
+      if (!there[i] && !await_line(program, peer, payload + at, flag, &word[i])) return false;
       store_word(to, at, bytes, word[i]);
     }
   }
+  return true;
 }
 
-__device__ inline void receive_data(const ReceivePeer& peer, const Descriptor& put, const Line* slot, std::uint32_t flag,
-                                    Team team) {
+__device__ inline bool receive_data(const Program& program, const ReceivePeer& peer, const Descriptor& put, const Line* slot,
+                                    std::uint32_t flag, Team team) {
   char* to = peer.window + put.offset;
-  if (put.staged())
-    copy_bytes(to, peer.staging + put.offset, put.bytes(), team);
-  else
-    receive_lines(slot + put.payload(), flag, to, static_cast<std::uint32_t>(put.bytes()), team);
+  if (!put.staged())
+    return receive_lines(program, peer, slot + put.payload(), flag, to, static_cast<std::uint32_t>(put.bytes()), team);
+  copy_bytes(to, peer.staging + put.offset, put.bytes(), team);
+  return true;
+}
+
+__device__ inline bool await_descriptor(const Program& program, const ReceivePeer& peer, const Line* slot, std::uint32_t index,
+                                        std::uint32_t flag, Descriptor* put) {
+  *put = Descriptor{0, 0};
+  Descriptor read;
+  if (!await_line(program, peer, slot + 1 + 2 * index, flag, &read.offset)) return false;
+  if (!await_line(program, peer, slot + 2 + 2 * index, flag, &read.size)) return false;
+  *put = read;
+  return true;
 }
 
 /// An epoch of any kind; its first header has arrived. All threads of the block. Out of the way of the usual epoch,
 /// and with few arguments, so that it costs that one no registers: `peer` lies in shared memory.
-GPU_OUT_OF_LINE void receive_any(const ReceivePeer& peer, std::uint64_t epoch, Header header, std::uint32_t part,
-                                 std::uint32_t parts) {
+GPU_OUT_OF_LINE bool receive_any(const Program& program, const ReceivePeer& peer, std::uint64_t epoch, Header header,
+                                 std::uint32_t part, std::uint32_t parts) {
   const Team team{part * blockDim.x + threadIdx.x, parts * blockDim.x};
   constexpr std::uint32_t chunk = 64;  // as many threads as the smallest block has, and as there are parts
   static_assert(chunk >= most_parts, "each thread looks at one header");
   __shared__ Descriptor puts[chunk];
   const std::uint32_t flag = flag_of(epoch);
   const Line* slot = slot_of(peer.ring, epoch);
+  bool good = true;
   if (!header.is_single() && header.direct_parts() > 0) {
     if (threadIdx.x < header.direct_parts()) {
-      (void)read_line(slot + header_line(peer.ring, threadIdx.x), flag);
+      std::uint64_t same;
+      good = await_line(program, peer, slot + header_line(peer.ring, threadIdx.x), flag, &same);
       fence_acquire();
     }
-    __syncthreads();
+    if (__syncthreads_or(!good)) return false;
   }
   if (header.is_single()) {
-    receive_data(peer, single_put(header), slot, flag, team);
+    good = receive_data(program, peer, single_put(header), slot, flag, team);
     if (team.index == 0) scrub(peer.ring, epoch, Header::single_payload + (header.single_bytes() + 7) / 8, 0);
-    return;
+    return good;
   }
   std::uint32_t used = 1 + 2 * header.descriptors();
   for (std::uint32_t first = 0; first < header.descriptors(); first += chunk) {
     const std::uint32_t count = min(chunk, header.descriptors() - first);
     if (first > 0) __syncthreads();
-    if (threadIdx.x < count) puts[threadIdx.x] = read_descriptor(slot, first + threadIdx.x, flag);
+    if (threadIdx.x < count && !await_descriptor(program, peer, slot, first + threadIdx.x, flag, &puts[threadIdx.x])) good = false;
     __syncthreads();
     for (std::uint32_t i = 0; i < count; ++i)
-      if (puts[i].bytes() > most_bytes_of_a_warp) receive_data(peer, puts[i], slot, flag, team);
+      if (puts[i].bytes() > most_bytes_of_a_warp && !receive_data(program, peer, puts[i], slot, flag, team)) good = false;
     const Warps warps = warps_of(team);
     for (std::uint32_t i = warps.index; i < count; i += warps.count)
-      if (puts[i].bytes() <= most_bytes_of_a_warp) receive_data(peer, puts[i], slot, flag, warps.lanes);
+      if (puts[i].bytes() <= most_bytes_of_a_warp && !receive_data(program, peer, puts[i], slot, flag, warps.lanes)) good = false;
     if (team.index == 0)
       for (std::uint32_t i = 0; i < count; ++i)
         if (!puts[i].staged()) used = puts[i].payload() + static_cast<std::uint32_t>((puts[i].bytes() + 7) / 8);
   }
   if (team.index == 0) scrub(peer.ring, epoch, used, header.direct_parts());
+  return good;
 }
 
 template <Reach reach, class AnyProgram>
@@ -256,41 +325,72 @@ __device__ inline void receive_part(const AnyProgram& any, std::uint32_t index, 
   const Line* own_line = slot + Header::single_payload + team.index;
   std::uint64_t first_word = 0;
   const auto has_header = [&] { return line_arrived(slot, flag, &first_word); };
-  bool arrived = false;
-  if (reach == Reach::relayed && peer.relayed) {
+  Waited waited;
+  if (reach == Reach::any && peer.relayed) {
     struct Seen {
-      bool arrived;
+      Waited waited;
       std::uint64_t word;
     };
-    const Seen seen = look<reach, Seen>(true, [&] { return Seen{poll(any.program, peer, has_header), first_word}; });
-    arrived = seen.arrived;
+    const Seen seen = look<reach, Seen>(true, [&] {
+      const Waited how = poll<reach>(any.program, peer, Turn{epoch, part, parts}, has_header);
+      return Seen{how, first_word};
+    });
+    waited = seen.waited;
     first_word = seen.word;
   } else {
-    arrived = poll(any.program, peer, has_header);
+    waited = poll<reach>(any.program, peer, Turn{epoch, part, parts}, has_header);
   }
   gpu_wait_for_front();
   gpu_let_next_start();
-  const Header header{first_word};
   bool usual = false;
-  if (arrived && header.is_single()) {
+  if (waited != Waited::gave_up && Header{first_word}.is_single()) {
+    const Header header{first_word};
     auto* to = reinterpret_cast<std::uint64_t*>(peer.window + header.single_offset());
     const std::uint32_t bytes = header.single_bytes();
     usual = (reinterpret_cast<std::uintptr_t>(to) | bytes) % 8 == 0 && bytes / 8 <= team.size;
-    if (usual && team.index < bytes / 8) to[team.index] = read_line(own_line, flag);
+    std::uint64_t word;
+    if (usual && team.index < bytes / 8) {
+      if (await_line<reach>(any.program, peer, own_line, flag, &word))
+        to[team.index] = word;
+      else
+        waited = Waited::gave_up;
+    }
     if (usual && team.index == 0) scrub(peer.ring, epoch, Header::single_payload + bytes / 8, 0);
   }
-  // All threads see the same epoch, but a wait may be released for some and not for others.
-  const bool released = __syncthreads_or(!arrived);
+  // All threads see the same epoch, but a wait may be given up by some and not by others.
+  bool released = false;
+  std::uint32_t leavers = 0;
+  if constexpr (reach == Reach::node) {
+    released = __syncthreads_or(waited == Waited::gave_up);
+  } else if (__syncthreads_or(waited != Waited::soon)) {
+    const Outcome outcome = settle(any.program.host, leaving_word(peer), epoch, part, waited == Waited::gave_up);
+    if (outcome.left) return;
+    released = outcome.released, leavers = outcome.leavers;
+    if (outcome.again) {
+      usual = false;
+      released = __syncthreads_or(poll<reach>(any.program, peer, Turn{epoch, part, 1}, has_header) == Waited::gave_up);
+    }
+  }
   if (released && epoch > retired_epoch) return;
-  if (!usual && !released) {
+  if (!released && (!usual || leavers != 0)) {
     __shared__ ReceivePeer shared;
     if (threadIdx.x == 0) shared = peer;
-    __syncthreads();
-    receive_any(shared, epoch, header, part, parts);
-    __syncthreads();
+    bool good = true;
+    if constexpr (reach == Reach::node) {
+      __syncthreads();
+      good = receive_any(any.program, shared, epoch, Header{first_word}, part, parts);
+    } else {
+      for (std::uint32_t other = 0; other < parts; ++other) {
+        const bool mine = other == part && !usual;
+        if (!mine && (leavers >> other & 1) == 0) continue;
+        __syncthreads();
+        if (!receive_any(any.program, shared, epoch, Header{first_word}, other, parts)) good = false;
+      }
+    }
+    released = __syncthreads_or(!good);
   }
   if (any.program.guards && !released && threadIdx.x == 0) count_received(peer.words, part);
-  advance_part(peer.words->own.closed, before, any.program.captured, part, parts);
+  advance_part(peer.words->own.closed, before, any.program.captured, part, parts, leavers);
 }
 
 // ---- kernels -----------------------------------------------------------------------------------------

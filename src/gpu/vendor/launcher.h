@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
+#include <cstdint>
 #include <cstdlib>
 #include <mutex>
 #include <optional>
@@ -12,6 +14,7 @@
 #include "gpu/device.h"
 #include "gpu/vendor/check.h"
 #include "gpu/vendor/kernel.h"
+#include "gpu/vendor/places.h"
 #include "gpu/vendor/window_launches.h"
 
 namespace mpix {
@@ -33,16 +36,21 @@ class CapturedKernels {
  public:
   enum class Kind { other, post, send, receive, both };
 
+  struct Found {
+    Kind kind = Kind::other;
+    bool may_wait = false;  ///< for a peer, when the next one has started
+  };
+
   /// Empty: it is none of ours, or not known any more.
-  std::optional<Kind> find(const GpuCapture& capture) {
+  std::optional<Found> find(const GpuCapture& capture) {
     std::lock_guard<std::mutex> hold(mutex_);
     for (const Entry& entry : entries_)
-      if (capture.front && entry.node == capture.front && entry.id == capture.id) return entry.kind;
+      if (capture.front && entry.node == capture.front && entry.id == capture.id) return entry.found;
     return std::nullopt;
   }
-  void add(const GpuCapture& capture, Kind kind) {
+  void add(const GpuCapture& capture, const Found& found) {
     std::lock_guard<std::mutex> hold(mutex_);
-    entries_[next_] = Entry{capture.id, capture.front, kind};
+    entries_[next_] = Entry{capture.id, capture.front, found};
     next_ = (next_ + 1) % entries_.size();
   }
 
@@ -50,11 +58,37 @@ class CapturedKernels {
   struct Entry {
     unsigned long long id = 0;
     gpuGraphNode_t node = nullptr;
-    Kind kind = Kind::other;
+    Found found;
   };
   std::mutex mutex_;
   std::array<Entry, 16> entries_;
   std::size_t next_ = 0;
+};
+
+/// The last kernel of ours in a stream: whether the next one may start while it still waits for a peer, for which it has
+/// one part only. Of a stream that is not known, as its entry is another's by now, it is taken for granted.
+class LastLaunches {
+ public:
+  bool may_wait(gpuStream_t stream) const {
+    const std::uintptr_t last = entry(stream).load(std::memory_order_relaxed);
+    return last >> 1 != key(stream) || (last & 1) != 0;
+  }
+  void set(gpuStream_t stream, bool may_wait) {
+    entry(stream).store(key(stream) << 1 | (may_wait ? 1 : 0), std::memory_order_relaxed);
+  }
+
+ private:
+  static constexpr std::size_t count = 256;
+  static std::uintptr_t key(gpuStream_t stream) {  // never 0
+    return ((reinterpret_cast<std::uintptr_t>(stream) + 1) << 1) >> 1;
+  }
+  const std::atomic<std::uintptr_t>& entry(gpuStream_t stream) const {
+    return entries_[(key(stream) * 0x9E3779B97F4A7C15u) >> 56];
+  }
+  std::atomic<std::uintptr_t>& entry(gpuStream_t stream) {
+    return const_cast<std::atomic<std::uintptr_t>&>(const_cast<const LastLaunches*>(this)->entry(stream));
+  }
+  std::array<std::atomic<std::uintptr_t>, count> entries_{};
 };
 
 /// How many queues the environment gives the streams of the process; 0: it does not say.
@@ -68,7 +102,17 @@ class Launcher {
  public:
   explicit Launcher(const Settings& settings) : form_(settings.launch_form) {}
 
-  /// Load all kernels: at a first use later on, loading might wait for a kernel that waits for a peer.
+  /// The GPU is known. Load all kernels: at a first use later on, loading might wait for a kernel that waits for a peer.
+  void open(int device) {
+    load();
+    const std::uint32_t places = gpu_room_for_blocks(device, for_relayed<FarProgram>(Role::both).symbol, most_threads);
+    most_blocks_ = std::clamp(places / 2, 1u, most_blocks_worth_it);
+    places_for_blocks_ = places;
+  }
+
+  /// Room that the GPU has for blocks of ours.
+  std::uint32_t places() const { return places_for_blocks_; }
+
   static void load() {
     (void)for_posts();
     for (const Role role : {Role::send, Role::receive, Role::both})
@@ -83,11 +127,34 @@ class Launcher {
 
   void launch(gpuStream_t stream, const Launch& launch) {
     if (launch.program.captured) join_post(launch, stream);
-    launch_one(stream, launch);
+    const std::uint32_t sends = launch.program.send_count, receives = launch.program.receive_count;
+    const std::uint32_t peers =
+        launch.room ? static_cast<WindowPlaces*>(launch.room)->peers_for(sends, receives) : std::max(sends, receives);
+    if (std::max(sends, receives) <= peers)
+      launch_one(stream, launch);
+    else
+      launch_in_pieces(stream, launch, peers);
   }
 
  private:
   using Kind = CapturedKernels::Kind;
+
+  /// So many blocks that it has to leave places to others, or some of its peers are relayed.
+  bool goes_anywhere(const Launch& launch) const {
+    if (launch.relayed || !launch.room) return launch.relayed;
+    const Program& program = launch.program;
+    std::uint64_t bytes = launch.program.receive_count > 0 ? program.receive_bytes : 0;
+    for (std::uint32_t i = 0; i < program.send_count; ++i) {
+      const SendPeer& send = launch.on_host.sends[i];
+      bytes = std::max(bytes, send.awaits_post ? send.bytes / (direct_bytes_of_a_part / eager_bytes_of_a_part) : send.bytes);
+    }
+    const std::uint64_t parts = std::clamp<std::uint64_t>((bytes + eager_bytes_of_a_part - 1) / eager_bytes_of_a_part, 1, most_parts_worth_it);
+    if (parts == 1) return false;
+    const std::uint32_t most = std::max(1u, most_blocks_ / launch.sharers);
+    return !static_cast<WindowPlaces*>(launch.room)->blocks_for(
+        std::min<std::uint32_t>(most, static_cast<std::uint32_t>(parts) * program.send_count),
+        std::min<std::uint32_t>(most, static_cast<std::uint32_t>(parts) * program.receive_count));
+  }
 
   void launch_one(gpuStream_t stream, const Launch& launch) {
     const Program& program = launch.program;
@@ -98,11 +165,11 @@ class Launcher {
       near.guarded = program.guards != nullptr;
       std::copy_n(launch.on_host.posts, near.count, near.posts);
       launch_posts(near, stream, launch);
-    } else if (launch.relayed) {
+    } else if (goes_anywhere(launch)) {
       if (NearProgram<8, 32>::fits(program))
-        launch_program<Reach::relayed>(NearProgram<8, 32>(program, launch.on_host), stream, launch);
+        launch_program<Reach::any>(NearProgram<8, 32>(program, launch.on_host), stream, launch);
       else
-        launch_program<Reach::relayed>(FarProgram{program}, stream, launch);
+        launch_program<Reach::any>(FarProgram{program}, stream, launch);
     } else if (NearProgram<1, 1>::fits(program)) {
       launch_program(NearProgram<1, 1>(program, launch.on_host), stream, launch);
     } else if (NearProgram<4, 4>::fits(program)) {
@@ -124,6 +191,32 @@ class Launcher {
     launch_one(stream, receives);
   }
 
+  /// So many peers at a time, first those to send to: a send waits for no receive.
+  void launch_in_pieces(gpuStream_t stream, const Launch& launch, std::uint32_t peers) {
+    Launch piece = launch;
+    piece.memory = nullptr;  // it knows launches by their call: one of these would be taken for another
+    Program& program = piece.program;
+    program.receive_count = 0;
+    program.receive_bytes = 0;
+    for (std::uint32_t first = 0; first < launch.program.send_count; first += peers) {
+      program.tables.sends = launch.program.tables.sends + first;
+      piece.on_host.sends = launch.on_host.sends + first;
+      program.send_count = std::min(peers, launch.program.send_count - first);
+      launch_one(stream, piece);
+      program.post_count = 0;
+    }
+    program.send_count = program.op_count = 0;
+    program.send_bytes = 0;
+    program.receive_bytes = launch.program.receive_bytes;
+    for (std::uint32_t first = 0; first < launch.program.receive_count; first += peers) {
+      program.tables.receives = launch.program.tables.receives + first;
+      piece.on_host.receives = launch.on_host.receives + first;
+      program.receive_count = std::min(peers, launch.program.receive_count - first);
+      launch_one(stream, piece);
+      program.post_count = 0;
+    }
+  }
+
   static const Kernel& for_posts() {
     static const Kernel kernel(run_posts);
     return kernel;
@@ -135,9 +228,9 @@ class Launcher {
   }
   template <class AnyProgram>
   static const Kernel& for_relayed(Role role) {
-    if (role == Role::receive) return the_kernel<Role::receive, false, AnyProgram, Reach::relayed>();
-    if (role == Role::send) return the_kernel<Role::send, false, AnyProgram, Reach::relayed>();
-    return the_kernel<Role::both, false, AnyProgram, Reach::relayed>();
+    if (role == Role::receive) return the_kernel<Role::receive, false, AnyProgram, Reach::any>();
+    if (role == Role::send) return the_kernel<Role::send, false, AnyProgram, Reach::any>();
+    return the_kernel<Role::both, false, AnyProgram, Reach::any>();
   }
   template <class AnyProgram>
   static const Kernel& for_programs(Role role, bool usual) {
@@ -156,7 +249,7 @@ class Launcher {
     const std::uint32_t peers = std::max({1u, program.send_count, program.receive_count});
     shape.eager_bytes_of_a_part = eager_bytes_of_a_part;
     shape.direct_bytes_of_a_part = direct_bytes_of_a_part;
-    shape.most_parts = std::clamp(most_blocks / peers / launch.sharers, 1u, most_parts_worth_it);
+    shape.most_parts = std::clamp(most_blocks_ / peers / launch.sharers, 1u, most_parts_worth_it);
     shape.receive_parts = 1;
     std::uint64_t most_expected = 0;
     for (std::uint32_t i = 0; i < program.receive_count; ++i) {
@@ -170,8 +263,12 @@ class Launcher {
     const Role role = program.receive_count == 0 ? Role::send : program.send_count == 0 ? Role::receive : Role::both;
     const unsigned roles = role == Role::both ? 2 : 1;
     std::uint32_t parts = program.receive_count > 0 ? shape.receive_parts : 1;
-    for (std::uint32_t i = 0; i < program.send_count; ++i)
-      parts = std::max(parts, shape.parts_of(launch.on_host.sends[i]));
+    bool lets_next_start = false;  // before it has what it sends for
+    for (std::uint32_t i = 0; i < program.send_count; ++i) {
+      const std::uint32_t own = shape.parts_of(launch.on_host.sends[i]);
+      parts = std::max(parts, own);
+      lets_next_start = lets_next_start || reach == Reach::node || own == 1;
+    }
     const unsigned entries = peers * roles * launch.sharers, blocks = parts * entries;
     const unsigned wanted = threads_for(std::max(program.send_bytes, most_expected)) +
                             (program.post_count > 0 ? threads_of_posts : 0);
@@ -181,14 +278,26 @@ class Launcher {
       launch_apart(stream, launch);
       return;
     }
-    if (program.captured && may_overlap(kernel, program)) shape.early = early_behind(captured_.find(gpu_capture_of(stream)).value_or(Kind::other));
-    launch_kernel(kernel, dim3(parts, peers, roles), threads, &arguments, sizeof arguments, stream, launch);
-    if (program.captured) captured_.add(gpu_capture_of(stream), kind_of(program, blocks));
+    // What starts early keeps its places until the kernel in front has ended. Several parts of it do not if that waits.
+    bool dependent = may_overlap(kernel, program);
+    if (program.captured && dependent) {
+      const GpuCapture capture = gpu_capture_of(stream);
+      const std::optional<CapturedKernels::Found> front = captured_.find(capture);
+      dependent = reach == Reach::node || parts == 1 || !front || !front->may_wait;
+      if (dependent) shape.early = early_behind(front ? front->kind : Kind::other);
+    } else if (reach == Reach::any && dependent && parts > 1) {
+      dependent = !last_.may_wait(stream);
+    }
+    launch_kernel(kernel, dim3(parts, peers, roles), threads, &arguments, sizeof arguments, stream, launch, dependent);
+    if (program.captured)
+      captured_.add(gpu_capture_of(stream), {kind_of(program, blocks), lets_next_start});
+    else
+      last_.set(stream, lets_next_start);
   }
 
   template <Reach reach, class AnyProgram>
   static const Kernel& kernel_for(Role role, const Shape& shape, const Launch& launch, unsigned threads) {
-    if constexpr (reach == Reach::relayed) return for_relayed<AnyProgram>(role);
+    if constexpr (reach == Reach::any) return for_relayed<AnyProgram>(role);
     const SendPeer* const sends = launch.on_host.sends;
     const bool usual = std::all_of(sends, sends + launch.program.send_count, [&](const SendPeer& send) {
       return shape.is_usual(send, launch.on_host.ops, threads);
@@ -198,16 +307,22 @@ class Launcher {
 
   void launch_posts(NearPosts& near, gpuStream_t stream, const Launch& launch) {
     Kind kind = Kind::post;
+    bool may_wait = false;
     if (near.captured && may_overlap(for_posts(), launch.program)) {
       const GpuCapture capture = gpu_capture_of(stream);
-      const std::optional<Kind> front = captured_.find(capture);
-      near.early = front == Kind::receive || front == Kind::both;
+      const std::optional<CapturedKernels::Found> front = captured_.find(capture);
+      near.early = front && (front->kind == Kind::receive || front->kind == Kind::both);
+      may_wait = near.early && front->may_wait;
       if (near.early) kind = Kind::other;
       // Behind kernels of ours there is nothing to gain: they overlap.
       if (!front && post_beside(near, stream, capture, launch)) return;
     }
-    launch_kernel(for_posts(), dim3(1), NearPosts::most, &near, sizeof near, stream, launch);
-    if (near.captured) captured_.add(gpu_capture_of(stream), kind);
+    launch_kernel(for_posts(), dim3(1), NearPosts::most, &near, sizeof near, stream, launch,
+                  may_overlap(for_posts(), launch.program));
+    if (near.captured)
+      captured_.add(gpu_capture_of(stream), {kind, may_wait});
+    else
+      last_.set(stream, false);
   }
 
   /// With few queues a post might come behind a kernel of another branch that waits for a peer.
@@ -237,7 +352,7 @@ class Launcher {
     if (now.id != post.capture.id || now.graph != post.capture.graph) return;  // that graph has ended
     const bool nothing_between = now.front && now.front == post.capture.front;
     MPIX_CHECK_GPU(gpu_continue_behind(stream, post.node, nothing_between));
-    if (nothing_between) captured_.add(gpu_capture_of(stream), Kind::post);
+    if (nothing_between) captured_.add(gpu_capture_of(stream), {Kind::post, false});
   }
 
   /// Behind a guard, a kernel starts when that has passed.
@@ -246,14 +361,14 @@ class Launcher {
   }
 
   void launch_kernel(const Kernel& kernel, dim3 grid, unsigned threads, void* argument, std::size_t bytes,
-                     gpuStream_t stream, const Launch& launch) {
+                     gpuStream_t stream, const Launch& launch, bool dependent) {
     if (launch.program.captured) {
-      MPIX_CHECK_GPU(gpu_launch(kernel.function, grid, threads, argument, bytes, stream, may_overlap(kernel, launch.program)));
+      MPIX_CHECK_GPU(gpu_launch(kernel.function, grid, threads, argument, bytes, stream, dependent));
       return;
     }
     if (launch_prepared(kernel, grid, threads, argument, stream, launch)) return;
     MPIX_CHECK_GPU(gpu_launch(kernel.function, grid, threads, argument, bytes, stream,
-                              form_ != LaunchForm::plain && may_overlap(kernel, launch.program)));
+                              form_ != LaunchForm::plain && dependent));
   }
 
   /// False: this one is to be launched as it is.
@@ -312,9 +427,9 @@ class Launcher {
   }
 
   /// So many that the launches of all who share the GPU find room, with one part a peer.
-  static unsigned threads_beside(unsigned entries) {
+  unsigned threads_beside(unsigned entries) const {
     constexpr unsigned warps = 64;
-    return std::clamp(most_blocks * most_threads / entries / warps * warps, warps, most_threads);
+    return std::clamp(most_blocks_ * most_threads / entries / warps * warps, warps, most_threads);
   }
 
   /// A thread for each word, in whole warps: small blocks start and end sooner.
@@ -328,10 +443,9 @@ class Launcher {
   static constexpr std::uint32_t eager_bytes_of_a_part = 8 * most_threads;
   static constexpr std::uint32_t direct_bytes_of_a_part = 32 * 1024;
   static constexpr std::uint32_t most_parts_worth_it = 32;
-  // A block that waits keeps its place on the GPU. Were all places taken by waiting blocks, what they wait for might
-  // find none: so a launch takes but a part of them (an H200 has room for 264 blocks of this size).
-  static constexpr std::uint32_t most_blocks = 128;
+  static constexpr std::uint32_t most_blocks_worth_it = 128;
   static_assert(most_parts_worth_it <= most_parts, "a part has counters");
+  static_assert(most_parts_worth_it <= most_parts_that_leave, "a part has a bit");
   // The sends of a kernel of both roles may still wait for posts, and keep their places, when behind an early post the
   // blocks of the next kernel come. So a post is early only behind a small one.
   static constexpr std::uint32_t most_blocks_in_front = 64;
@@ -339,7 +453,10 @@ class Launcher {
   static constexpr std::uint32_t most_blocks_worth_parting = 192;
 
   const LaunchForm form_;
+  std::uint32_t most_blocks_ = most_blocks_worth_it;  ///< of a launch: half of the room that the GPU has (places.h)
+  std::uint32_t places_for_blocks_ = 0;
   CapturedKernels captured_;
+  LastLaunches last_;
 };
 
 }  // namespace GPU_NAMESPACE

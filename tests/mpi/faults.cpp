@@ -1,0 +1,273 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the libmpix authors
+//
+// MPI calls that fail, or that are slow: some of those that libmpix makes end up here first, as a program's functions
+// stand in front of a library's.
+#include <dlfcn.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include "support/catch.h"
+#include "support/epochs.h"
+
+using namespace test;
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+/// MPI's own function of this name.
+template <class Function>
+Function* real(Function*, const char* name) {
+  return reinterpret_cast<Function*>(dlsym(RTLD_NEXT, name));
+}
+
+/// What the next calls of these functions return; MPI_SUCCESS: what MPI says.
+std::atomic<int> type_size_code{MPI_SUCCESS}, group_size_code{MPI_SUCCESS};
+std::atomic<long> messages{0};  ///< sent by libmpix
+
+/// Receives of large data: libmpix has posted them, and MPI is late with them.
+class LateReceives {
+ public:
+  enum class Until { looked_at_often, window_freed };
+
+  void begin(Until until) {
+    std::lock_guard<std::mutex> hold(mutex_);
+    until_ = until;
+    active_ = true;
+    landed_ = 0;
+  }
+  void end() { active_ = false; }
+  bool active() const { return active_; }
+  int landed() const { return landed_; }
+  bool any_waits() {
+    std::lock_guard<std::mutex> hold(mutex_);
+    return !waiting_.empty();
+  }
+
+  void add(void* to, int count, MPI_Datatype type, int source, int tag, MPI_Comm comm) {
+    std::lock_guard<std::mutex> hold(mutex_);
+    waiting_.push_back({to, count, type, source, tag, comm});
+    looks_ = 0;
+  }
+  void note_free() {
+    std::lock_guard<std::mutex> hold(mutex_);
+    freed_ = Clock::now();
+  }
+  /// Whether all have come.
+  bool look() {
+    std::lock_guard<std::mutex> hold(mutex_);
+    const bool in_time = until_ == Until::looked_at_often ? ++looks_ >= 200
+                                                          : freed_ && Clock::now() - *freed_ > std::chrono::milliseconds(100);
+    if (!in_time) return false;
+    for (const Receive& late : waiting_) {
+      PMPI_Recv(late.to, late.count, late.type, late.source, late.tag, late.comm, MPI_STATUS_IGNORE);
+      ++landed_;
+    }
+    waiting_.clear();
+    return true;
+  }
+
+ private:
+  struct Receive {
+    void* to;
+    int count;
+    MPI_Datatype type;
+    int source, tag;
+    MPI_Comm comm;
+  };
+  std::mutex mutex_;
+  Until until_ = Until::looked_at_often;
+  std::vector<Receive> waiting_;
+  int looks_ = 0;
+  std::optional<Clock::time_point> freed_;
+  std::atomic<bool> active_{false};
+  std::atomic<int> landed_{0};
+};
+LateReceives late_receives;
+
+}  // namespace
+
+#define STANDS_IN_FRONT extern "C" __attribute__((visibility("default")))
+
+STANDS_IN_FRONT int PMPI_Type_size_x(MPI_Datatype type, MPI_Count* size) {
+  const int code = type_size_code.exchange(MPI_SUCCESS);
+  return code != MPI_SUCCESS ? code : real(&PMPI_Type_size_x, "PMPI_Type_size_x")(type, size);
+}
+
+STANDS_IN_FRONT int PMPI_Group_size(MPI_Group group, int* size) {
+  const int code = group_size_code.exchange(MPI_SUCCESS);
+  return code != MPI_SUCCESS ? code : real(&PMPI_Group_size, "PMPI_Group_size")(group, size);
+}
+
+STANDS_IN_FRONT int PMPI_Isend(const void* from, int count, MPI_Datatype type, int target, int tag, MPI_Comm comm,
+                               MPI_Request* request) {
+  ++messages;
+  return real(&PMPI_Isend, "PMPI_Isend")(from, count, type, target, tag, comm, request);
+}
+
+STANDS_IN_FRONT int PMPI_Irecv(void* to, int count, MPI_Datatype type, int source, int tag, MPI_Comm comm,
+                               MPI_Request* request) {
+  if (!late_receives.active() || source == MPI_ANY_SOURCE)
+    return real(&PMPI_Irecv, "PMPI_Irecv")(to, count, type, source, tag, comm, request);
+  late_receives.add(to, count, type, source, tag, comm);
+  *request = MPI_REQUEST_NULL;
+  return MPI_SUCCESS;
+}
+
+STANDS_IN_FRONT int PMPI_Testall(int count, MPI_Request requests[], int* flag, MPI_Status statuses[]) {
+  if (!late_receives.active()) return real(&PMPI_Testall, "PMPI_Testall")(count, requests, flag, statuses);
+  *flag = late_receives.look();
+  return MPI_SUCCESS;
+}
+
+STANDS_IN_FRONT int PMPI_Win_free(MPI_Win* win) {
+  const int code = real(&PMPI_Win_free, "PMPI_Win_free")(win);
+  late_receives.note_free();
+  return code;
+}
+
+TEST_CASE("what MPI refuses within a call is what the call returns", "[calls]") {
+  Window window(Memory::device, 64);
+  Stream stream;
+  const Group to(right_of(rank())), from(left_of(rank()));
+  const Values<int> values{1 + rank(), 2};
+  MPI_Datatype two;
+  MPI_OK(MPI_Type_contiguous(2, MPI_INT, &two));
+  MPI_OK(MPI_Type_commit(&two));
+  MPI_OK(MPIX_Win_post_stream(from, window, stream));
+  group_size_code = MPI_ERR_GROUP;
+  CHECK(MPI_Win_start(to, MPIX_MODE_STREAM, window) == MPI_ERR_GROUP);
+  CHECK(group_size_code == MPI_SUCCESS);
+  MPI_OK(MPI_Win_start(to, MPIX_MODE_STREAM, window));
+  type_size_code = MPI_ERR_TYPE;
+  CHECK(MPI_Put(values.data(), 1, two, right_of(rank()), 0, 1, two, window) == MPI_ERR_TYPE);
+  CHECK(type_size_code == MPI_SUCCESS);
+  MPI_OK(MPI_Put(values.data(), 1, two, right_of(rank()), 8, 1, two, window));
+  MPI_OK(MPIX_Win_complete_wait_stream(window, stream));
+  stream.synchronize();
+  MPI_OK(MPI_Type_free(&two));
+  const std::vector<int> got = contents<int>(window.base(), 4);
+  CHECK(got[0] == 0);
+  CHECK(got[2] == 1 + left_of(rank()));
+}
+
+TEST_CASE("a post goes in the message that follows it", "[messages]") {
+  Window window(Memory::device, 200);
+  Ring ring(window, window.base(), 200);
+  Stream stream;
+  constexpr int epochs = 20;
+  long fewest = 2 * epochs;
+  // A thread that is late may send some by themselves, and then the next few.
+  bool enough = false;
+  for (int round = 0; round < 100 && !enough; ++round) {
+    const long before = messages;
+    for (int k = 0; k < epochs; ++k) ring.fused_epoch(stream);
+    stream.synchronize();
+    barrier();
+    fewest = std::min(fewest, messages - before);
+    enough = on_all_ranks(fewest < 2 * epochs);
+  }
+  CHECK(fewest < 2 * epochs);
+}
+
+TEST_CASE("posts and data go and come while no stream looks", "[messages]") {
+  constexpr std::size_t bytes = 200000;
+  Window window(Memory::device, bytes);
+  const Buffer source(bytes);
+  const Group peer(1 - rank());
+  Stream stream;
+  for (int k = 1; k <= 3; ++k) {
+    stream.fill(source.data(), bytes, ring_data(rank(), k));
+    if (rank() == 0) {
+      static std::atomic<bool> there;
+      there = false;
+      MPI_OK(MPIX_Win_post_stream(peer, window, stream));
+      // Busy with something else until the other side is through.
+      launch_on_host(stream, [] {
+        while (!there) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      });
+      barrier();
+      there = true;
+      MPI_OK(MPIX_Win_wait_stream(window, stream));
+      stream.check(window.base(), bytes, ring_data(1, k), HERE("epoch " << k));
+    } else {
+      MPI_OK(MPI_Win_start(peer, MPIX_MODE_STREAM, window));
+      MPI_OK(MPI_Put(source.data(), bytes, MPI_BYTE, 0, 0, bytes, MPI_BYTE, window));
+      MPI_OK(MPIX_Win_complete_stream(window, stream));
+      stream.synchronize();
+      barrier();
+    }
+    stream.synchronize();
+  }
+  checked();
+}
+
+TEST_CASE("what was sent after large data comes after them", "[messages]") {
+  constexpr std::size_t large = 200000, piece = 40, pieces = 600, bytes = large + piece * pieces;
+  Window window(Memory::device, bytes);
+  const Buffer source(bytes);
+  const Group to(right_of(rank())), from(left_of(rank()));
+  Stream stream;
+  late_receives.begin(LateReceives::Until::looked_at_often);
+  for (int k = 1; k <= 3; ++k) {
+    stream.fill(source.data(), bytes, ring_data(rank(), k));
+    MPI_OK(MPIX_Win_post_stream(from, window, stream));
+    MPI_OK(MPI_Win_start(to, MPIX_MODE_STREAM, window));
+    const auto put = [&](std::size_t at, std::size_t count) {
+      MPI_OK(MPI_Put(source.data() + at, static_cast<int>(count), MPI_BYTE, right_of(rank()), static_cast<MPI_Aint>(at),
+                     static_cast<int>(count), MPI_BYTE, window));
+    };
+    put(0, large);
+    // More than one packet holds: the signal is in another than the large data.
+    for (std::size_t i = 0; i < pieces; ++i) put(large + i * piece, piece);
+    MPI_OK(MPIX_Win_complete_stream(window, stream));
+    MPI_OK(MPIX_Win_wait_stream(window, stream));
+    stream.check(window.base(), bytes, ring_data(left_of(rank()), k), HERE("epoch " << k));
+  }
+  stream.synchronize();
+  CHECK(late_receives.landed() == 3);
+  barrier();
+  late_receives.end();
+}
+
+// The settings of this test: waits end with an error, after a moment.
+TEST_CASE("memory of a window that broke is given back when nothing is on its way into it", "[late]") {
+  constexpr std::size_t bytes = 1000000;
+  const Buffer memory(bytes), source(bytes);
+  MPI_Win win;
+  MPI_OK(MPI_Win_create(memory.data(), bytes, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &win));
+  late_receives.begin(LateReceives::Until::window_freed);
+  {
+    const Group peer(1 - rank());
+    Stream stream;
+    if (rank() == 0) {
+      MPI_OK(MPIX_Win_post_stream(peer, win, stream));
+      stream.synchronize();
+      barrier();
+      for (int i = 0; i < 10000 && !late_receives.any_waits(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      MPI_OK(MPIX_Win_wait_stream(win, stream));
+    } else {
+      barrier();
+      MPI_OK(MPI_Win_start(peer, MPIX_MODE_STREAM, win));
+      MPI_OK(MPI_Put(source.data(), bytes, MPI_BYTE, 0, 0, bytes, MPI_BYTE, win));
+      MPI_OK(MPIX_Win_complete_stream(win, stream));
+    }
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    MPIX_Host_stream_synchronize(static_cast<MPIX_Host_stream>(static_cast<void*>(stream)));
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_ARE_FATAL);
+  }
+  CHECK(late_receives.landed() == 0);
+  MPI_OK(MPI_Win_free(&win));
+  CHECK(late_receives.landed() == (rank() == 0 ? 1 : 0));
+  for (int i = 0; i < 10000 && rank() == 0 && late_receives.landed() == 0; ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  barrier();
+  late_receives.end();
+}

@@ -1,0 +1,157 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) the libmpix authors
+#
+# A program that does not use libmpix cannot tell that it is there: what a plain program finds in its process, and what
+# a shell sees of it, is the same with LD_PRELOAD=libmpix.so and without; or the table below says by how much it may
+# differ, and doc/limits.md why. Usage: harmless.sh PROGRAM WINDOWS (tests/mpi/harmless).
+set -u
+program=$PWD/$1 windows=$2
+here=$(dirname "$(realpath "${BASH_SOURCE[0]}")")
+library=$(realpath "${LIBMPIX:?the path of libmpix.so}")
+others=${LD_PRELOAD:-}
+# A library with the HIP back end brings HIP's runtime along (doc/limits.md): that is there in both, to see the rest.
+hip=$(ldd "$library" | awk '$1 ~ /^libamdhip/ { print $3; exit }')
+[[ ! $hip ]] || others=$hip${others:+:$others}
+unset LD_PRELOAD MPIX_NIC MPIX_DEVICE  # as preset, and not as tests are run
+scale=${LIBMPIX_TEST_TIMEOUT_SCALE:-1}
+[[ ! ${TSAN_OPTIONS:-}${ASAN_OPTIONS:-} ]] || { echo "skipped: sanitizers change the process"; exit 77; }
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+trap 'exit 99' INT TERM HUP
+
+# By how much a fact may be larger with the library than without, in each process:
+#   FACT  WHERE  MOMENT  DIFFERENCE  and as much more for each open WINDOW
+# FACT and MOMENT are those that harmless.cpp prints; WHERE: node (all ranks on one), nodes (a rank each), cable (in
+# network namespaces); * is any. The first line that fits counts.
+elsewhere=$((64 * (LIBMPIX_TEST_RANKS - 1)))  # for each rank of another node
+allowed="
+mappings    *      windows  24     1
+mappings    *      *        24     0
+address-KB  node   windows  16384  16
+address-KB  *      windows  16384  $elsewhere
+address-KB  *      *        16384  0
+peak-KB     *      init     16384  0
+peak-KB     node   *        16384  16
+peak-KB     *      *        16384  $elsewhere
+*           *      *        0      0
+"
+failed=0
+differs() {  # FACT WHERE MOMENT TEXT
+  echo "FAILED: $1, $2, $3: $4"
+  failed=1
+}
+same() {  # FACT WHERE MOMENT WITHOUT WITH
+  if [[ $4 == "$5" ]]; then
+    echo "the same: $1, $2, $3"
+  else
+    differs "$1" "$2" "$3" "'$4' without the library, '$5' with it"
+  fi
+}
+
+run() {  # with|without [VARIABLE=VALUE …] PROGRAM [ARGUMENT …]
+  local preload=$others
+  [[ $1 == without ]] || preload=$library${others:+:$others}
+  shift
+  # shellcheck disable=SC2086 # words
+  timeout -k 5 $((120 * scale)) $MPIEXEC env ${preload:+"LD_PRELOAD=$preload"} "$@" < /dev/null
+}
+
+# --- what the program finds in its process: all lines of two files, as the table says
+compare() {  # WHERE WITHOUT WITH
+  if (($(grep -c '^rank' "$2") < 20 * LIBMPIX_TEST_RANKS)) || (($(wc -l < "$2") != $(wc -l < "$3"))); then
+    differs output "$1" all "$(wc -l < "$3") lines in place of $(wc -l < "$2"): $(tail -n 5 "$3")"
+    return
+  fi
+  awk -v where="$1" -v windows="$windows" -v table="$allowed" '
+    function fits(pattern, text) { return pattern == "*" || pattern == text }
+    BEGIN { rows = split(table, row, "\n") }
+    NR == FNR { without[$1, $2, $3, $4] = $5; next }
+    !(($1, $2, $3, $4) in without) { print "output", where, "all", $0; next }
+    {
+      moment = substr($3, 1, length($3) - 1)
+      before = without[$1, $2, $3, $4]
+      for (i = 1; i <= rows; i++)
+        if (split(row[i], word, " ") == 5 && fits(word[1], $4) && fits(word[2], where) && fits(word[3], moment)) break
+      room = word[4] + windows * word[5]
+      if (room ? $5 - before > room : $5 != before)
+        print $4, where, moment, $1 " " $2 ": " before " without the library, " $5 " with it"
+    }' "$2" "$3" > "$scratch/differences"
+  local fact where moment text
+  while read -r fact where moment text; do differs "$fact" "$where" "$moment" "$text"; done < "$scratch/differences"
+  [[ -s $scratch/differences ]] || echo "the same: what a process finds in itself, $1"
+}
+facts() {  # WHERE MPIX_NODE_SIZE
+  local how
+  for how in without with; do
+    run $how "MPIX_NODE_SIZE=$2" "$program" "$windows" > "$scratch/$how" 2> "$scratch/errors.$how" || echo "ended with $?" >> "$scratch/$how"
+  done
+  compare "$1" "$scratch/without" "$scratch/with"
+  same errors "$1" output "$(cat "$scratch/errors.without")" "$(cat "$scratch/errors.with")"
+}
+facts node 0
+facts nodes 1
+
+# --- on real nodes, as far as network namespaces are such
+if ((LIBMPIX_TEST_RANKS == 2)); then
+  for how in without with; do
+    preload=$others
+    [[ $how == without ]] || preload=$library${others:+:$others}
+    printf '#!/bin/sh\nexec env %s "$@"\n' "${preload:+LD_PRELOAD=$preload}" > "$scratch/on-node"
+    chmod +x "$scratch/on-node"
+    "$here/netns.sh" "$(realpath --relative-to=. "$scratch/on-node")" 0 "$program" "$windows" > "$scratch/cable.$how" 2>&1
+    status=$?
+    ((status == 77)) && break
+    grep '^rank' "$scratch/cable.$how" > "$scratch/$how"
+    ((status == 0)) || { differs output cable all "ended with $status: $(tail -n 3 "$scratch/cable.$how")"; break; }
+  done
+  if ((status == 77)); then
+    tail -n 1 "$scratch/cable.without" | sed 's/^skipped/not tried between network namespaces/'
+  elif ((status == 0)); then
+    compare cable "$scratch/without" "$scratch/with"
+  fi
+fi
+
+# --- what a shell sees: exit codes, signals, output. Who has a signal runs alone, as mpiexec would add to it.
+for node_size in 0 1; do
+  where=$([[ $node_size == 0 ]] && echo node || echo nodes)
+  for arguments in "exit 0" "exit 3" handler raise; do
+    launch=$MPIEXEC
+    [[ $arguments == exit* ]] || launch=
+    for how in without with; do
+      # shellcheck disable=SC2086 # words
+      MPIEXEC=$launch run $how "MPIX_NODE_SIZE=$node_size" "$program" $arguments > "$scratch/shell" 2>&1
+      printf -v "seen_$how" '%s: %s' $? "$(grep -v 'PID\|pid\|Process name' "$scratch/shell" | sed 's/[0-9]\{2,\}/N/g' | sort)"
+    done
+    # shellcheck disable=SC2154 # by printf
+    same "${arguments// /-}" "$where" end "$seen_without" "$seen_with"
+  done
+done
+[[ $seen_with == 143:* ]] || differs raise nodes end "the status of a process that SIGTERM ended is not 143: $seen_with"
+
+# --- as many windows under limits that the program has room in
+limited() { (ulimit -n 1024 -v 2097152 && run "$1" "$program" "$windows") > "$scratch/limited" 2>&1; }
+limited without; before=$?
+limited with || ((before)) || differs limits node windows "under ulimit -n 1024 -v 2097152: $(tail -n 2 "$scratch/limited")"
+((before == 0)) || echo "not tried under limits: the program does not run under them without the library either"
+
+# --- the start of a program that has nothing to do with MPI: medians, in turns
+mpi=$(ldd "$library" | awk '$1 ~ /^libmpi/ { print $3; exit }')${hip:+:$hip}
+took() {  # PRELOAD → microseconds
+  local begin=${EPOCHREALTIME/[.,]/}
+  LD_PRELOAD=$1 /bin/true
+  echo $((${EPOCHREALTIME/[.,]/} - begin))
+}
+median() { sort -n "$1" | sed -n 11p; }
+for attempt in 1 2 3 4 5; do
+  rm -f "$scratch"/start.*
+  for turn in {1..21}; do
+    took "$mpi" >> "$scratch/start.mpi"
+    took "$library" >> "$scratch/start.libmpix"
+  done
+  longer=$(($(median "$scratch/start.libmpix") - $(median "$scratch/start.mpi")))
+  echo "true: $(median "$scratch/start.mpi") us with MPI's library alone, $longer us more with libmpix"
+  ((longer <= 10000 * scale)) && break
+done
+((longer <= 10000 * scale)) || differs start node true "more than 10 ms in $attempt attempts of 21 starts ($turn)"
+exit $failed

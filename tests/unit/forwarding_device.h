@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the libmpix authors
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "core/node_memory.h"
+#include "gpu/device.h"
+
+/// A device that does what another one does: for tests that change a part of it.
+class ForwardingDevice : public mpix::Device {
+ public:
+  explicit ForwardingDevice(mpix::Device& device) : to_(device) {}
+
+  const char* name() const noexcept override { return to_.name(); }
+  bool hidden_from_host(const void* p) const noexcept override { return to_.hidden_from_host(p); }
+  void use_memory_of(const void* base, std::size_t bytes) override { to_.use_memory_of(base, bytes); }
+  std::size_t preferred_eager_bytes() const noexcept override { return to_.preferred_eager_bytes(); }
+  std::size_t preferred_copy_bytes() const noexcept override { return to_.preferred_copy_bytes(); }
+  std::uint32_t parts_in_use() const noexcept override { return to_.parts_in_use(); }
+  mpix::Allocation allocate(std::size_t bytes) override { return to_.allocate(bytes); }
+  void release(void* base) noexcept override { to_.release(base); }
+  std::optional<mpix::Allocation> shareable(const void* p) const override { return to_.shareable(p); }
+  mpix::ExportedMemory export_memory(const void* base) override { return to_.export_memory(base); }
+  char* import_memory(const mpix::ExportedMemory& memory) override { return to_.import_memory(memory); }
+  void close_import(char* base) noexcept override { to_.close_import(base); }
+  std::unique_ptr<mpix::NodeMemory> new_node_memory(const mpix::NodeShape& shape) override { return to_.new_node_memory(shape); }
+  std::uint64_t sharing_domain() const override { return to_.sharing_domain(); }
+  std::shared_ptr<const void> upload(const void* data, std::size_t bytes) override { return to_.upload(data, bytes); }
+  void read(void* to, const void* from, std::size_t bytes) override { to_.read(to, from, bytes); }
+  void write(void* to, const void* from, std::size_t bytes) override { to_.write(to, from, bytes); }
+  std::uint64_t read_word(const std::uint64_t* word) override { return to_.read_word(word); }
+  void write_word(std::uint64_t* word, std::uint64_t value) override { to_.write_word(word, value); }
+  std::shared_ptr<mpix::HostWords> host_words(std::size_t ranks) override { return to_.host_words(ranks); }
+  std::shared_ptr<char> allocate_pinned(std::size_t bytes) override { return to_.allocate_pinned(bytes); }
+  bool serves_remote_work() const noexcept override { return to_.serves_remote_work(); }
+  std::uint64_t check_stream(mpix::Stream stream) const override { return to_.check_stream(stream); }
+  bool reads_plans_later() const noexcept override { return to_.reads_plans_later(); }
+  void keep_for_graph(mpix::Stream stream, std::shared_ptr<const void> what) override {
+    to_.keep_for_graph(stream, std::move(what));
+  }
+  void launch(mpix::Stream stream, const mpix::Launch& launch) override { to_.launch(stream, launch); }
+  void copy(mpix::Stream stream, void* to, const void* from, std::size_t bytes) override { to_.copy(stream, to, from, bytes); }
+  void run_memory_ops(mpix::Stream stream, mpix::MemoryOps ops) override { to_.run_memory_ops(stream, std::move(ops)); }
+  std::uint64_t place() override { return to_.place(); }
+  bool wants_guards_where_shared() override { return to_.wants_guards_where_shared(); }
+  bool stalls_silently() const noexcept override { return to_.stalls_silently(); }
+  bool have_ended(const mpix::HostWords& words, std::uint64_t launches) const override {
+    return to_.have_ended(words, launches);
+  }
+
+ private:
+  mpix::Device& to_;
+};
