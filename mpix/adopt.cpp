@@ -4,11 +4,11 @@
 
 #include <exception>
 
-#include "core/launcher.h"
-#include "core/log.h"
+#include "base/job_environment.h"
+#include "base/log.h"
 #include "errors.h"
-#include "gpu/cuda/cuda_device.h"
-#include "gpu/hip/hip_device.h"
+#include "device/cuda/cuda_device.h"
+#include "device/hip/hip_device.h"
 #include "mpi_bootstrap.h"
 #include "right_mpi.h"
 #include "runtime.h"
@@ -51,9 +51,9 @@ std::string build(WinState& state, MPI_Win win, MPI_Comm comm, const NewWindow& 
                              static_cast<std::size_t>(created.displacement_unit), created.lazy_post};
     Device& device = usable_device(runtime);
     const bool other_nodes = bootstrap.spans_nodes();
-    Interconnect* interconnect = other_nodes ? open_interconnect(runtime) : nullptr;
-    state.window = std::make_unique<Window>(name_of(win), memory, bootstrap, device, runtime.settings, interconnect,
-                                            runtime.no_interconnect);
+    OperationBudget* budget = other_nodes ? open_budget(runtime) : nullptr;
+    state.window = std::make_unique<Window>(name_of(win), memory, bootstrap, device, runtime.settings, budget,
+                                            runtime.no_budget);
   } catch (const std::exception& error) {
     failure = bootstrap.agree(error.what());
   }

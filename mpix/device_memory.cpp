@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "core/launcher.h"
+#include "base/job_environment.h"
 #include "errors.h"
 #include "runtime.h"
 

@@ -5,7 +5,7 @@
 #include <memory>
 #include <string>
 
-#include "core/log.h"
+#include "base/log.h"
 #include "errors.h"
 #include "group_ranks.h"
 #include "mpix.h"

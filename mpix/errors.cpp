@@ -5,7 +5,7 @@
 #include <exception>
 #include <new>
 
-#include "core/log.h"
+#include "base/log.h"
 #include "error_codes.h"
 #include "window_state.h"
 

@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "config.h"
-#include "core/error.h"
-#include "core/settings.h"
-#include "nic/triggered_network.h"
+#include "base/error.h"
+#include "base/settings.h"
+#include "net/fabric/triggered_network.h"
 
 namespace {
 
@@ -69,7 +69,7 @@ void print_settings() {
 
 int report() {
   std::printf("libmpix %s\nback ends: %s\nbetween nodes: %s\n\n", PACKAGE_VERSION, back_ends().c_str(),
-              mpix::triggered_network_built() ? "cxi, sockets, proxy" : "proxy");
+              mpix::triggered_network_built() ? "cxi, sockets, mpi" : "mpi");
   print_settings();
   for (const std::string& complaint : mpix::unknown_settings())
     std::fprintf(stderr, "mpix-info: %s\n", complaint.c_str());

@@ -5,7 +5,7 @@
 
 #include "device_memory.h"
 #include "errors.h"
-#include "proxy_world.h"
+#include "mpix/messages/world.h"
 #include "right_mpi.h"
 #include "runtime.h"
 #include "window_state.h"

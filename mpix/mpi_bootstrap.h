@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "core/bootstrap.h"
+#include "team/bootstrap.h"
 #include "mpi_library.h"
 
 namespace mpix {

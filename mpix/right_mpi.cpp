@@ -8,7 +8,7 @@
 #include <cstdio>
 #include <vector>
 
-#include "core/log.h"
+#include "base/log.h"
 #include "mpi_library.h"
 
 namespace mpix {

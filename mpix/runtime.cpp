@@ -8,11 +8,11 @@
 #include <mutex>
 #include <numeric>
 
-#include "core/cores.h"
-#include "core/launcher.h"
-#include "core/log.h"
+#include "base/cores.h"
+#include "base/job_environment.h"
+#include "base/log.h"
 #include "errors.h"
-#include "nic/triggered_network.h"
+#include "net/fabric/triggered_network.h"
 
 namespace mpix {
 namespace {
@@ -103,12 +103,12 @@ bool agree_on_nodes(const Runtime& runtime) {
 Runtime& start_runtime_over_world() {
   // First what is collective: a process with a wrong setting must not leave the others alone.
   std::vector<int> nodes = real_nodes(MPI_COMM_WORLD);
-  std::shared_ptr<ProxyWorld> proxy_world = ProxyWorld::make_if_needed(nodes);
+  std::shared_ptr<MessageWorld> message_world = MessageWorld::make_if_needed(nodes);
   const int rank = world_rank();
   const auto local_ranks =
       std::count(nodes.begin(), nodes.end(), nodes[static_cast<std::size_t>(rank)]);
   Runtime& runtime = ensure_runtime(static_cast<int>(local_ranks));
-  runtime.proxy_world = std::move(proxy_world);
+  runtime.message_world = std::move(message_world);
   runtime.world_nodes = std::move(nodes);
   if (!agree_on_nodes(runtime)) {
     runtime.failure = "MPIX_NODE_SIZE differs between the ranks";
@@ -131,9 +131,9 @@ Runtime& start_runtime_over_world() {
 
 void release_mpi() {
   Runtime* const runtime = find_runtime();
-  if (!runtime || !runtime->proxy_world) return;
+  if (!runtime || !runtime->message_world) return;
   std::lock_guard<std::mutex> hold(birth);
-  end_proxy(*runtime->proxy_world, runtime->proxy);
+  end_messages(*runtime->message_world, runtime->messages);
 }
 
 void end_runtime() {
@@ -148,16 +148,16 @@ Device& usable_device(Runtime& runtime) {
 
 namespace {
 
-std::unique_ptr<Network> open_proxy(Runtime& runtime) {
-  auto network = std::make_unique<ProxyNetwork>(runtime.proxy_world, runtime.settings);
-  runtime.proxy = network.get();
+std::unique_ptr<Network> open_messages(Runtime& runtime) {
+  auto network = std::make_unique<MessageNetwork>(runtime.message_world, runtime.settings);
+  runtime.messages = network.get();
   return network;
 }
 
 std::unique_ptr<Network> open_network(Runtime& runtime, std::string* remark) {
   const Settings& settings = runtime.settings;
   if (settings.nic == "none") throw Error(Fault::unsupported, "MPIX_NIC=none");
-  if (settings.nic == "proxy") return open_proxy(runtime);
+  if (settings.nic == "mpi") return open_messages(runtime);
   if (settings.nic != "auto") return make_triggered_network(settings, runtime.local_ranks);
   // A NIC that does the work; else MPI, which knows the best of the networks that are there; triggered operations in
   // software, over TCP, where MPI cannot be called by a thread of ours.
@@ -172,7 +172,7 @@ std::unique_ptr<Network> open_network(Runtime& runtime, std::string* remark) {
     note(error);
   }
   try {
-    std::unique_ptr<Network> network = open_proxy(runtime);
+    std::unique_ptr<Network> network = open_messages(runtime);
     log(LogLevel::info, "messages of MPI carry epochs between nodes, as no NIC can: " + why_not);
     return network;
   } catch (const Error& error) {
@@ -181,7 +181,7 @@ std::unique_ptr<Network> open_network(Runtime& runtime, std::string* remark) {
   try {
     only.nic = "sockets";
     std::unique_ptr<Network> network = make_triggered_network(only, runtime.local_ranks);
-    if (runtime.proxy_world && runtime.proxy_world->rank() == 0)
+    if (runtime.message_world && runtime.message_world->rank() == 0)
       *remark = "epochs between nodes go over sockets, in software, where messages of MPI are faster, as a rule: " + why_not +
                 " (MPIX_NIC=sockets: it is meant to be so)";
     return network;
@@ -193,21 +193,21 @@ std::unique_ptr<Network> open_network(Runtime& runtime, std::string* remark) {
 
 }  // namespace
 
-Interconnect* open_interconnect(Runtime& runtime) {
+OperationBudget* open_budget(Runtime& runtime) {
   std::lock_guard<std::mutex> hold(birth);
-  if (runtime.interconnect) return runtime.interconnect.get();
-  if (!runtime.no_interconnect.empty()) return nullptr;
+  if (runtime.budget) return runtime.budget.get();
+  if (!runtime.no_budget.empty()) return nullptr;
   try {
     (void)usable_device(runtime);
     std::string remark;
     std::unique_ptr<Network> network = open_network(runtime, &remark);
-    runtime.interconnect = std::make_unique<Interconnect>(std::move(network), runtime.settings,
+    runtime.budget = std::make_unique<OperationBudget>(std::move(network), runtime.settings,
                                                           has_cores_to_spare(runtime.local_ranks), std::move(remark));
-    log(LogLevel::info, runtime.interconnect->describe());
+    log(LogLevel::info, runtime.budget->describe());
   } catch (const Error& error) {
-    runtime.no_interconnect = error.what();
+    runtime.no_budget = error.what();
   }
-  return runtime.interconnect.get();
+  return runtime.budget.get();
 }
 
 namespace {

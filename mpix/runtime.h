@@ -6,12 +6,12 @@
 #include <string>
 #include <vector>
 
-#include "core/interconnect.h"
-#include "core/settings.h"
-#include "gpu/device.h"
+#include "net/operation_budget.h"
+#include "base/settings.h"
+#include "device/device.h"
 #include "mpi_library.h"
-#include "proxy_network.h"
-#include "proxy_world.h"
+#include "mpix/messages/network.h"
+#include "mpix/messages/world.h"
 
 namespace mpix {
 
@@ -22,10 +22,10 @@ struct Runtime {
   Settings settings{};
   std::unique_ptr<Device> device;  ///< null: `failure` says why
   std::string failure;
-  std::unique_ptr<Interconnect> interconnect;  ///< null: not opened yet, or `no_interconnect` says why there is none
-  std::string no_interconnect;
-  std::shared_ptr<ProxyWorld> proxy_world;  ///< null: messages of MPI cannot carry epochs
-  ProxyNetwork* proxy = nullptr;            ///< the interconnect's network, where it is this one
+  std::unique_ptr<OperationBudget> budget;  ///< null: not opened yet, or `no_budget` says why there is none
+  std::string no_budget;
+  std::shared_ptr<MessageWorld> message_world;  ///< null: messages of MPI cannot carry epochs
+  MessageNetwork* messages = nullptr;         ///< the budget's network, where it is this one
   int local_ranks = 1;          ///< on this node, as far as this process knows
   std::vector<int> world_nodes;  ///< by rank of MPI_COMM_WORLD; empty: never asked
 };
@@ -49,7 +49,7 @@ void end_runtime();
 Device& usable_device(Runtime& runtime);
 
 /// The way to ranks of other nodes, opened when first asked for. Null where there is none.
-Interconnect* open_interconnect(Runtime& runtime);
+OperationBudget* open_budget(Runtime& runtime);
 
 /// Where the ranks of a communicator are.
 struct RanksOf {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the libmpix authors
-#include "core/log.h"
+#include "base/log.h"
 #include "errors.h"
 #include "runtime.h"
 #include "window_state.h"

@@ -6,7 +6,7 @@
 #include <shared_mutex>
 #include <unordered_map>
 
-#include "core/log.h"
+#include "base/log.h"
 #include "device_memory.h"
 #include "errors.h"
 

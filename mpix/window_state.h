@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "core/error.h"
-#include "core/window.h"
+#include "base/error.h"
+#include "epoch/window.h"
 #include "mpi_library.h"
 
 namespace mpix {

@@ -39,7 +39,10 @@ function between(line, opening, closing) {
   return line
 }
 
-BEGIN { places = split("src/ include/ tests/ benchmarks/ mpix/", search, " ") }
+BEGIN {
+  places = split("src/ include/ tests/ benchmarks/ mpix/", search, " ")
+  search[++places] = ""  # from the top
+}
 
 FILENAME == table {
   if (/^#/) next

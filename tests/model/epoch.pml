@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Copyright (c) the libmpix authors
  *
- * The on-node epoch protocol (src/kernels/protocol.h, program.h) for the model checker spin. check.sh runs it.
+ * The on-node epoch protocol (src/wire/protocol.h, program.h) for the model checker spin. check.sh runs it.
  *
  * Each rank has one stream, a process that launches kernels and waits for each to end. A kernel serves every
  * peer independently, so for each ordered pair o -> t two processes stand for the parts of the kernels:

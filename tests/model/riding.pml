@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Copyright (c) the libmpix authors
  *
- * Posts that ride in messages between nodes (src/core/remote_peers.h) for the model checker spin. check.sh runs it.
+ * Posts that ride in messages between nodes (src/offnode/remote_peers.h) for the model checker spin. check.sh runs it.
  *
  * Two ranks, which put to each other. rank[r] has what r keeps of its one peer. The processes: the streams of each rank;
  * its NIC, which brings what has been started, in any order; and its LatePosts, the thread that sends held posts.

@@ -28,7 +28,7 @@ expect() {
 }
 
 # with FI_PROVIDER=tcp libfabric has no triggered operations
-expect 0 'network proxy' MPIX_NIC=proxy "$plain"
+expect 0 'network mpi' MPIX_NIC=mpi "$plain"
 expect 0 'messages of MPI carry epochs between nodes, as ' MPIX_NIC=auto "${threaded[@]}"
 expect 0 'messages of MPI carry epochs between nodes, as ' MPIX_NIC=auto "$plain"
 expect 0 'messages of MPI carry epochs between nodes, as ' FI_PROVIDER=tcp MPIX_NIC=auto "${threaded[@]}"
@@ -37,7 +37,7 @@ expect 0 'messages of MPI carry epochs between nodes, as ' FI_PROVIDER=tcp MPIX_
 funneled=LD_PRELOAD=$PWD/tests/support/.libs/libfunneled.so${LD_PRELOAD:+:$LD_PRELOAD}
 expect 0 'network sockets' "$funneled" MPIX_NIC=auto "$plain"
 expect 0 'over sockets, in software.* MPI_THREAD_MULTIPLE' "$funneled" MPIX_NIC=auto "$plain"
-expect 1 'MPI_THREAD_MULTIPLE' "$funneled" MPIX_NIC=proxy "$plain"
+expect 1 'MPI_THREAD_MULTIPLE' "$funneled" MPIX_NIC=mpi "$plain"
 expect 1 'MPI_THREAD_MULTIPLE' "$funneled" FI_PROVIDER=tcp MPIX_NIC=auto "$plain"
 
 # two windows

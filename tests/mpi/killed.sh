@@ -47,7 +47,7 @@ scenario() {  # ON_TIMEOUT BUDGET SCENARIO BYTES
 }
 
 ways="error report"
-[[ ${MPIX_NIC:-} != proxy ]] || ways=error  # over messages of MPI nobody is asked for a sign of life
+[[ ${MPIX_NIC:-} != mpi ]] || ways=error  # over messages of MPI nobody is asked for a sign of life
 for how in $ways; do
   scenario "$how" auto before 64
   scenario "$how" auto idle 64

@@ -17,7 +17,7 @@ run() {  # PRELOAD ARGUMENT…
 }
 
 failed=0
-for nic in auto proxy; do
+for nic in auto mpi; do
   for level in '' 0 1 2 3; do
     # shellcheck disable=SC2086 # none or one
     plain=$(run "$others" $level) preloaded=$(run "$library${others:+:$others}" $level 2> levels.$$)

@@ -18,15 +18,15 @@
 #include <vector>
 
 #include "catch.h"
-#include "core/differing.h"
-#include "core/error.h"
-#include "core/launcher.h"
-#include "core/window.h"
+#include "team/differing.h"
+#include "base/error.h"
+#include "base/job_environment.h"
+#include "epoch/window.h"
 #include "forwarding_device.h"
-#include "gpu/host/arena.h"
-#include "gpu/host/host_device.h"
-#include "gpu/host/shared_file.h"
-#include "gpu/host/stream.h"
+#include "device/host/arena.h"
+#include "device/host/host_device.h"
+#include "device/host/shared_file.h"
+#include "device/host/stream.h"
 #include "thread_ranks.h"
 
 using namespace mpix;

@@ -8,10 +8,10 @@
 #include <string>
 
 #include "catch.h"
-#include "core/error.h"
-#include "core/window.h"
-#include "gpu/host/host_device.h"
-#include "gpu/host/stream.h"
+#include "base/error.h"
+#include "epoch/window.h"
+#include "device/host/host_device.h"
+#include "device/host/stream.h"
 #include "thread_ranks.h"
 
 using namespace mpix;

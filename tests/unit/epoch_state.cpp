@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the libmpix authors
-#include "core/epoch_state.h"
+#include "epoch/epoch_state.h"
 
 #include "catch.h"
-#include "core/error.h"
+#include "base/error.h"
 
 using namespace mpix;
 

@@ -16,8 +16,8 @@
 #include <utility>
 #include <vector>
 
-#include "core/error.h"
-#include "core/network.h"
+#include "base/error.h"
+#include "net/network.h"
 #include "thread_ranks.h"
 
 /// A network among the ranks of ThreadRanks: it stores into their memory, one operation at a time, in whatever order

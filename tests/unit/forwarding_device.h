@@ -8,8 +8,8 @@
 #include <optional>
 #include <utility>
 
-#include "core/node_memory.h"
-#include "gpu/device.h"
+#include "device/node_memory.h"
+#include "device/device.h"
 
 /// A device that does what another one does: for tests that change a part of it.
 class ForwardingDevice : public mpix::Device {

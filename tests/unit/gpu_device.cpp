@@ -8,12 +8,12 @@
 #include <vector>
 
 #include "catch.h"
-#include "core/error.h"
-#include "core/settings.h"
-#include "gpu/cuda/cuda_device.h"
-#include "gpu/device.h"
-#include "gpu/hip/hip_device.h"
-#include "gpu/host/stream.h"
+#include "base/error.h"
+#include "base/settings.h"
+#include "device/cuda/cuda_device.h"
+#include "device/device.h"
+#include "device/hip/hip_device.h"
+#include "device/host/stream.h"
 
 using namespace mpix;
 

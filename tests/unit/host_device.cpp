@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the libmpix authors
-#include "gpu/host/host_device.h"
+#include "device/host/host_device.h"
 
 #include <dirent.h>
 #include <sys/mman.h>
@@ -17,11 +17,11 @@
 #include <vector>
 
 #include "catch.h"
-#include "core/error.h"
-#include "core/settings.h"
-#include "gpu/host/bell.h"
-#include "gpu/host/shared_memory.h"
-#include "gpu/host/stream.h"
+#include "base/error.h"
+#include "base/settings.h"
+#include "device/host/bell.h"
+#include "device/host/shared_memory.h"
+#include "device/host/stream.h"
 #include "support/slowdown.h"
 
 using namespace mpix;

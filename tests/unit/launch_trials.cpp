@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the libmpix authors
-#include "core/launch_trials.h"
+#include "device/launch_trials.h"
 
 #include <algorithm>
 #include <map>

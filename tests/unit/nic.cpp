@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "catch.h"
-#include "core/error.h"
-#include "nic/fabric_inlet.h"
+#include "base/error.h"
+#include "net/fabric/fabric_inlet.h"
 #include "nic_pair.h"
 
 using namespace mpix;

@@ -13,12 +13,12 @@
 #include <vector>
 
 #include "catch.h"
-#include "core/error.h"
-#include "core/window.h"
-#include "gpu/host/host_device.h"
-#include "gpu/host/stream.h"
-#include "core/progress_agent.h"
-#include "nic/fabric_inlet.h"
+#include "base/error.h"
+#include "epoch/window.h"
+#include "device/host/host_device.h"
+#include "device/host/stream.h"
+#include "base/progress_agent.h"
+#include "net/fabric/fabric_inlet.h"
 #include "nic_pair.h"
 #include "thread_ranks.h"
 
@@ -75,9 +75,9 @@ struct OpenRank {
         memory(window_bytes),
         source(window_bytes),
         network(new OpenNetwork(counter_limit, {16, 16}, marks)),
-        interconnect(std::in_place, std::unique_ptr<Network>(network), settings),
+        budget(std::in_place, std::unique_ptr<Network>(network), settings),
         unused(network->endpoint.use_count()),
-        window(new Window("nic", {memory.data(), window_bytes, 1}, bootstrap, device, settings, &*interconnect)),
+        window(new Window("nic", {memory.data(), window_bytes, 1}, bootstrap, device, settings, &*budget)),
         stream(create_host_stream()) {}
   ~OpenRank() {
     destroy_host_stream(stream);
@@ -104,7 +104,7 @@ struct OpenRank {
   const std::vector<int> peer;
   std::vector<char> memory, source;
   OpenNetwork* const network;
-  std::optional<Interconnect> interconnect;
+  std::optional<OperationBudget> budget;
   const long unused;
   std::unique_ptr<Window> window;
   HostStream* const stream;
@@ -170,7 +170,7 @@ TEST_CASE("any number of epochs needs the counters, blocks and memory of a few",
     EXPECT(side.network->queue_of->open_counters() <= 2 * 16 + 2);
     EXPECT(side.network->queue_of->open_counters() <= counters + 8);
     EXPECT(resident_kilobytes() - kilobytes < most_growth);
-    EXPECT(side.interconnect->most_used() <= 16);
+    EXPECT(side.budget->most_used() <= 16);
     EXPECT(side.registrations() == (marks ? 3 : 2));  // the window, what its peers write besides, and an inlet
     side.window.reset();
     // The thread that sends late posts may have a look at them still.
@@ -201,7 +201,7 @@ TEST_CASE("a window whose peer has gone gives back what it had", "[nic]") {
     if (side.me == 1) {
       side.window.reset();
       if (enqueued) bootstrap.allgather(0);
-      side.interconnect.reset();
+      side.budget.reset();
       if (!enqueued) bootstrap.allgather(0);
     } else {
       const auto epochs = [&] {
@@ -219,8 +219,8 @@ TEST_CASE("a window whose peer has gone gives back what it had", "[nic]") {
       side.window.reset();
       EXPECT(side.registrations() <= (marks ? 2 : 1));
       // What was under way when it went may be lost for good; nothing that was only queued.
-      EXPECT(side.interconnect->budget() >= 16 - 4);
-      EXPECT(side.network->queue_of->held_blocks() == 16 - side.interconnect->budget());
+      EXPECT(side.budget->total() >= 16 - 4);
+      EXPECT(side.network->queue_of->held_blocks() == 16 - side.budget->total());
     }
     bootstrap.allgather(0);
   });

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "catch.h"
-#include "core/error.h"
+#include "base/error.h"
 #include "nic_pair.h"
 
 using namespace mpix;

@@ -6,9 +6,9 @@
 #include <memory>
 #include <vector>
 
-#include "nic/endpoint.h"
-#include "nic/provider.h"
-#include "nic/triggered_queue.h"
+#include "net/fabric/endpoint.h"
+#include "net/fabric/provider.h"
+#include "net/fabric/triggered_queue.h"
 #include "support/slowdown.h"
 
 namespace mpix {

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the libmpix authors
 
-// What the proxy sends: packets of records, and the memory that they are applied to.
-#include "core/packet.h"
+// What goes over messages of MPI: packets of records, and the memory that they are applied to.
+#include "net/packet.h"
 
 #include <cstring>
 #include <string>
 #include <vector>
 
 #include "catch.h"
-#include "core/error.h"
-#include "core/exposed_memory.h"
-#include "core/remote_message.h"
+#include "base/error.h"
+#include "net/exposed_memory.h"
+#include "net/remote_message.h"
 
 using namespace mpix;
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the libmpix authors
-#include "nic/process_kept.h"
+#include "net/fabric/process_kept.h"
 
 #include <csignal>
 #include <cstdlib>

@@ -2,7 +2,7 @@
 // Copyright (c) the libmpix authors
 
 // The steps of an epoch, one by one, on words and a mailbox of this process.
-#include "kernels/protocol.h"
+#include "wire/protocol.h"
 
 #include <algorithm>
 #include <cstring>

@@ -13,13 +13,13 @@
 #include <vector>
 
 #include "catch.h"
-#include "core/error.h"
-#include "core/outgoing.h"
-#include "core/relay_slot.h"
-#include "core/window.h"
+#include "base/error.h"
+#include "offnode/outgoing.h"
+#include "offnode/relay_slot.h"
+#include "epoch/window.h"
 #include "fake_network.h"
-#include "gpu/host/host_device.h"
-#include "gpu/host/stream.h"
+#include "device/host/host_device.h"
+#include "device/host/stream.h"
 #include "thread_ranks.h"
 
 using namespace mpix;
@@ -40,8 +40,8 @@ struct Rank {
       : me(bootstrap.rank()),
         memory(bytes),
         network(new FakeNetwork(capacity, 23u + static_cast<unsigned>(me), true)),
-        interconnect(std::unique_ptr<Network>(network), settings),
-        window(new Window("relayed", {memory.data(), bytes, 1}, bootstrap, device, settings, &interconnect)),
+        budget(std::unique_ptr<Network>(network), settings),
+        window(new Window("relayed", {memory.data(), bytes, 1}, bootstrap, device, settings, &budget)),
         stream(create_host_stream()) {}
   ~Rank() {
     destroy_host_stream(stream);
@@ -51,7 +51,7 @@ struct Rank {
   const int me;
   std::vector<unsigned char> memory;
   FakeNetwork* const network;
-  Interconnect interconnect;
+  OperationBudget budget;
   std::unique_ptr<Window> window;
   HostStream* const stream;
 };
@@ -152,7 +152,7 @@ void random_epochs(const Case& given) {
     }
     EXPECT(rank.stream->synchronize());
     EXPECT(rank.window->drain());
-    EXPECT(rank.interconnect.is_idle(rank.window.get()));
+    EXPECT(rank.budget.is_idle(rank.window.get()));
     EXPECT(rank.network->most_operations() <= given.capacity.operations);
     EXPECT(rank.network->most_transfers() <= given.capacity.transfers);
     EXPECT(rank.network->most_operations() > 0);
@@ -465,7 +465,7 @@ TEST_CASE("a network error breaks a relayed window and names the rank", "[relay]
       EXPECT(contains(text, "rank 1"));
       EXPECT(contains(text, "the cable is cut"));
       rank.window.reset();
-      EXPECT(rank.interconnect.budget() < 8);
+      EXPECT(rank.budget.total() < 8);
     }
     bootstrap.allgather(0);
   });
@@ -523,7 +523,7 @@ TEST_CASE("where the network has no room the relay asks again", "[relay]") {
       if (rank.me == 1) EXPECT(rank.memory[24] == '1');
     }
     EXPECT(rank.window->drain());
-    EXPECT(rank.interconnect.budget() == 2);
+    EXPECT(rank.budget.total() == 2);
     const std::vector<long> refused = bootstrap.allgather(rank.network->refused());
     EXPECT(refused[0] + refused[1] > 0);
   });
@@ -553,9 +553,9 @@ namespace {
 
 /// A window of two ranks, as one of the many of rank 0.
 struct PairWindow {
-  PairWindow(Bootstrap& bootstrap, Device& device, const Settings& settings, Interconnect& interconnect, std::size_t bytes)
+  PairWindow(Bootstrap& bootstrap, Device& device, const Settings& settings, OperationBudget& budget, std::size_t bytes)
       : memory(bytes),
-        window(new Window("pair", {memory.data(), bytes, 1}, bootstrap, device, settings, &interconnect)),
+        window(new Window("pair", {memory.data(), bytes, 1}, bootstrap, device, settings, &budget)),
         stream(create_host_stream()) {}
   ~PairWindow() { destroy_host_stream(stream); }
   std::vector<unsigned char> memory;
@@ -575,7 +575,7 @@ TEST_CASE("what needs the whole budget is not overtaken for long by what needs l
   std::atomic<int> overtaken{0};
   ThreadRanks(ranks, 1).run([&](Bootstrap& bootstrap) {
     Rank rank(bootstrap, *device, settings, {4, 1000}, part);
-    PairWindow large(bootstrap, *device, settings, rank.interconnect, 3 * part);
+    PairWindow large(bootstrap, *device, settings, rank.budget, 3 * part);
     const std::vector<char> data(part, 'x');
     // Rank 0 sends small epochs to ranks 2, 3 and 4, which go on whatever becomes of the large one to rank 1.
     std::vector<HostStream*> streams;

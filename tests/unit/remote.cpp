@@ -15,12 +15,12 @@
 #include <vector>
 
 #include "catch.h"
-#include "core/block_pool.h"
-#include "core/error.h"
-#include "core/window.h"
+#include "base/block_pool.h"
+#include "base/error.h"
+#include "epoch/window.h"
 #include "fake_network.h"
-#include "gpu/host/host_device.h"
-#include "gpu/host/stream.h"
+#include "device/host/host_device.h"
+#include "device/host/stream.h"
 #include "thread_ranks.h"
 
 using namespace mpix;
@@ -43,8 +43,8 @@ struct Rank {
       : me(bootstrap.rank()),
         memory(bytes),
         network(new FakeNetwork(capacity, 17u + static_cast<unsigned>(me), keeps_words_whole)),
-        interconnect(std::unique_ptr<Network>(network), settings),
-        window(new Window("remote", {memory.data(), bytes, 1}, bootstrap, device, settings, &interconnect)),
+        budget(std::unique_ptr<Network>(network), settings),
+        window(new Window("remote", {memory.data(), bytes, 1}, bootstrap, device, settings, &budget)),
         stream(create_host_stream()) {}
   ~Rank() {
     destroy_host_stream(stream);
@@ -54,7 +54,7 @@ struct Rank {
   const int me;
   std::vector<unsigned char> memory;
   FakeNetwork* const network;
-  Interconnect interconnect;
+  OperationBudget budget;
   std::unique_ptr<Window> window;
   HostStream* const stream;
 };
@@ -134,10 +134,10 @@ void exchange(const Traffic& traffic) {
     }
     EXPECT(rank.stream->synchronize());
     EXPECT(rank.window->drain());
-    EXPECT(rank.interconnect.is_idle(rank.window.get()));
+    EXPECT(rank.budget.is_idle(rank.window.get()));
     EXPECT(rank.network->most_operations() <= traffic.capacity.operations);
     EXPECT(rank.network->most_transfers() <= traffic.capacity.transfers);
-    EXPECT(rank.interconnect.most_used() >= rank.network->most_operations());
+    EXPECT(rank.budget.most_used() >= rank.network->most_operations());
     if (rank.window->stats().throttle_waits > 0) waited = true;
     bootstrap.allgather(0);
   });
@@ -259,7 +259,7 @@ TEST_CASE("after a post that could not ride the next ones ride again some time l
       ++operations;
       if (late) {
         EXPECT(rank.stream->synchronize());
-        while (!rank.interconnect.is_idle(rank.window.get())) std::this_thread::yield();  // a thread has sent it
+        while (!rank.budget.is_idle(rank.window.get())) std::this_thread::yield();  // a thread has sent it
       }
       rank.window->start_stream(peer);
       rank.window->put({data, sizeof data, peer[0], 0});
@@ -324,7 +324,7 @@ TEST_CASE("an origin is ahead of the posts of another node by what its slots all
         // Says that the slot of the epoch before is free, and nothing of this one's.
         rank.window->post_stream({0}, rank.stream);
         EXPECT(rank.stream->synchronize());
-        while (!rank.interconnect.is_idle(rank.window.get())) std::this_thread::yield();
+        while (!rank.budget.is_idle(rank.window.get())) std::this_thread::yield();
       }
       bootstrap.allgather(0);  // the post is there
       if (rank.me == 0) {
@@ -371,13 +371,13 @@ TEST_CASE("a window that ends with a post that is held, or refused, leaves nothi
         }
         EXPECT(rank.network->exposed() == 0);
         EXPECT(rank.network->queued_operations() == 0);
-        EXPECT(rank.interconnect.budget() == 8);
+        EXPECT(rank.budget.total() == 8);
         rank.network->accept();
       }
       bootstrap.allgather(0);
       rank.window = nullptr;
       bootstrap.allgather(0);
-      rank.window.reset(new Window("next", {rank.memory.data(), 64, 1}, bootstrap, *device, settings, &rank.interconnect));
+      rank.window.reset(new Window("next", {rank.memory.data(), 64, 1}, bootstrap, *device, settings, &rank.budget));
     }
     bootstrap.allgather(0);
   });
@@ -488,14 +488,14 @@ struct Holder final : GrantHolder {
 
 TEST_CASE("what is over makes room, also behind an epoch that waits for a peer", "[remote]") {
   for (const Throttle throttle : {Throttle::application, Throttle::adaptive}) {
-    Interconnect interconnect(std::make_unique<FakeNetwork>(Capacity{16, 16}, 1u, false), settings_for(throttle, 0));
+    OperationBudget budget(std::make_unique<FakeNetwork>(Capacity{16, 16}, 1u, false), settings_for(throttle, 0));
     const int one = 0, other = 0;
     std::vector<std::shared_ptr<Holder>> holders;
     const auto take = [&](const void* window) {
-      Interconnect::Turn turn;
-      const std::optional<Grant> grant = interconnect.try_admit(window, {8, 8}, turn);
+      OperationBudget::Turn turn;
+      const std::optional<Grant> grant = budget.try_admit(window, {8, 8}, turn);
       REQUIRE(grant);
-      interconnect.enlist(holders.emplace_back(std::make_shared<Holder>(*grant)));
+      budget.enlist(holders.emplace_back(std::make_shared<Holder>(*grant)));
     };
     take(&one);
     take(&other);
@@ -507,30 +507,30 @@ TEST_CASE("what is over makes room, also behind an epoch that waits for a peer",
 }
 
 TEST_CASE("a window that has ended is sure of nothing any more", "[remote]") {
-  Interconnect interconnect(std::make_unique<FakeNetwork>(Capacity{4, 4}, 1u, false), settings_for(Throttle::adaptive, 0));
+  OperationBudget budget(std::make_unique<FakeNetwork>(Capacity{4, 4}, 1u, false), settings_for(Throttle::adaptive, 0));
   const int one = 0, other = 0;
-  interconnect.enter(&one);
-  interconnect.enter(&other);
+  budget.enter(&one);
+  budget.enter(&other);
   const auto granted = [&] {
-    Interconnect::Turn turn;
-    const std::optional<Grant> grant = interconnect.try_admit(&other, {4, 4}, turn);
+    OperationBudget::Turn turn;
+    const std::optional<Grant> grant = budget.try_admit(&other, {4, 4}, turn);
     REQUIRE(grant);
     const auto holder = std::make_shared<Holder>(*grant, &other);
-    interconnect.enlist(holder);
+    budget.enlist(holder);
     holder->over = true;
     return grant->operations;
   };
   CHECK(granted() == 3);
-  interconnect.abandon(&one);
+  budget.abandon(&one);
   CHECK(granted() == 4);
 }
 
 TEST_CASE("a grant that nobody has taken over goes back", "[remote]") {
-  Interconnect interconnect(std::make_unique<FakeNetwork>(Capacity{4, 4}, 1u, false), settings_for(Throttle::application, 0));
+  OperationBudget budget(std::make_unique<FakeNetwork>(Capacity{4, 4}, 1u, false), settings_for(Throttle::application, 0));
   const int window = 0;
   const auto take = [&] {
-    Interconnect::Turn turn;
-    return Interconnect::Lease(interconnect, &window, *interconnect.try_admit(&window, {4, 4}, turn));
+    OperationBudget::Turn turn;
+    return OperationBudget::Lease(budget, &window, *budget.try_admit(&window, {4, 4}, turn));
   };
   for (int i = 0; i < 3; ++i) (void)take();
   const auto holder = std::make_shared<Holder>(Grant{4, 4}, &window);
@@ -542,21 +542,21 @@ TEST_CASE("a grant that nobody has taken over goes back", "[remote]") {
   const auto unserved = std::make_shared<Holder>(Grant{4, 4}, &window);
   take().enlist(unserved);
   {
-    Interconnect::Unserved scope(&interconnect, unserved);
+    OperationBudget::Unserved scope(&budget, unserved);
     unserved->over = true;  // nothing of it is under way
   }
   CHECK(unserved->held().empty());
   // and one of which something is under way
   const auto started = std::make_shared<Holder>(Grant{4, 4}, &window);
   take().enlist(started);
-  { Interconnect::Unserved scope(&interconnect, started); }
-  CHECK(interconnect.is_idle(&window));
-  CHECK(interconnect.budget() == 0);
+  { OperationBudget::Unserved scope(&budget, started); }
+  CHECK(budget.is_idle(&window));
+  CHECK(budget.total() == 0);
   started->over = true;
   auto served = std::make_shared<Holder>(Grant{4, 4}, &window);
   take().enlist(served);
   {
-    Interconnect::Unserved scope(&interconnect, served);
+    OperationBudget::Unserved scope(&budget, served);
     scope.none();
   }
   CHECK_FALSE(served->held().empty());
@@ -596,59 +596,59 @@ TEST_CASE("a call that finds no memory on its way costs nothing of the budget", 
 }
 
 TEST_CASE("what a window that has ended had under way comes back when it is over", "[remote]") {
-  Interconnect interconnect(std::make_unique<FakeNetwork>(Capacity{4, 4}, 1u, false), settings_for(Throttle::adaptive, 0));
+  OperationBudget budget(std::make_unique<FakeNetwork>(Capacity{4, 4}, 1u, false), settings_for(Throttle::adaptive, 0));
   const int one = 0, other = 0;
-  Interconnect::Turn turn;
-  const std::optional<Grant> grant = interconnect.try_admit(&one, {3, 1}, turn);
+  OperationBudget::Turn turn;
+  const std::optional<Grant> grant = budget.try_admit(&one, {3, 1}, turn);
   REQUIRE(grant);
   const auto under_way = std::make_shared<Holder>(*grant, &one);
-  interconnect.enlist(under_way);
-  interconnect.abandon(&one);
-  CHECK(interconnect.budget() == 1);
-  Interconnect::Turn small, large;
-  const std::optional<Grant> rest = interconnect.try_admit(&other, {3, 1}, small);
+  budget.enlist(under_way);
+  budget.abandon(&one);
+  CHECK(budget.total() == 1);
+  OperationBudget::Turn small, large;
+  const std::optional<Grant> rest = budget.try_admit(&other, {3, 1}, small);
   REQUIRE(rest);
   CHECK(rest->operations == 1);
   const auto holder = std::make_shared<Holder>(*rest, &other);
-  interconnect.enlist(holder);
+  budget.enlist(holder);
   holder->over = under_way->over = true;
-  const std::optional<Grant> all = interconnect.try_admit(&other, {4, 1}, large);
+  const std::optional<Grant> all = budget.try_admit(&other, {4, 1}, large);
   REQUIRE(all);
   CHECK(all->operations == 4);
-  CHECK(interconnect.budget() == 4);
+  CHECK(budget.total() == 4);
 }
 
 TEST_CASE("who waits for its own earlier epochs keeps no room from others", "[remote]") {
-  Interconnect interconnect(std::make_unique<FakeNetwork>(Capacity{4, 4}, 1u, false), settings_for(Throttle::fixed, 0));
+  OperationBudget budget(std::make_unique<FakeNetwork>(Capacity{4, 4}, 1u, false), settings_for(Throttle::fixed, 0));
   const int one = 0, other = 0;
-  Interconnect::Turn first, second, turn;
-  const std::optional<Grant> grant = interconnect.try_admit(&one, {1, 1}, first);
+  OperationBudget::Turn first, second, turn;
+  const std::optional<Grant> grant = budget.try_admit(&one, {1, 1}, first);
   REQUIRE(grant);
-  interconnect.enlist(std::make_shared<Holder>(*grant, &one));
-  CHECK_FALSE(interconnect.try_admit(&one, {4, 1}, second));  // until the first is over
-  CHECK(interconnect.try_admit(&other, {2, 1}, turn));
+  budget.enlist(std::make_shared<Holder>(*grant, &one));
+  CHECK_FALSE(budget.try_admit(&one, {4, 1}, second));  // until the first is over
+  CHECK(budget.try_admit(&other, {2, 1}, turn));
 }
 
 TEST_CASE("which windows have not moved for long, where others have", "[remote]") {
-  Interconnect interconnect(std::make_unique<FakeNetwork>(Capacity{16, 16}, 1u, false), settings_for(Throttle::adaptive, 0));
+  OperationBudget budget(std::make_unique<FakeNetwork>(Capacity{16, 16}, 1u, false), settings_for(Throttle::adaptive, 0));
   const int stuck = 0, in_stages = 0, served = 0;
   std::vector<std::shared_ptr<Holder>> holders;
   const auto take = [&](const void* window) {
-    Interconnect::Turn turn;
-    const std::optional<Grant> grant = interconnect.try_admit(window, {2, 2}, turn);
+    OperationBudget::Turn turn;
+    const std::optional<Grant> grant = budget.try_admit(window, {2, 2}, turn);
     REQUIRE(grant);
-    interconnect.enlist(holders.emplace_back(std::make_shared<Holder>(*grant, window)));
+    budget.enlist(holders.emplace_back(std::make_shared<Holder>(*grant, window)));
   };
-  using Whose = Interconnect::Whose;
+  using Whose = OperationBudget::Whose;
   for (const int* window : {&stuck, &in_stages, &served}) take(window);
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
   holders[1]->stage_is_over = true;
   take(&served);
-  const auto of_stuck = interconnect.still_for(&stuck, Whose::own);
+  const auto of_stuck = budget.still_for(&stuck, Whose::own);
   CHECK(of_stuck >= std::chrono::milliseconds(20));
-  CHECK(interconnect.still_for(&in_stages, Whose::own) < of_stuck);
-  CHECK(interconnect.still_for(&served, Whose::own) < of_stuck);
-  CHECK(interconnect.still_for(&stuck, Whose::all) < of_stuck);
+  CHECK(budget.still_for(&in_stages, Whose::own) < of_stuck);
+  CHECK(budget.still_for(&served, Whose::own) < of_stuck);
+  CHECK(budget.still_for(&stuck, Whose::all) < of_stuck);
 }
 
 TEST_CASE("room goes to who asked first, but not while nothing moves", "[remote]") {
@@ -656,14 +656,14 @@ TEST_CASE("room goes to who asked first, but not while nothing moves", "[remote]
   const int &large_one = asked_for, &small_one = asked_for;
   /// Who was let in, in the order of asking; nothing if that took so long that it may be as nothing moved.
   const auto play = [&]() -> std::vector<bool> {
-    Interconnect interconnect(std::make_unique<FakeNetwork>(Capacity{4, 4}, 1u, false), settings_for(Throttle::adaptive, 0));
-    Interconnect::Turn first, large, small;
+    OperationBudget budget(std::make_unique<FakeNetwork>(Capacity{4, 4}, 1u, false), settings_for(Throttle::adaptive, 0));
+    OperationBudget::Turn first, large, small;
     std::vector<std::shared_ptr<Holder>> holders;
     std::vector<bool> let_in;
-    const auto ask = [&](const int& window, const Grant& wanted, Interconnect::Turn& turn) {
-      const std::optional<Grant> grant = interconnect.try_admit(&window, wanted, turn);
+    const auto ask = [&](const int& window, const Grant& wanted, OperationBudget::Turn& turn) {
+      const std::optional<Grant> grant = budget.try_admit(&window, wanted, turn);
       let_in.push_back(grant.has_value());
-      if (grant) interconnect.enlist(holders.emplace_back(std::make_shared<Holder>(*grant)));
+      if (grant) budget.enlist(holders.emplace_back(std::make_shared<Holder>(*grant)));
     };
     const auto begin = std::chrono::steady_clock::now();
     ask(small_one, {2, 1}, first);
@@ -677,7 +677,7 @@ TEST_CASE("room goes to who asked first, but not while nothing moves", "[remote]
     holders.back()->over = true;
     ask(small_one, {1, 1}, small);
     {
-      Interconnect::Turn gives_up;
+      OperationBudget::Turn gives_up;
       ask(large_one, {9, 1}, gives_up);
     }
     ask(small_one, {1, 1}, small);
@@ -696,31 +696,31 @@ TEST_CASE("room goes to who asked first, but not while nothing moves", "[remote]
 
 TEST_CASE("who waits for room is told at once when a stream is done, though it sleeps long beside streams", "[remote]") {
   using Clock = std::chrono::steady_clock;
-  Interconnect interconnect(std::make_unique<FakeNetwork>(Capacity{4, 4}, 1u, false), settings_for(Throttle::adaptive, 0));
+  OperationBudget budget(std::make_unique<FakeNetwork>(Capacity{4, 4}, 1u, false), settings_for(Throttle::adaptive, 0));
   const int window = 0;
   const auto play = [&] {
-    Interconnect::Turn first, second;
-    const auto holder = std::make_shared<Holder>(*interconnect.try_admit(&window, {4, 1}, first));
-    interconnect.enlist(holder);
-    REQUIRE_FALSE(interconnect.try_admit(&window, {4, 1}, second));
+    OperationBudget::Turn first, second;
+    const auto holder = std::make_shared<Holder>(*budget.try_admit(&window, {4, 1}, first));
+    budget.enlist(holder);
+    REQUIRE_FALSE(budget.try_admit(&window, {4, 1}, second));
     std::atomic<std::int64_t> told{0};
-    Interconnect::AtWork launch(interconnect);
+    OperationBudget::AtWork launch(budget);
     std::thread stream([&] {
       for (int i = 0; i < 8; ++i) {  // it waits,
-        interconnect.progress();
+        budget.progress();
         std::this_thread::sleep_for(std::chrono::microseconds(25));
       }
       holder->over = true;
       told = Clock::now().time_since_epoch().count();
       launch.over();  // and is done
     });
-    while (!holder->over) interconnect.wait_for_room(second);
+    while (!holder->over) budget.wait_for_room(second);
     const auto late = Clock::now().time_since_epoch() - Clock::duration(told);
     stream.join();
-    const std::optional<Grant> grant = interconnect.try_admit(&window, {4, 1}, second);
+    const std::optional<Grant> grant = budget.try_admit(&window, {4, 1}, second);
     REQUIRE(grant);
     const auto last = std::make_shared<Holder>(*grant);
-    interconnect.enlist(last);
+    budget.enlist(last);
     last->over = true;
     return std::chrono::duration<double>(late).count();
   };
@@ -757,7 +757,7 @@ TEST_CASE("with the policy application a call fails, and works once there is roo
     const std::string text = error_of(post, Fault::memory);
     EXPECT(text.empty() || contains(text, "MPIX_TRIGGERED_OPS"));
     EXPECT(rank.stream->synchronize());
-    while (!rank.interconnect.is_idle(rank.window.get())) std::this_thread::yield();
+    while (!rank.budget.is_idle(rank.window.get())) std::this_thread::yield();
     if (!text.empty()) rank.window->post_stream(peer, rank.stream);
     rank.window->start_stream(peer);
     rank.window->complete_wait_stream(rank.stream);
@@ -780,9 +780,9 @@ TEST_CASE("a network error breaks the window, names the rank, and costs what was
     const char data[8] = "1234567";
     rank.window->post_stream(peer, rank.stream);
     EXPECT(rank.stream->synchronize());
-    EXPECT(rank.interconnect.budget() == 8);
+    EXPECT(rank.budget.total() == 8);
     bootstrap.allgather(0);
-    while (!rank.interconnect.is_idle(rank.window.get())) std::this_thread::yield();
+    while (!rank.budget.is_idle(rank.window.get())) std::this_thread::yield();
     bootstrap.allgather(0);
     if (rank.me == 0) {
       rank.network->fail(rank.network->connect(addresses[1]));
@@ -796,7 +796,7 @@ TEST_CASE("a network error breaks the window, names the rank, and costs what was
       EXPECT(contains(text, "rank 1"));
       EXPECT(contains(text, "the cable is cut"));
       rank.window.reset();
-      EXPECT(rank.interconnect.budget() == 6);
+      EXPECT(rank.budget.total() == 6);
     }
     bootstrap.allgather(0);
   });
@@ -860,7 +860,7 @@ TEST_CASE("a rank that the network refuses is named, and what was queued for the
       EXPECT(contains(text, "rank " + std::to_string(1 + queued_before)));
       EXPECT(contains(text, "nobody is there"));
       EXPECT(rank.network->queued_operations() == 0);
-      EXPECT(rank.interconnect.budget() == 8);
+      EXPECT(rank.budget.total() == 8);
       EXPECT(!rank.window->drain());
     }
     bootstrap.allgather(0);
@@ -888,7 +888,7 @@ TEST_CASE("where the network has no room now the call fails, and works once ther
     rank.window->complete_wait_stream(rank.stream);
     EXPECT(rank.stream->synchronize());
     EXPECT(rank.window->drain());
-    EXPECT(rank.interconnect.budget() == 8);
+    EXPECT(rank.budget.total() == 8);
     bootstrap.allgather(0);
   });
 }
@@ -916,13 +916,13 @@ TEST_CASE("where the network has no room when no call is left to fail, it is ask
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
     EXPECT(!received);
-    EXPECT(rank.interconnect.failure_of(rank.window.get()).empty());
+    EXPECT(rank.budget.failure_of(rank.window.get()).empty());
     bootstrap.allgather(0);
     rank.network->accept();
     EXPECT(rank.stream->synchronize());
     received = true;
     EXPECT(rank.window->drain());
-    EXPECT(rank.interconnect.budget() == 2);
+    EXPECT(rank.budget.total() == 2);
     if (rank.me == 0) EXPECT(std::memcmp(rank.memory.data() + 32, "1234567", 8) == 0);
     bootstrap.allgather(0);
   });
@@ -936,7 +936,7 @@ TEST_CASE("a rank that the network refuses in the middle of an epoch is found by
     const std::vector<int> peer{1 - rank.me};
     rank.window->post_stream(peer, rank.stream);
     EXPECT(rank.stream->synchronize());
-    while (!rank.interconnect.is_idle(rank.window.get())) std::this_thread::yield();
+    while (!rank.budget.is_idle(rank.window.get())) std::this_thread::yield();
     bootstrap.allgather(0);
     if (rank.me == 0) {
       rank.network->refuse(1, Fault::other);
@@ -949,7 +949,7 @@ TEST_CASE("a rank that the network refuses in the middle of an epoch is found by
       EXPECT(contains(text, "rank 1") && contains(text, "nobody is there"));
       EXPECT(!rank.window->drain());
       rank.window.reset();
-      EXPECT(rank.interconnect.budget() == 2);
+      EXPECT(rank.budget.total() == 2);
     }
     bootstrap.allgather(0);
   });
@@ -983,7 +983,7 @@ TEST_CASE("two windows that threads drive do not wait for ever for what the othe
       ThreadRanks(2, 1).run([&](Bootstrap& bootstrap) {
         Rank rank(bootstrap, *device, settings, {3, 3}, 64);
         std::vector<unsigned char> memory(64);
-        Window other("other", {memory.data(), 64, 1}, bootstrap, *device, settings, &rank.interconnect);
+        Window other("other", {memory.data(), 64, 1}, bootstrap, *device, settings, &rank.budget);
         HostStream* const stream = create_host_stream();
         const int peer = 1 - rank.me;
         const auto drive = [&](Window& window, HostStream* on, bool first) {
@@ -1050,7 +1050,7 @@ TEST_CASE("a rank that is only late is reported; one that is dead breaks the win
   auto device = make_host_device(settings, 2);
   ThreadRanks(2, 1).run([&](Bootstrap& bootstrap) {
     Rank rank(bootstrap, *device, settings, {3, 3}, 64);
-    Window other("other", {rank.memory.data(), 64, 1}, bootstrap, *device, settings, &rank.interconnect);
+    Window other("other", {rank.memory.data(), 64, 1}, bootstrap, *device, settings, &rank.budget);
     if (rank.me == 0) {
       rank.window->post_stream({1}, rank.stream);
       rank.window->wait_stream(rank.stream);
@@ -1070,8 +1070,8 @@ TEST_CASE("a rank that is only late is reported; one that is dead breaks the win
       killer.join();
       if (text.empty()) text = error_of([&] { rank.window->post_stream({1}, rank.stream); }, Fault::synchronization);
       EXPECT(contains(text, "rank 1") && contains(text, "no sign of life"));
-      EXPECT(rank.interconnect.is_idle(&other));
-      EXPECT(rank.interconnect.budget() == 3);
+      EXPECT(rank.budget.is_idle(&other));
+      EXPECT(rank.budget.total() == 3);
       EXPECT(rank.network->queued_operations() == 0);
       rank.network->let_peers_live(true);
     }
@@ -1264,9 +1264,9 @@ TEST_CASE("a pair of ranks of which one cannot connect is refused on both sides"
     auto network = std::make_unique<FakeNetwork>(Capacity{8, 8}, 1u, false);
     const std::vector<NetworkAddress> addresses = bootstrap.allgather(network->address());
     if (me == 1) network->refuse_to_connect(addresses[0]);
-    Interconnect interconnect(std::move(network), settings);
+    OperationBudget budget(std::move(network), settings);
     std::vector<unsigned char> memory(64);
-    Window window("pairs", {memory.data(), 64, 1}, bootstrap, *device, settings, &interconnect);
+    Window window("pairs", {memory.data(), 64, 1}, bootstrap, *device, settings, &budget);
     HostStream* stream = create_host_stream();
     if (me < 2) {
       const std::string text = error_of([&] { window.start_stream({1 - me}); }, Fault::unsupported);

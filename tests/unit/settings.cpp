@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the libmpix authors
-#include "core/settings.h"
+#include "base/settings.h"
 
 #include <algorithm>
 #include <cmath>
@@ -11,8 +11,8 @@
 #include <utility>
 
 #include "catch.h"
-#include "core/error.h"
-#include "core/launcher.h"
+#include "base/error.h"
+#include "base/job_environment.h"
 
 using namespace mpix;
 

@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/bootstrap.h"
+#include "team/bootstrap.h"
 #include "support/slowdown.h"
 
 #define EXPECT(...) ThreadRanks::expect((__VA_ARGS__), #__VA_ARGS__)

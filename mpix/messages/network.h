@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the libmpix authors
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <optional>
+
+#include "net/network.h"
+#include "base/progress_agent.h"
+#include "base/settings.h"
+#include "mpix/messages/engine.h"
+#include "mpix/messages/world.h"
+
+namespace mpix {
+
+/// The way to other nodes where there are no triggered operations: messages of MPI, and a thread that stands for the
+/// NIC while nobody waits.
+class MessageNetwork final : public Network {
+ public:
+  /// Throws Error where MPI does not let several threads call it, or where there is no world.
+  MessageNetwork(std::shared_ptr<MessageWorld> world, const Settings& settings);
+
+  std::string name() const override { return "mpi"; }
+  void begin() override;
+  NetworkAddress address() const override;
+  Connection connect(const NetworkAddress& peer) override;
+  std::shared_ptr<const Registration> expose(void* base, std::size_t bytes) override { return engine_->expose(base, bytes); }
+  std::shared_ptr<const Registration> register_source(const void*, std::size_t) override { return nullptr; }
+  Capacity capacity() const override { return capacity_; }
+  std::unique_ptr<Transfer> queue(Connection peer, const NetworkWrite* writes, std::size_t count,
+                                  const NetworkSignal* signal) override {
+    return engine_->queue(static_cast<int>(peer), writes, count, signal);
+  }
+  void progress() override { engine_->progress_for_waiter(); }
+  std::string failure() override { return engine_->failure(); }
+
+  MessageEngine& engine() { return *engine_; }
+  /// What is still there of windows makes no call of MPI from here on.
+  void close();
+
+ private:
+  const std::shared_ptr<MessageWorld> world_;
+  const std::shared_ptr<MessageEngine> engine_;
+  Capacity capacity_;
+  std::mutex mutex_;
+  std::optional<ProgressAgent> agent_;  ///< guarded by mutex_
+};
+
+/// Collective over the world, before MPI_Finalize: receive what others have sent, and end. `network` is null where this
+/// process has none.
+void end_messages(MessageWorld& world, MessageNetwork* network);
+
+}  // namespace mpix

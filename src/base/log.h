@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the libmpix authors
+#pragma once
+
+#include <string>
+
+#include "base/settings.h"
+
+namespace mpix {
+
+/// Lines on standard error, "mpix[rank] text", each written whole. One log for the process.
+void set_log(LogLevel level, int rank);
+bool logs(LogLevel level);
+void log(LogLevel level, const std::string& text);
+
+}  // namespace mpix

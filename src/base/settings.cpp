@@ -1,0 +1,274 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the libmpix authors
+#include "base/settings.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <initializer_list>
+#include <iterator>
+#include <utility>
+
+#include "base/error.h"
+
+extern char** environ;
+
+namespace mpix {
+namespace {
+
+constexpr const char prefix[] = "MPIX_";
+constexpr std::size_t prefix_length = sizeof prefix - 1;
+
+[[noreturn]] void reject(const SettingInfo& setting, const std::string& text) {
+  throw Error(Fault::argument, std::string(setting.name) + "=" + text + ": expected " + setting.values);
+}
+
+bool parse_flag(const SettingInfo& setting, const std::string& text) {
+  for (const char* yes : {"1", "on", "yes", "true"})
+    if (text == yes) return true;
+  for (const char* no : {"0", "off", "no", "false"})
+    if (text == no) return false;
+  reject(setting, text);
+}
+
+double parse_number(const SettingInfo& setting, const std::string& text, double least, double most) {
+  char* end = nullptr;
+  errno = 0;
+  const double value = std::strtod(text.c_str(), &end);
+  if (text.empty() || *end != '\0' || errno == ERANGE || !std::isfinite(value) || value < least || value > most)
+    reject(setting, text);
+  return value;
+}
+
+/// A size in bytes, with an optional k, m or g (powers of 1024).
+std::size_t parse_size(const SettingInfo& setting, const std::string& text, double most) {
+  std::string digits = text;
+  double unit = 1;
+  if (!digits.empty()) {
+    switch (digits.back()) {
+      case 'k': case 'K': unit = 1024.0; break;
+      case 'm': case 'M': unit = 1024.0 * 1024; break;
+      case 'g': case 'G': unit = 1024.0 * 1024 * 1024; break;
+      default: break;
+    }
+    if (unit != 1) digits.pop_back();
+  }
+  if (digits.empty() || digits.find_first_not_of("0123456789") != std::string::npos) reject(setting, text);
+  const double bytes = std::strtod(digits.c_str(), nullptr) * unit;
+  if (bytes > most) reject(setting, text);
+  return static_cast<std::size_t>(bytes);
+}
+
+long parse_integer(const SettingInfo& setting, const std::string& text, long least, long most) {
+  const double value = parse_number(setting, text, static_cast<double>(least), static_cast<double>(most));
+  if (value != std::floor(value)) reject(setting, text);
+  return static_cast<long>(value);
+}
+
+template <class Value>
+Value parse_choice(const SettingInfo& setting, const std::string& text,
+                   std::initializer_list<std::pair<const char*, Value>> choices) {
+  for (const auto& choice : choices)
+    if (text == choice.first) return choice.second;
+  reject(setting, text);
+}
+
+struct Row {
+  SettingInfo info;
+  void (*read)(Settings&, const SettingInfo&, const std::string&);
+};
+
+using Text = const std::string&;
+using Info = const SettingInfo&;
+
+const Row rows[] = {
+    {{"MPIX_DEVICE", "auto|cuda|hip|host", "auto",
+      "where streams and window memory live; auto: the first that is built and has a device"},
+     [](Settings& s, Info i, Text t) {
+       s.device = parse_choice<const char*>(i, t, {{"auto", "auto"}, {"cuda", "cuda"}, {"hip", "hip"}, {"host", "host"}});
+     }},
+    {{"MPIX_LOG", "error|warn|info|debug", "warn", "what is told on standard error; info: one line at start"},
+     [](Settings& s, Info i, Text t) {
+       s.log = parse_choice<LogLevel>(i, t,
+                                      {{"error", LogLevel::error},
+                                       {"warn", LogLevel::warn},
+                                       {"info", LogLevel::info},
+                                       {"debug", LogLevel::debug}});
+     }},
+    {{"MPIX_STATS", "on|off", "off", "print each window's counters when it is freed"},
+     [](Settings& s, Info i, Text t) { s.stats = parse_flag(i, t); }},
+    {{"MPIX_EAGER_SIZE", "bytes (k, m), 0 to 1m, or auto", "auto",
+      "most bytes an epoch sends to one target through its mailbox; with more, all its puts go direct. The same on all ranks. "
+      "auto: 64 on the host, 128k on a GPU"},
+     [](Settings& s, Info i, Text t) {
+       if (t != "auto") s.eager_bytes = parse_size(i, t, 1024 * 1024);
+     }},
+    {{"MPIX_MAILBOX_SLOTS", "1, 2, 4, … 64", "4",
+      "an origin may be so many epochs, less one, ahead of the posts of each target. The same on all ranks"},
+     [](Settings& s, Info i, Text t) {
+       const long slots = parse_integer(i, t, 1, 64);
+       if ((slots & (slots - 1)) != 0) reject(i, t);
+       s.mailbox_slots = static_cast<std::uint32_t>(slots);
+     }},
+    {{"MPIX_MERGE", "on|off", "on", "one kernel for all operations of an epoch, or (for comparison) one for each"},
+     [](Settings& s, Info i, Text t) { s.merge = parse_flag(i, t); }},
+    {{"MPIX_WAIT", "auto|kernel|memory", "auto",
+      "how streams of a GPU wait: in kernels that poll, or in memory operations, which let other processes have the GPU "
+      "meanwhile. The same on all ranks. auto: memory where ranks of a window share a GPU without MPS"},
+     [](Settings& s, Info i, Text t) {
+       s.waits = parse_choice<Waits>(
+           i, t, {{"auto", Waits::automatic}, {"kernel", Waits::kernel}, {"memory", Waits::memory}});
+     }},
+    {{"MPIX_LAUNCH", "auto|plain|dependent|graph", "auto",
+      "how kernels are launched on a GPU outside of captures: plainly, set up while the kernel in front still runs, or "
+      "as prepared graphs of one kernel; auto: each window tries which calls are faster as graphs, and launches the others "
+      "dependent where the GPU can, else plain"},
+     [](Settings& s, Info i, Text t) {
+       s.launch_form = parse_choice<LaunchForm>(i, t,
+                                                {{"auto", LaunchForm::automatic},
+                                                 {"plain", LaunchForm::plain},
+                                                 {"dependent", LaunchForm::dependent},
+                                                 {"graph", LaunchForm::graph}});
+     }},
+    {{"MPIX_COPY_ENGINE_SIZE", "bytes (k, m, g)", "16m",
+      "from which size on the GPU's copy engine carries a put, instead of a kernel"},
+     [](Settings& s, Info i, Text t) { s.copy_engine_bytes = parse_size(i, t, 1e18); }},
+    {{"MPIX_RANGES", "on|off", "off", "mark each stream call for the vendor's profiler (NVTX)"},
+     [](Settings& s, Info i, Text t) { s.ranges = parse_flag(i, t); }},
+    {{"MPIX_TIMEOUT", "seconds, 0: never", "60", "a stream that waits longer reports which ranks it misses"},
+     [](Settings& s, Info i, Text t) { s.timeout_seconds = parse_number(i, t, 0, 1e9); }},
+    {{"MPIX_ON_TIMEOUT", "report|error", "report",
+      "after the report wait on; or release the wait and mark the window broken"},
+     [](Settings& s, Info i, Text t) {
+       s.fail_on_timeout = parse_choice<bool>(i, t, {{"report", false}, {"error", true}});
+     }},
+    {{"MPIX_MPI_GPU_AWARE", "on|off, or auto", "auto",
+      "whether MPI itself may touch memory of the GPU; auto: as MPIX_Query_cuda_support or …_rocm_support of MPI says"},
+     [](Settings& s, Info i, Text t) {
+       if (t != "auto") s.mpi_gpu_aware = parse_flag(i, t);
+     }},
+    {{"MPIX_NODE_SIZE", "ranks, 0: as the machine is", "0", "pretend that nodes hold so many ranks (for tests)"},
+     [](Settings& s, Info i, Text t) { s.node_size = static_cast<int>(parse_integer(i, t, 0, 1 << 20)); }},
+    {{"MPIX_SPIN", "microseconds, or auto", "auto",
+      "how long a host stream polls before it sleeps; auto: 1000 for ranks of other nodes; else 200 where ranks have cores "
+      "of their own, and 50 where not"},
+     [](Settings& s, Info i, Text t) { s.spin_seconds = t == "auto" ? -1 : parse_number(i, t, 0, 1e9) * 1e-6; }},
+    {{"MPIX_NIC", "auto|cxi|sockets|mpi|none", "auto",
+      "how ranks of other nodes are reached: by the triggered operations of a provider of libfabric (cxi, sockets), by "
+      "messages of MPI and a thread (mpi), or not at all; auto: cxi, else mpi where MPI has "
+      "MPI_THREAD_MULTIPLE, else sockets. The same on all ranks"},
+     [](Settings& s, Info i, Text t) {
+       s.nic = parse_choice<const char*>(i, t,
+                                         {{"auto", "auto"},
+                                          {"cxi", "cxi"},
+                                          {"sockets", "sockets"},
+                                          {"mpi", "mpi"},
+                                          {"proxy", "mpi"},  // its former name
+                                          {"none", "none"}});
+     }},
+    {{"MPIX_NIC_EAGER_SIZE", "bytes (k, m), 0 to 1m, or auto", "auto",
+      "most bytes an epoch sends to one target of another node in one gathered message; larger puts go direct. The same "
+      "on all ranks. auto: 16k"},
+     [](Settings& s, Info i, Text t) {
+       if (t != "auto") s.nic_eager_bytes = parse_size(i, t, 1024 * 1024);
+     }},
+    {{"MPIX_THROTTLE", "adaptive|static|application", "adaptive",
+      "what a call does that finds the budget of triggered operations used up: wait until as many as it needs are over, "
+      "until all of the window's are, or fail"},
+     [](Settings& s, Info i, Text t) {
+       s.throttle = parse_choice<Throttle>(
+           i, t, {{"adaptive", Throttle::adaptive}, {"static", Throttle::fixed}, {"application", Throttle::application}});
+     }},
+    {{"MPIX_TRIGGERED_OPS", "operations, or auto", "auto",
+      "budget of triggered operations of this process; auto: its share of the NIC's, 512 where the provider does not tell, "
+      "no limit over messages of MPI"},
+     [](Settings& s, Info i, Text t) {
+       if (t != "auto") s.triggered_operations = static_cast<std::size_t>(parse_integer(i, t, 1, 1 << 20));
+     }},
+    {{"MPIX_NIC_CHAIN", "on|auto", "auto",
+      "a signal is triggered by the delivery of the data before it always, or only where the provider does not keep them "
+      "in order"},
+     [](Settings& s, Info i, Text t) {
+       s.always_chain = parse_choice<bool>(i, t, {{"on", true}, {"auto", false}});
+     }},
+    {{"MPIX_RELAY", "on|auto", "auto",
+      "a thread carries what goes to and comes from ranks of other nodes always, or only for devices that need it, which "
+      "are GPUs. The same on all ranks (for tests)"},
+     [](Settings& s, Info i, Text t) { s.relay = parse_choice<bool>(i, t, {{"on", true}, {"auto", false}}); }},
+    {{"MPIX_COUNTER_LIMIT", "count", "1073741824", "a counter of the NIC that has passed it is reset when it is idle (for tests)"},
+     [](Settings& s, Info i, Text t) { s.counter_limit = static_cast<std::uint64_t>(parse_integer(i, t, 1, 1 << 30)); }},
+};
+
+}  // namespace
+
+const std::vector<SettingInfo>& settings_table() {
+  static const std::vector<SettingInfo> table = [] {
+    std::vector<SettingInfo> all;
+    for (const Row& row : rows) all.push_back(row.info);
+    return all;
+  }();
+  return table;
+}
+
+std::string setting_text(const SettingInfo& setting) {
+  const char* text = std::getenv(setting.name);
+  return text && *text ? text : setting.preset;
+}
+
+Settings Settings::from_environment() {
+  Settings settings{};
+  for (const Row& row : rows) row.read(settings, row.info, setting_text(row.info));
+  return settings;
+}
+
+namespace {
+
+/// How many letters to change, add, take away or exchange with their neighbour (the way of Damerau, with whole rows).
+std::size_t edits_between(const std::string& a, const std::string& b) {
+  std::vector<std::vector<std::size_t>> least(a.size() + 1, std::vector<std::size_t>(b.size() + 1));
+  for (std::size_t i = 0; i <= a.size(); ++i)
+    for (std::size_t j = 0; j <= b.size(); ++j) {
+      std::size_t& here = least[i][j];
+      if (i == 0 || j == 0) {
+        here = i + j;
+        continue;
+      }
+      here = std::min({least[i - 1][j] + 1, least[i][j - 1] + 1, least[i - 1][j - 1] + (a[i - 1] == b[j - 1] ? 0 : 1)});
+      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) here = std::min(here, least[i - 2][j - 2] + 1);
+    }
+  return least[a.size()][b.size()];
+}
+
+/// The setting that may have been meant: at most a third of its letters are wrong. Null: none is near.
+const char* nearest_setting(const std::string& name) {
+  const char* nearest = nullptr;
+  std::size_t least = 0;
+  for (const Row& row : rows) {
+    const std::size_t edits = edits_between(name, row.info.name);
+    if (nearest && edits >= least) continue;
+    nearest = row.info.name;
+    least = edits;
+  }
+  return 3 * least <= std::strlen(nearest) - prefix_length ? nearest : nullptr;
+}
+
+}  // namespace
+
+std::vector<std::string> unknown_settings() {
+  std::vector<std::string> complaints;
+  for (char** entry = environ; entry && *entry; ++entry) {
+    if (std::strncmp(*entry, prefix, prefix_length) != 0) continue;
+    const std::string name(*entry, std::strcspn(*entry, "="));
+    const bool is_empty = std::strlen(*entry) <= name.size() + 1;
+    const bool known = std::any_of(std::begin(rows), std::end(rows), [&](const Row& row) { return name == row.info.name; });
+    if (known || is_empty) continue;
+    const char* const nearest = nearest_setting(name);
+    complaints.push_back("unknown setting " + name + ": " +
+                         (nearest ? std::string("did you mean ") + nearest + "?" : "mpix-info lists the settings"));
+  }
+  return complaints;
+}
+
+}  // namespace mpix

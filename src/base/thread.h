@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the libmpix authors
+#pragma once
+
+#include <string>
+#include <system_error>
+#include <thread>
+#include <utility>
+
+#include "base/error.h"
+#include "base/signals_blocked.h"
+
+namespace mpix {
+
+/// A thread of the library, which leaves the signals to those of the program. Throws Error where there can be no more.
+/// `work` lets no exception out.
+template <class Work>
+std::thread start_thread(const char* what, Work work) {
+  const SignalsBlocked blocked;
+  try {
+    return std::thread(std::move(work));
+  } catch (const std::system_error& error) {
+    throw Error(Fault::memory, std::string("no thread can be started for ") + what + ": " + error.what());
+  }
+}
+
+}  // namespace mpix

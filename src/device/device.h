@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the libmpix authors
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "wire/guard.h"
+#include "wire/program.h"
+
+namespace mpix {
+
+struct Settings;
+struct NodeShape;
+class NodeMemory;
+
+/// A cudaStream_t, a hipStream_t or an MPIX_Host_stream; null: the default stream.
+using Stream = void*;
+
+/// Something that another process can map, as bytes that travel.
+struct ExportedMemory {
+  alignas(8) unsigned char bytes[96];
+};
+
+/// An allocation of memory that peers can map.
+struct Allocation {
+  char* base;
+  std::size_t bytes;
+};
+
+/// Which call of the API a launch stands for; for reports.
+enum class Call { post, complete, wait, complete_wait };
+const char* name_of(Call call);
+
+/// What a device does about a launch that waits too long; one for each window.
+class StallHandler {
+ public:
+  virtual ~StallHandler() = default;
+  /// Waited for so many seconds: 0 when nobody wants to know.
+  virtual double patience() const = 0;
+  /// `waiting`: the text of what is missing, by peer. True: stop waiting (the window is broken).
+  virtual bool stalled(Call call, const std::string& waiting, double seconds) = 0;
+  /// It can never end: stop waiting (the window is broken).
+  virtual void failed(Call call, const std::string& why) = 0;
+};
+
+/// A launch's part with ranks of other nodes: operations to start, signals to wait for. Served by the thread of a
+/// host stream, in turn with what the launch has to do on this node.
+class RemoteWork {
+ public:
+  virtual ~RemoteWork() = default;
+  /// Serve who is ready. False when nobody was.
+  virtual bool look() = 0;
+  virtual bool done() const = 0;
+  /// Let the network work, where it needs one of our threads for that.
+  virtual void progress() = 0;
+  /// The launch is served; called before the window can know.
+  virtual void over() = 0;
+  /// Append what is missing, by peer.
+  virtual void describe(std::string& text) const = 0;
+  /// Empty, or why it will never be done. Dearer than a look.
+  virtual std::string failure() = 0;
+  /// The same, after asking those that are missing whether they live. For when it has taken too long.
+  virtual std::string probe() { return failure(); }
+};
+
+/// What a device remembers of a window's launches, to make those that come again cheaper.
+class LaunchMemory {
+ public:
+  virtual ~LaunchMemory() = default;
+};
+
+/// A window's places on a device for kernels that wait for peers (device/gpu/places.h). It gives them back at its end.
+class WaitingRoom {
+ public:
+  virtual ~WaitingRoom() = default;
+  /// Of the process: the multiprocessors that it runs on; and the places that its windows have taken, this one too.
+  virtual std::uint32_t all() const = 0;
+  virtual std::uint32_t taken() const = 0;
+  /// So many ranks are known to run there, this one too.
+  virtual void share(std::uint32_t sharers) = 0;
+
+  /// How many may be taken where so many ranks share the multiprocessors: one of these stays free.
+  static std::uint32_t most(std::uint32_t all, std::uint32_t sharers) { return all / sharers > 0 ? all / sharers - 1 : 0; }
+};
+
+struct Launch {
+  Program program;  ///< its tables in device memory
+  Tables on_host;   ///< the same tables in host memory
+  std::uint32_t sharers = 1;  ///< ranks that run their kernels at the same place
+  const std::uint64_t* expected_bytes = nullptr;  ///< that receives are likely to move, by rank; null: not known
+  Call call = Call::post;
+  bool before_copies = false;  ///< the first part of a complete whose largest puts the copy engine carries
+  StallHandler* stall = nullptr;  ///< outlives the launch; not for a device that stalls_silently()
+  using Keep = std::array<std::shared_ptr<const void>, 2>;
+  LaunchMemory* memory = nullptr;  ///< the window's; null: none
+  WaitingRoom* room = nullptr;     ///< the window's; null: it does not wait in kernels, or they take no places
+  Keep keep;  ///< what program points to, alive for as long as the launch may run
+  std::array<std::shared_ptr<RemoteWork>, 2> remote;  ///< null: nothing
+  bool relayed = false;  ///< some of its peers are: they ring no bells
+};
+
+/// Operations of a stream on words of memory, one after another.
+struct MemoryOps {
+  std::vector<MemoryOp> ops;
+  Bell* bell = nullptr;  ///< mine
+  const HostWords* host = nullptr;
+};
+
+/// A place where streams run and window memory lies: the engine's only view of it. One back end a directory
+/// (gpu/host, …). Functions throw Error; those marked noexcept cannot fail in a way that matters.
+class Device {
+ public:
+  virtual ~Device() = default;
+  virtual const char* name() const noexcept = 0;
+
+  /// What the user should know about how the device is set up; as a rule nothing.
+  virtual std::string advice() const { return ""; }
+  /// What may be the matter when a stream has waited for too long; as a rule nothing.
+  virtual std::string hang_advice() const { return ""; }
+  /// A range of the calling thread's time, for the vendor's profiler.
+  virtual void begin_range(const char*) noexcept {}
+  virtual void end_range() noexcept {}
+
+  /// Memory that the CPU cannot read: an MPI that is not GPU-aware must not get it into its hands.
+  virtual bool hidden_from_host(const void* p) const noexcept = 0;
+
+  /// Called for each window, before anything else: throws when kernels cannot reach its memory.
+  virtual void use_memory_of(const void* base, std::size_t bytes) = 0;
+  /// Throws when kernels cannot read the origin buffer of a put.
+  virtual void check_origin(const void*) {}
+  /// How much of an epoch's data for one target is worth two copies, to save waiting for its post.
+  virtual std::size_t preferred_eager_bytes() const noexcept = 0;
+
+  /// From which size on a put is worth an operation of the copy engine.
+  virtual std::size_t preferred_copy_bytes() const noexcept = 0;
+  /// How many of a pair's parts its launches advance: 1, or most_parts.
+  virtual std::uint32_t parts_in_use() const noexcept = 0;
+
+  /// Zeroed memory that kernels and peers can reach.
+  virtual Allocation allocate(std::size_t bytes) = 0;
+  virtual void release(void* base) noexcept = 0;
+  /// The allocation around p when peers can map it: p may lie anywhere inside.
+  virtual std::optional<Allocation> shareable(const void* p) const = 0;
+
+  virtual ExportedMemory export_memory(const void* base) = 0;
+  /// The base, here, of a peer's allocation. Memory of this very process comes back as it is.
+  virtual char* import_memory(const ExportedMemory& memory) = 0;
+  /// A device may keep what is closed mapped, and use it again: where to unmap is to wait for all that runs there.
+  virtual void close_import(char* base) noexcept = 0;
+  /// Bytes that are mapped still, though closed.
+  virtual std::size_t closed_imports() const noexcept { return 0; }
+  /// Unmap them. Waits for what runs on the device.
+  virtual void unmap_closed_imports() noexcept {}
+
+  /// For one window; see device/node_memory.h.
+  virtual std::unique_ptr<NodeMemory> new_node_memory(const NodeShape& shape);
+  /// Ranks of one node share memory only where this is the same.
+  virtual std::uint64_t sharing_domain() const { return 0; }
+
+  /// A copy, for kernels to read. Lives as long as the pointer.
+  virtual std::shared_ptr<const void> upload(const void* data, std::size_t bytes) = 0;
+  /// Copy kernels' memory to the host.
+  virtual void read(void* to, const void* from, std::size_t bytes) = 0;
+  virtual void write(void* to, const void* from, std::size_t bytes) = 0;
+  /// One word that streams and peers may change meanwhile.
+  virtual std::uint64_t read_word(const std::uint64_t* word) = 0;
+  virtual void write_word(std::uint64_t* word, std::uint64_t value) = 0;
+  /// Words that kernels and the host share, with a note for each rank. Zeroed; live as long as the pointer.
+  virtual std::shared_ptr<HostWords> host_words(std::size_t ranks) = 0;
+
+  /// Zeroed memory of the host that kernels, the CPU and the network reach at the same address.
+  virtual std::shared_ptr<char> allocate_pinned(std::size_t bytes) = 0;
+  /// Whether its streams serve the remote work of launches; else a relay does what is to do for them (offnode/relay.h).
+  virtual bool serves_remote_work() const noexcept { return false; }
+
+  /// Throws unless `stream` is a stream of this device. Returns the capture that it is in (what is enqueued now becomes
+  /// part of a graph, to run later and perhaps often), or 0.
+  virtual std::uint64_t check_stream(Stream stream) const = 0;
+  /// Whether launches read their plans when they run, without keeping them alive.
+  virtual bool reads_plans_later() const noexcept = 0;
+  /// For one window. Null: it remembers nothing.
+  virtual std::unique_ptr<LaunchMemory> new_launch_memory() { return nullptr; }
+  /// Keep something alive for as long as the graph can be launched that the stream is being captured into.
+  virtual void keep_for_graph(Stream stream, std::shared_ptr<const void> what) = 0;
+  /// Enqueue; returns at once.
+  virtual void launch(Stream stream, const Launch& launch) = 0;
+  /// Enqueue a copy by the copy engine.
+  virtual void copy(Stream stream, void* to, const void* from, std::size_t bytes) = 0;
+  virtual void run_memory_ops(Stream stream, MemoryOps ops) = 0;
+
+  /// A number that stands for what kernels run on, and for that of no other node: ranks with the same one share it. 0:
+  /// not known, or of no interest.
+  virtual std::uint64_t place() = 0;
+  /// Kernels of several processes run there in turns, not at once. Kernels that wait for each other then keep each
+  /// other from running, and guards help against that.
+  virtual bool wants_guards_where_shared() = 0;
+  /// Places for a window whose kernels wait; null where they take none.
+  virtual std::shared_ptr<WaitingRoom> new_waiting_room() { return nullptr; }
+  /// Whether guards keep kernels from waiting (wire/guard.h).
+  virtual bool has_guards() { return true; }
+  /// Streams cannot report by themselves that they wait: the watchdog has to look.
+  virtual bool stalls_silently() const noexcept = 0;
+  /// Whether a post may be on its way to a peer when the counter here says that it has run.
+  virtual bool posts_may_be_late() const noexcept { return false; }
+  /// Whether all of a window's launches have left its memory alone for good, once the counters of its epochs
+  /// say that they are over.
+  virtual bool have_ended(const HostWords& words, std::uint64_t launches) const = 0;
+};
+
+/// The device that the settings ask for; throws when it is not built, or not there.
+std::unique_ptr<Device> make_device(const Settings& settings, int local_ranks);
+
+/// The names of the back ends in this library, "host" last.
+std::vector<std::string> built_devices();
+
+}  // namespace mpix

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the libmpix authors
+#pragma once
+
+#include <string>
+
+#include "base/error.h"
+
+namespace mpix {
+inline namespace GPU_NAMESPACE {
+
+[[noreturn]] inline void fail_gpu(gpuError_t error, const char* expression) {
+  (void)gpuGetLastError();  // else the next call of anybody would report it again
+  throw Error(Fault::other, std::string(expression) + ": " + gpuGetErrorName(error) + ", " + gpuGetErrorString(error));
+}
+
+#define MPIX_CHECK_GPU(expression)                                          \
+  do {                                                                      \
+    const gpuError_t error_ = (expression);                                 \
+    if (error_ != gpuSuccess) ::mpix::fail_gpu(error_, #expression);        \
+  } while (0)
+
+/// Makes `device` the current one for a scope.
+class DeviceScope {
+ public:
+  explicit DeviceScope(int device) {
+    MPIX_CHECK_GPU(gpuGetDevice(&before_));
+    if (before_ == device) return;
+    MPIX_CHECK_GPU(gpuSetDevice(device));
+    changed_ = true;
+  }
+  ~DeviceScope() {
+    if (changed_) (void)gpuSetDevice(before_);
+  }
+  DeviceScope(const DeviceScope&) = delete;
+  DeviceScope& operator=(const DeviceScope&) = delete;
+
+ private:
+  int before_ = 0;
+  bool changed_ = false;
+};
+
+/// Lets this thread allocate and copy while some stream captures: none of it belongs into the capture.
+class OutsideCapture {
+ public:
+  OutsideCapture() { (void)gpuThreadExchangeStreamCaptureMode(&mode_); }
+  ~OutsideCapture() { (void)gpuThreadExchangeStreamCaptureMode(&mode_); }
+  OutsideCapture(const OutsideCapture&) = delete;
+  OutsideCapture& operator=(const OutsideCapture&) = delete;
+
+ private:
+  gpuStreamCaptureMode mode_ = gpuStreamCaptureModeRelaxed;
+};
+
+}  // namespace GPU_NAMESPACE
+}  // namespace mpix

@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the libmpix authors
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <cstdlib>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+
+#include "base/settings.h"
+#include "device/device.h"
+#include "device/host/stream.h"
+#include "device/gpu/check.h"
+#include "device/gpu/graph_keeper.h"
+#include "device/gpu/launcher.h"
+#include "device/gpu/memory.h"
+
+namespace mpix {
+inline namespace GPU_NAMESPACE {
+
+/// A GPU, by the names of one vendor: this source is compiled once for each, after gpu/<vendor>/names.h.
+///
+/// A rank works with one GPU: that of its first window's memory, or the current one for an empty window.
+class GpuDevice final : public Device {
+ public:
+  explicit GpuDevice(const Settings& settings) : copy_bytes_(settings.copy_engine_bytes), launcher_(settings) {}
+
+  const char* name() const noexcept override { return GPU_NAME; }
+
+  std::string advice() const override {
+    if (queues_asked_for() != 1) return "";
+    return GPU_QUEUES_VARIABLE "=1: all streams of a process share one queue, so a stream that waits for another rank "
+                               "also stops the other streams, which can be a deadlock";
+  }
+  std::string hang_advice() const override { return gpu_hang_advice(); }
+  void begin_range(const char* name) noexcept override { gpu_begin_range(name); }
+  void end_range() noexcept override { gpu_end_range(); }
+
+  bool hidden_from_host(const void* p) const noexcept override {
+    gpuPointerAttributes attributes{};
+    if (p && gpuPointerGetAttributes(&attributes, p) == gpuSuccess) return is_device_memory(attributes);
+    (void)gpuGetLastError();
+    return false;
+  }
+
+  void use_memory_of(const void* base, std::size_t bytes) override {
+    int device = 0;
+    if (bytes == 0) {
+      if (settled()) return;
+      MPIX_CHECK_GPU(gpuGetDevice(&device));
+    } else {
+      gpuPointerAttributes attributes{};
+      const gpuError_t known = gpuPointerGetAttributes(&attributes, base);
+      if (known != gpuSuccess) (void)gpuGetLastError();
+      const bool managed = known == gpuSuccess && is_managed_memory(attributes);
+      if (known != gpuSuccess || !(managed || is_device_memory(attributes) || is_pinned_memory(attributes)))
+        throw Error(Fault::unsupported, "the window's memory is not memory of the GPU, nor pinned, nor managed");
+      if (is_device_memory(attributes) && !managed)
+        device = attributes.device;
+      else if (settled())
+        return;  // any GPU reaches it
+      else
+        MPIX_CHECK_GPU(gpuGetDevice(&device));
+    }
+    std::lock_guard<std::mutex> hold(mutex_);
+    if (!memory_) settle_on(device);  // it stays the same from then on
+    if (memory_->device() != device)
+      throw Error(Fault::unsupported, "the window's memory is on GPU " + std::to_string(device) +
+                                          ", and earlier windows of this rank are on GPU " +
+                                          std::to_string(memory_->device()) + ": one GPU a rank");
+  }
+
+  void check_origin(const void* p) override {
+    const int device = memory().device();
+    gpuPointerAttributes attributes{};
+    const gpuError_t known = gpuPointerGetAttributes(&attributes, p);
+    if (known != gpuSuccess) (void)gpuGetLastError();
+    if (known == gpuSuccess && (is_managed_memory(attributes) || is_pinned_memory(attributes))) return;
+    if (known == gpuSuccess && is_device_memory(attributes)) {
+      if (attributes.device != device) reach(attributes.device);
+    } else if (!gpu_reads_pageable_memory(device)) {
+      throw Error(Fault::argument, "GPU " + std::to_string(device) +
+                                       " cannot read the origin buffer: it is not memory of a GPU, nor pinned, nor managed");
+    }
+  }
+
+  // Measured: up to here the eager exchange beats the round trip.
+  std::size_t preferred_eager_bytes() const noexcept override { return 128 * 1024; }
+
+  std::size_t preferred_copy_bytes() const noexcept override { return copy_bytes_; }
+  std::uint32_t parts_in_use() const noexcept override { return most_parts; }
+
+  Allocation allocate(std::size_t bytes) override {
+    keeper_.bury();
+    return memory().allocate(bytes);
+  }
+  void release(void* base) noexcept override {
+    if (GpuMemory* memory = settled()) memory->release(base);
+  }
+  std::optional<Allocation> shareable(const void* p) const override {
+    GpuMemory* const memory = settled();
+    return memory ? memory->shareable(p) : std::nullopt;
+  }
+
+  ExportedMemory export_memory(const void* base) override { return memory().export_memory(base); }
+  char* import_memory(const ExportedMemory& exported) override { return memory().import_memory(exported); }
+  void close_import(char* base) noexcept override {
+    if (GpuMemory* memory = settled()) memory->close_import(base);
+  }
+  std::size_t closed_imports() const noexcept override {
+    GpuMemory* const memory = settled();
+    return memory ? memory->closed_imports() : 0;
+  }
+  void unmap_closed_imports() noexcept override {
+    if (GpuMemory* memory = settled()) memory->unmap_closed_imports();
+  }
+
+  std::shared_ptr<const void> upload(const void* data, std::size_t bytes) override {
+    return memory().upload(data, bytes);
+  }
+
+  void read(void* to, const void* from, std::size_t bytes) override { memory().copy_to_host(to, from, bytes); }
+
+  void write(void* to, const void* from, std::size_t bytes) override { memory().copy_to_device(to, from, bytes); }
+  std::uint64_t read_word(const std::uint64_t* word) override {
+    std::uint64_t value = 0;
+    memory().copy_to_host(&value, word, sizeof value);
+    return value;
+  }
+  void write_word(std::uint64_t* word, std::uint64_t value) override {
+    memory().copy_to_device(word, &value, sizeof value);
+  }
+
+  std::shared_ptr<HostWords> host_words(std::size_t ranks) override {
+    const std::shared_ptr<void> place = memory().host_memory(sizeof(HostWords) + ranks * sizeof(WaitNotes));
+    auto* words = new (place.get()) HostWords{};
+    words->notes = reinterpret_cast<WaitNotes*>(words + 1);
+    return std::shared_ptr<HostWords>(place, words);
+  }
+
+  std::shared_ptr<char> allocate_pinned(std::size_t bytes) override {
+    keeper_.bury();
+    const std::shared_ptr<void> place = memory().host_memory(bytes);
+    return std::shared_ptr<char>(place, static_cast<char*>(place.get()));
+  }
+
+  std::uint64_t check_stream(Stream stream) const override {
+    if (is_host_stream(stream))
+      throw Error(Fault::argument, "the stream is an MPIX_Host_stream, and the device in use is " GPU_NAME
+                                   " (MPIX_DEVICE=host uses host streams)");
+    const auto on = static_cast<gpuStream_t>(stream);
+    if (gpu_is_capturing(on)) return gpu_capture_of(on).id;
+    GpuMemory* const memory = settled();
+    const int device = memory ? gpu_device_of(on) : -1;
+    if (device >= 0 && device != memory->device())
+      throw Error(Fault::argument, "the stream is one of GPU " + std::to_string(device) + ", and the window's memory is on GPU " +
+                                       std::to_string(memory->device()));
+    return 0;
+  }
+  bool reads_plans_later() const noexcept override { return true; }
+  std::unique_ptr<LaunchMemory> new_launch_memory() override { return launcher_.new_memory(); }
+  void keep_for_graph(Stream stream, std::shared_ptr<const void> what) override {
+    keeper_.keep(static_cast<gpuStream_t>(stream), std::move(what));
+  }
+
+  void launch(Stream stream, const Launch& launch) override {
+    DeviceScope scope(memory().device());
+    launcher_.launch(static_cast<gpuStream_t>(stream), launch);
+  }
+
+  void copy(Stream stream, void* to, const void* from, std::size_t bytes) override {
+    DeviceScope scope(memory().device());
+    MPIX_CHECK_GPU(gpuMemcpyAsync(to, from, bytes, gpuMemcpyDefault, static_cast<gpuStream_t>(stream)));
+  }
+
+  /// Guards, so what is left out only costs time: the kernels wait by themselves.
+  void run_memory_ops(Stream stream, MemoryOps ops) override {
+    const int device = memory().device();
+    DeviceScope scope(device);
+    if (!has_memory_ops(device) || (!gpu_captures_memory_ops && gpu_is_capturing(static_cast<gpuStream_t>(stream)))) return;
+    const std::string error = gpu_enqueue_memory_ops(static_cast<gpuStream_t>(stream), ops.ops.data(), ops.ops.size());
+    if (!error.empty()) throw Error(Fault::other, error);
+  }
+
+  std::uint64_t place() override { return gpu_place(memory().device()); }
+  bool wants_guards_where_shared() override {
+    const int device = memory().device();
+    return gpu_is_time_sliced(device) && has_memory_ops(device);
+  }
+  bool has_guards() override { return gpu_captures_memory_ops && has_memory_ops(memory().device()); }
+  std::shared_ptr<WaitingRoom> new_waiting_room() override {
+    (void)memory();
+    return std::make_shared<WindowPlaces>(places_);
+  }
+  bool stalls_silently() const noexcept override { return true; }
+  bool posts_may_be_late() const noexcept override { return true; }
+
+  /// The counters are the last that a kernel writes, and its plan's memory goes back to a pool only.
+  bool have_ended(const HostWords&, std::uint64_t) const override { return true; }
+
+ private:
+  /// Null: no GPU has been chosen yet.
+  GpuMemory* settled() const noexcept { return settled_.load(std::memory_order_acquire); }
+
+  GpuMemory& memory() {
+    if (GpuMemory* memory = settled()) return *memory;
+    std::lock_guard<std::mutex> hold(mutex_);
+    if (!memory_) {
+      int device = 0;
+      MPIX_CHECK_GPU(gpuGetDevice(&device));
+      settle_on(device);
+    }
+    return *memory_;
+  }
+
+  void settle_on(int device) {  // under mutex_
+    auto memory = std::make_unique<GpuMemory>(device);
+    OutsideCapture outside;
+    DeviceScope scope(device);
+    launcher_.open(device);
+    places_->open(gpu_multiprocessors(device), launcher_.places());
+    memory_ = std::move(memory);
+    settled_.store(memory_.get(), std::memory_order_release);
+  }
+
+  /// An origin buffer on another GPU.
+  void reach(int other) {
+    OutsideCapture outside;
+    DeviceScope scope(memory().device());
+    const gpuError_t error = gpuDeviceEnablePeerAccess(other, 0);
+    if (error == gpuSuccess) return;
+    (void)gpuGetLastError();
+    if (error == gpuErrorPeerAccessAlreadyEnabled) return;
+    throw Error(Fault::argument, "GPU " + std::to_string(memory().device()) + " cannot read the origin buffer, which is on GPU " +
+                                     std::to_string(other) + " (" + gpuGetErrorName(error) + ")");
+  }
+
+  static bool has_memory_ops(int device) {
+    static const bool has = gpu_has_memory_ops(device);  // one device a process
+    return has;
+  }
+
+  const std::size_t copy_bytes_;
+  Launcher launcher_;
+  std::mutex mutex_;
+  std::unique_ptr<GpuMemory> memory_;
+  std::atomic<GpuMemory*> settled_{nullptr};  ///< memory_, for those who do not hold mutex_
+  const std::shared_ptr<Places> places_ = std::make_shared<Places>();
+  GraphKeeper keeper_;  ///< ends before the memory does, which it gives back to
+};
+
+}  // namespace GPU_NAMESPACE
+}  // namespace mpix

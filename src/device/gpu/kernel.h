@@ -1,0 +1,442 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the libmpix authors
+#pragma once
+
+#include <algorithm>
+
+#include "device/gpu/arguments.h"
+#include "device/gpu/long_wait.h"
+#include "wire/protocol.h"
+
+/// The GPU's way to run a program: a grid of parts × peers. Block (part, i) does its part of the i-th send, then
+/// its part of the i-th receive. Sends wait only for what peers have enqueued before (wire/program.h), so no
+/// block's wait keeps another rank's block from what this one waits for.
+///
+/// What a small epoch costs is its chain of dependent loads, some 0.5 µs each, so:
+/// - tables of few entries travel in the kernel's arguments (arguments.h), not in device memory;
+/// - every thread polls by itself: no barrier between the look at a word and the data;
+/// - the header of the usual epoch says all about its one put;
+/// - loads are issued before the first of them is used;
+/// - the usual epoch, one put of whole words through the mailbox, a word a thread, has a kernel of its own: short
+///   straight code in few registers;
+/// - where the kernel in front in the stream is known to be ours, work starts before that one has ended (Early).
+namespace mpix {
+inline namespace GPU_NAMESPACE {
+
+constexpr unsigned most_threads = 512;
+
+/// How a thread's wait has gone: given up, as it is released or its part may leave; or for what it waited is there.
+enum class Waited { gave_up, late, soon };
+
+/// Poll until ready(). Now and then the host is told what `peer` is waited for.
+template <Reach reach, class Peer, class Ready>
+__device__ inline Waited poll(const Program& program, const Peer& peer, const Turn& turn, Ready ready) {
+  std::uint32_t polls = 1;
+  for (; !ready(); ++polls) {
+    if (polls % polls_between_notes != 0) continue;
+    const std::uint32_t beat = polls / polls_between_notes;
+    if (reach == Reach::any ? !goes_on(program, peer, turn, beat) : !notes(program, peer, beat)) return Waited::gave_up;
+  }
+  return reach == Reach::node || polls <= polls_between_notes ? Waited::soon : Waited::late;
+}
+
+/// Read a line whose header is there, so that the blocks that write it have a place on their GPU; they may die there all
+/// the same. False when the wait is released.
+template <Reach reach = Reach::any>
+__device__ inline bool await_line(const Program& program, const ReceivePeer& peer, const Line* line, std::uint32_t flag,
+                                  std::uint64_t* data) {
+  for (std::uint32_t polls = 1; !line_arrived(line, flag, data); ++polls) {
+    if (polls % polls_between_notes != 0) continue;
+    const std::uint32_t beat = polls / polls_between_notes;
+    if (reach == Reach::node ? !wait_on(program, peer, beat) : !still_awaits(program, peer, beat)) return false;
+  }
+  return true;
+}
+
+/// What words of a peer say, to all threads of the block. Those of a relayed one lie in memory of the host, and there each
+/// thread's look at the same word is a trip of its own, one behind the other: 28 ns on an H200, 0.2 ms for the threads of
+/// a put of 64 KiB. So one thread looks for all. Once in a kernel for each `look_now`.
+template <Reach reach, class Seen, class Look>
+__device__ inline Seen look(bool relayed, Look look_now) {
+  if constexpr (reach == Reach::any) {
+    if (relayed) {
+      __shared__ Seen seen;
+      if (threadIdx.x == 0) seen = look_now();
+      __syncthreads();
+      return seen;
+    }
+  }
+  return look_now();
+}
+
+/// Where a part is: its last epoch, and, part 0, how many of all were replayed.
+__device__ inline EpochCounter load_counter(const PartCounters& counters, std::uint32_t part) {
+  return {part == 0 ? load_relaxed(&counters.replayed) : 0, load_relaxed(&counters.epochs[part])};
+}
+
+/// A part has done its epoch. Part 0 also counts for the parts that this launch does not have, and for those that have
+/// left. After a barrier of the block: each thread has read the counter by then.
+__device__ inline void advance_part(PartCounters& counters, EpochCounter before, bool captured, std::uint32_t part,
+                                    std::uint32_t parts, std::uint32_t leavers) {
+  const EpochCounter after = before.next(captured);
+  if (part != 0) {
+    if (threadIdx.x == 0) counters[part] = after.epochs;
+    return;
+  }
+  // In one store of 16 bytes: the host may look at any time (Window::has_run_locked).
+  if (threadIdx.x == 0) *reinterpret_cast<EpochCounter*>(&counters.replayed) = after;
+  for (std::uint32_t other = parts + threadIdx.x; other < most_parts; other += blockDim.x) counters[other] = after.epochs;
+  if (leavers != 0 && threadIdx.x < most_parts_that_leave && (leavers >> threadIdx.x & 1) != 0) counters[threadIdx.x] = after.epochs;
+}
+
+/// The threads of a team by warps: small puts are shared out among warps, each to one.
+struct Warps {
+  std::uint32_t index, count;
+  Team lanes;
+};
+
+__device__ inline Warps warps_of(Team team) {
+  const std::uint32_t width = static_cast<std::uint32_t>(warpSize);
+  return Warps{team.index / width, team.size / width, Team{team.index % width, width}};
+}
+
+// ---- sending -----------------------------------------------------------------------------------------
+
+__device__ inline void send_lines(const PutOp& op, Line* payload, std::uint32_t flag, Team team) {
+  constexpr std::uint32_t batch = 4;
+  const std::uint32_t words = static_cast<std::uint32_t>((op.bytes + 7) / 8);
+  for (std::uint32_t first = team.index; first < words; first += batch * team.size) {
+    std::uint64_t word[batch];
+#pragma unroll
+    for (std::uint32_t i = 0; i < batch; ++i)
+      if (first + i * team.size < words) word[i] = load_word(op.source, first + i * team.size, op.bytes);
+#pragma unroll
+    for (std::uint32_t i = 0; i < batch; ++i)
+      if (first + i * team.size < words) write_line(payload + first + i * team.size, word[i], flag);
+  }
+}
+
+__device__ inline void send_put(const PutOp& op, Line* slot, std::uint32_t flag, Team team) {
+  if (op.descriptor != 0 && team.index == 0) write_descriptor(op, slot, flag);
+  if (op.direct)
+    copy_bytes(op.direct, op.source, op.bytes, team);
+  else
+    send_lines(op, slot + op.payload, flag, team);
+}
+
+template <class AnyProgram>
+__device__ inline void send_puts(const AnyProgram& any, const SendPeer& peer, Line* slot, std::uint32_t flag, Team team) {
+  if (peer.op_count == 1) {
+    send_put(any.op(peer.first_op), slot, flag, team);
+    return;
+  }
+  if (peer.bytes > most_bytes_of_a_warp)
+    for (std::uint32_t i = 0; i < peer.op_count; ++i) {
+      const PutOp& op = any.op(peer.first_op + i);
+      if (op.bytes > most_bytes_of_a_warp) send_put(op, slot, flag, team);
+    }
+  const Warps warps = warps_of(team);
+  for (std::uint32_t i = warps.index; i < peer.op_count; i += warps.count) {
+    const PutOp& op = any.op(peer.first_op + i);
+    if (op.bytes <= most_bytes_of_a_warp) send_put(op, slot, flag, warps.lanes);
+  }
+}
+
+/// The work of one part, by the threads of a block: for those that have left, or where a part has to look again.
+template <class AnyProgram>
+GPU_OUT_OF_LINE void send_for(const AnyProgram& any, std::uint32_t index, std::uint64_t epoch, std::uint32_t part,
+                              std::uint32_t parts) {
+  const SendPeer& peer = any.send(index);
+  send_puts(any, peer, slot_of(peer.ring, epoch), flag_of(epoch),
+            Team{part * blockDim.x + threadIdx.x, parts * blockDim.x});
+  if (!peer.signals) return;
+  __syncthreads();
+  if (threadIdx.x != 0) return;
+  if (peer.awaits_post || part == parts - 1) write_header(peer, epoch, part, parts);
+  if (any.program.guards) count_sent(peer.words, peer.there, part, parts);
+}
+
+/// `usual`: so is this send, says the host (Shape::is_usual).
+template <bool usual, Reach reach, class AnyProgram>
+__device__ inline void send_part(const AnyProgram& any, std::uint32_t index, std::uint32_t part, std::uint32_t parts,
+                                 const Shape& shape) {
+  const SendPeer& peer = any.send(index);
+  PairWords* words = peer.words;
+  const Team team{part * blockDim.x + threadIdx.x, parts * blockDim.x};
+  if (!shape.early.send) gpu_wait_for_front();
+  // All loads at once; each is half a microsecond.
+  struct Seen {
+    std::uint64_t posted;
+    EpochCounter sent;
+  };
+  const Seen seen = look<reach, Seen>(peer.relayed, [&] { return Seen{load_relaxed(&words->posted), load_counter(words->own.sent, part)}; });
+  const EpochCounter before = seen.sent;
+  const std::uint64_t epoch = before.epochs + 1;
+  if (!shape.early.sources) gpu_wait_for_front();
+  // Where places are few several parts let nobody start before they know that their own wait is over.
+  if (reach == Reach::node || parts == 1) gpu_let_next_start();
+  std::uint64_t word = 0;
+  bool has_word = false;
+  if (usual) {
+    const PutOp& op = any.op(peer.first_op);
+    has_word = team.index < op.bytes / 8;
+    if (has_word) word = load_once(reinterpret_cast<const unsigned long long*>(op.source) + team.index);
+  }
+  const std::uint64_t needed = post_needed(peer, epoch);
+  const auto is_posted = [&] { return load_relaxed(&words->posted) >= needed; };
+  Waited waited = Waited::soon;
+  bool go = true;
+  if (usual) {
+    if (seen.posted < needed) waited = poll<reach>(any.program, peer, Turn{epoch, part, parts}, is_posted);
+    go = waited != Waited::gave_up;
+  } else {
+    // Direct data often finds the post still under way, and has many threads: were all of them to look for it, they
+    // would hold up the word's memory, and with it the post.
+    if (threadIdx.x == 0 && seen.posted < needed) waited = poll<reach>(any.program, peer, Turn{epoch, part, parts}, is_posted);
+    go = !__syncthreads_or(waited == Waited::gave_up);
+  }
+  if (reach == Reach::any && parts > 1) gpu_let_next_start();
+  Line* slot = slot_of(peer.ring, epoch);
+  const std::uint32_t flag = flag_of(epoch);
+  if (go) {
+    if (part == parts - 1 && threadIdx.x == 0 && peer.signals && !peer.awaits_post) write_header(peer, epoch, part, parts);
+    if (usual) {
+      if (has_word) write_line(slot + Header::single_payload + team.index, word, flag);
+    } else {
+      send_puts(any, peer, slot, flag, team);
+    }
+  }
+  bool released = false, again = false;
+  std::uint32_t leavers = 0;
+  if constexpr (reach == Reach::node) {
+    released = __syncthreads_or(!go);
+  } else if (__syncthreads_or(waited != Waited::soon)) {
+    const Outcome outcome = settle(any.program.host, leaving_word(peer), epoch, part, !go);
+    if (outcome.left) return;
+    released = outcome.released, again = outcome.again, leavers = outcome.leavers;
+    if (again) released = __syncthreads_or(poll<reach>(any.program, peer, Turn{epoch, part, 1}, is_posted) == Waited::gave_up);
+    if (!released)
+      for (std::uint32_t other = 0; other < parts; ++other)
+        if (again ? other == part : (leavers >> other & 1) != 0) send_for(any, index, epoch, other, parts);
+  }
+  if (!peer.signals || (released && epoch > retired_epoch)) return;
+  if (!released && !again && threadIdx.x == 0) {
+    if (!usual && peer.awaits_post) write_header(peer, epoch, part, parts);
+    if (any.program.guards) count_sent(words, peer.there, part, parts);
+  }
+  advance_part(words->own.sent, before, any.program.captured, part, parts, leavers);
+}
+
+// ---- receiving ---------------------------------------------------------------------------------------
+
+/// These return false where the wait for a line was released.
+__device__ inline bool receive_lines(const Program& program, const ReceivePeer& peer, const Line* payload, std::uint32_t flag,
+                                     char* to, std::uint32_t bytes, Team team) {
+  constexpr std::uint32_t batch = 4;
+  const std::uint32_t words = (bytes + 7) / 8;
+  for (std::uint32_t first = team.index; first < words; first += batch * team.size) {
+    std::uint64_t word[batch];
+    bool there[batch];
+#pragma unroll
+    for (std::uint32_t i = 0; i < batch; ++i)
+      there[i] = first + i * team.size < words && line_arrived(payload + first + i * team.size, flag, &word[i]);
+#pragma unroll
+    for (std::uint32_t i = 0; i < batch; ++i) {
+      const std::uint32_t at = first + i * team.size;
+      if (at >= words) continue;
+      if (!there[i] && !await_line(program, peer, payload + at, flag, &word[i])) return false;
+      store_word(to, at, bytes, word[i]);
+    }
+  }
+  return true;
+}
+
+__device__ inline bool receive_data(const Program& program, const ReceivePeer& peer, const Descriptor& put, const Line* slot,
+                                    std::uint32_t flag, Team team) {
+  char* to = peer.window + put.offset;
+  if (!put.staged())
+    return receive_lines(program, peer, slot + put.payload(), flag, to, static_cast<std::uint32_t>(put.bytes()), team);
+  copy_bytes(to, peer.staging + put.offset, put.bytes(), team);
+  return true;
+}
+
+__device__ inline bool await_descriptor(const Program& program, const ReceivePeer& peer, const Line* slot, std::uint32_t index,
+                                        std::uint32_t flag, Descriptor* put) {
+  *put = Descriptor{0, 0};
+  Descriptor read;
+  if (!await_line(program, peer, slot + 1 + 2 * index, flag, &read.offset)) return false;
+  if (!await_line(program, peer, slot + 2 + 2 * index, flag, &read.size)) return false;
+  *put = read;
+  return true;
+}
+
+/// An epoch of any kind; its first header has arrived. All threads of the block. Out of the way of the usual epoch,
+/// and with few arguments, so that it costs that one no registers: `peer` lies in shared memory.
+GPU_OUT_OF_LINE bool receive_any(const Program& program, const ReceivePeer& peer, std::uint64_t epoch, Header header,
+                                 std::uint32_t part, std::uint32_t parts) {
+  const Team team{part * blockDim.x + threadIdx.x, parts * blockDim.x};
+  constexpr std::uint32_t chunk = 64;  // as many threads as the smallest block has, and as there are parts
+  static_assert(chunk >= most_parts, "each thread looks at one header");
+  __shared__ Descriptor puts[chunk];
+  const std::uint32_t flag = flag_of(epoch);
+  const Line* slot = slot_of(peer.ring, epoch);
+  bool good = true;
+  if (!header.is_single() && header.direct_parts() > 0) {
+    if (threadIdx.x < header.direct_parts()) {
+      std::uint64_t same;
+      good = await_line(program, peer, slot + header_line(peer.ring, threadIdx.x), flag, &same);
+      fence_acquire();
+    }
+    if (__syncthreads_or(!good)) return false;
+  }
+  if (header.is_single()) {
+    good = receive_data(program, peer, single_put(header), slot, flag, team);
+    if (team.index == 0) scrub(peer.ring, epoch, Header::single_payload + (header.single_bytes() + 7) / 8, 0);
+    return good;
+  }
+  std::uint32_t used = 1 + 2 * header.descriptors();
+  for (std::uint32_t first = 0; first < header.descriptors(); first += chunk) {
+    const std::uint32_t count = min(chunk, header.descriptors() - first);
+    if (first > 0) __syncthreads();
+    if (threadIdx.x < count && !await_descriptor(program, peer, slot, first + threadIdx.x, flag, &puts[threadIdx.x])) good = false;
+    __syncthreads();
+    for (std::uint32_t i = 0; i < count; ++i)
+      if (puts[i].bytes() > most_bytes_of_a_warp && !receive_data(program, peer, puts[i], slot, flag, team)) good = false;
+    const Warps warps = warps_of(team);
+    for (std::uint32_t i = warps.index; i < count; i += warps.count)
+      if (puts[i].bytes() <= most_bytes_of_a_warp && !receive_data(program, peer, puts[i], slot, flag, warps.lanes)) good = false;
+    if (team.index == 0)
+      for (std::uint32_t i = 0; i < count; ++i)
+        if (!puts[i].staged()) used = puts[i].payload() + static_cast<std::uint32_t>((puts[i].bytes() + 7) / 8);
+  }
+  if (team.index == 0) scrub(peer.ring, epoch, used, header.direct_parts());
+  return good;
+}
+
+template <Reach reach, class AnyProgram>
+__device__ inline void receive_part(const AnyProgram& any, std::uint32_t index, std::uint32_t part, std::uint32_t parts,
+                                    EpochCounter before) {
+  const ReceivePeer& peer = any.receive(index);
+  const std::uint64_t epoch = before.epochs + 1;
+  const Team team{part * blockDim.x + threadIdx.x, parts * blockDim.x};
+  const std::uint32_t flag = flag_of(epoch);
+  const Line* slot = slot_of(peer.ring, epoch);
+
+  const Line* own_line = slot + Header::single_payload + team.index;
+  std::uint64_t first_word = 0;
+  const auto has_header = [&] { return line_arrived(slot, flag, &first_word); };
+  Waited waited;
+  if (reach == Reach::any && peer.relayed) {
+    struct Seen {
+      Waited waited;
+      std::uint64_t word;
+    };
+    const Seen seen = look<reach, Seen>(true, [&] {
+      const Waited how = poll<reach>(any.program, peer, Turn{epoch, part, parts}, has_header);
+      return Seen{how, first_word};
+    });
+    waited = seen.waited;
+    first_word = seen.word;
+  } else {
+    waited = poll<reach>(any.program, peer, Turn{epoch, part, parts}, has_header);
+  }
+  gpu_wait_for_front();
+  gpu_let_next_start();
+  bool usual = false;
+  if (waited != Waited::gave_up && Header{first_word}.is_single()) {
+    const Header header{first_word};
+    auto* to = reinterpret_cast<std::uint64_t*>(peer.window + header.single_offset());
+    const std::uint32_t bytes = header.single_bytes();
+    usual = (reinterpret_cast<std::uintptr_t>(to) | bytes) % 8 == 0 && bytes / 8 <= team.size;
+    std::uint64_t word;
+    if (usual && team.index < bytes / 8) {
+      if (await_line<reach>(any.program, peer, own_line, flag, &word))
+        to[team.index] = word;
+      else
+        waited = Waited::gave_up;
+    }
+    if (usual && team.index == 0) scrub(peer.ring, epoch, Header::single_payload + bytes / 8, 0);
+  }
+  // All threads see the same epoch, but a wait may be given up by some and not by others.
+  bool released = false;
+  std::uint32_t leavers = 0;
+  if constexpr (reach == Reach::node) {
+    released = __syncthreads_or(waited == Waited::gave_up);
+  } else if (__syncthreads_or(waited != Waited::soon)) {
+    const Outcome outcome = settle(any.program.host, leaving_word(peer), epoch, part, waited == Waited::gave_up);
+    if (outcome.left) return;
+    released = outcome.released, leavers = outcome.leavers;
+    if (outcome.again) {
+      usual = false;
+      released = __syncthreads_or(poll<reach>(any.program, peer, Turn{epoch, part, 1}, has_header) == Waited::gave_up);
+    }
+  }
+  if (released && epoch > retired_epoch) return;
+  if (!released && (!usual || leavers != 0)) {
+    __shared__ ReceivePeer shared;
+    if (threadIdx.x == 0) shared = peer;
+    bool good = true;
+    if constexpr (reach == Reach::node) {
+      __syncthreads();
+      good = receive_any(any.program, shared, epoch, Header{first_word}, part, parts);
+    } else {
+      for (std::uint32_t other = 0; other < parts; ++other) {
+        const bool mine = other == part && !usual;
+        if (!mine && (leavers >> other & 1) == 0) continue;
+        __syncthreads();
+        if (!receive_any(any.program, shared, epoch, Header{first_word}, other, parts)) good = false;
+      }
+    }
+    released = __syncthreads_or(!good);
+  }
+  if (any.program.guards && !released && threadIdx.x == 0) count_received(peer.words, part);
+  advance_part(peer.words->own.closed, before, any.program.captured, part, parts, leavers);
+}
+
+// ---- kernels -----------------------------------------------------------------------------------------
+
+template <Role role, bool usual, Reach reach, class AnyProgram>
+__global__ void __launch_bounds__(most_threads, 2) run_program(const GPU_GRID_CONSTANT Arguments<AnyProgram> arguments) {
+  const AnyProgram& any = arguments.any;
+  const Shape& shape = arguments.shape;
+  const Program& program = any.program;
+  const std::uint32_t part = blockIdx.x, index = blockIdx.y;
+  const bool may_send_here = role != Role::receive && (role == Role::send || blockIdx.z == 0);
+  const bool may_receive_here = role != Role::send && (role == Role::receive || blockIdx.z == 1);
+  const std::uint32_t send_parts = index < program.send_count ? shape.parts_of(any.send(index)) : 0;
+  const std::uint32_t receive_parts = index < program.receive_count ? any.receive_parts(index, shape) : 0;
+  const bool sends = may_send_here && part < send_parts, receives = may_receive_here && part < receive_parts;
+  EpochCounter closed{};
+  if (receives) {
+    if (!shape.early.receive) gpu_wait_for_front();
+    const ReceivePeer& peer = any.receive(index);
+    closed = look<reach, EpochCounter>(peer.relayed, [&] { return load_counter(peer.words->own.closed, part); });
+  }
+  if (part == 0 && index == 0 && blockIdx.z == 0 && program.post_count > 0) {
+    gpu_wait_for_front();
+    // By the last warps, which have least to do besides: the first must not wait for these counters.
+    for (std::uint32_t i = blockDim.x - 1 - threadIdx.x; i < program.post_count; i += blockDim.x)
+      announce(any.post(i), any.post(i).words->own.opened.load(), program.captured, program.guards);
+  }
+  if (program.guards && part == 0 && index == 0 && threadIdx.x == 0) {
+    if (program.send_count > 0) program.guards->targets = 0;
+    if (program.receive_count > 0) program.guards->origins = 0;
+  }
+  if (sends) send_part<usual, reach>(any, index, part, send_parts, shape);
+  if (receives) receive_part<reach>(any, index, part, receive_parts, closed);
+  // A kernel does not end before those in front of it. Blocks without work need not keep their place for that.
+  if (sends || receives || (part == 0 && index == 0 && blockIdx.z == 0)) gpu_wait_for_front();
+}
+
+__global__ void __launch_bounds__(NearPosts::most) run_posts(const GPU_GRID_CONSTANT NearPosts near) {
+  if (!near.early) gpu_wait_for_front();
+  gpu_let_next_start();
+  const bool posts = threadIdx.x < near.count;
+  EpochCounter opened{};
+  if (posts) opened = near.posts[threadIdx.x].words->own.opened.load();
+  if (near.early) gpu_wait_for_front();
+  if (posts) announce(near.posts[threadIdx.x], opened, near.captured, near.guarded);
+}
+
+}  // namespace GPU_NAMESPACE
+}  // namespace mpix

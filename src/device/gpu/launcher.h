@@ -1,0 +1,463 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the libmpix authors
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <cstdlib>
+#include <mutex>
+#include <optional>
+
+#include "base/settings.h"
+#include "device/device.h"
+#include "device/gpu/check.h"
+#include "device/gpu/kernel.h"
+#include "device/gpu/places.h"
+#include "device/gpu/window_launches.h"
+
+namespace mpix {
+inline namespace GPU_NAMESPACE {
+
+struct Kernel {
+  template <class Argument>
+  explicit Kernel(void (*kernel)(Argument)) : symbol(reinterpret_cast<const void*>(kernel)) {
+    MPIX_CHECK_GPU(gpu_load(symbol, &may_be_dependent));
+    MPIX_CHECK_GPU(gpu_find_function(&function, symbol));
+  }
+  const void* symbol;
+  gpuFunction_t function;
+  bool may_be_dependent = false;
+};
+
+/// The last kernels of ours in graphs that are being captured: to know what a kernel will find in front of it.
+class CapturedKernels {
+ public:
+  enum class Kind { other, post, send, receive, both };
+
+  struct Found {
+    Kind kind = Kind::other;
+    bool may_wait = false;  ///< for a peer, when the next one has started
+  };
+
+  /// Empty: it is none of ours, or not known any more.
+  std::optional<Found> find(const GpuCapture& capture) {
+    std::lock_guard<std::mutex> hold(mutex_);
+    for (const Entry& entry : entries_)
+      if (capture.front && entry.node == capture.front && entry.id == capture.id) return entry.found;
+    return std::nullopt;
+  }
+  void add(const GpuCapture& capture, const Found& found) {
+    std::lock_guard<std::mutex> hold(mutex_);
+    entries_[next_] = Entry{capture.id, capture.front, found};
+    next_ = (next_ + 1) % entries_.size();
+  }
+
+ private:
+  struct Entry {
+    unsigned long long id = 0;
+    gpuGraphNode_t node = nullptr;
+    Found found;
+  };
+  std::mutex mutex_;
+  std::array<Entry, 16> entries_;
+  std::size_t next_ = 0;
+};
+
+/// The last kernel of ours in a stream: whether the next one may start while it still waits for a peer, for which it has
+/// one part only. Of a stream that is not known, as its entry is another's by now, it is taken for granted.
+class LastLaunches {
+ public:
+  bool may_wait(gpuStream_t stream) const {
+    const std::uintptr_t last = entry(stream).load(std::memory_order_relaxed);
+    return last >> 1 != key(stream) || (last & 1) != 0;
+  }
+  void set(gpuStream_t stream, bool may_wait) {
+    entry(stream).store(key(stream) << 1 | (may_wait ? 1 : 0), std::memory_order_relaxed);
+  }
+
+ private:
+  static constexpr std::size_t count = 256;
+  static std::uintptr_t key(gpuStream_t stream) {  // never 0
+    return ((reinterpret_cast<std::uintptr_t>(stream) + 1) << 1) >> 1;
+  }
+  const std::atomic<std::uintptr_t>& entry(gpuStream_t stream) const {
+    return entries_[(key(stream) * 0x9E3779B97F4A7C15u) >> 56];
+  }
+  std::atomic<std::uintptr_t>& entry(gpuStream_t stream) {
+    return const_cast<std::atomic<std::uintptr_t>&>(const_cast<const LastLaunches*>(this)->entry(stream));
+  }
+  std::array<std::atomic<std::uintptr_t>, count> entries_{};
+};
+
+/// How many queues the environment gives the streams of the process; 0: it does not say.
+inline int queues_asked_for() {
+  const char* const queues = std::getenv(GPU_QUEUES_VARIABLE);
+  return queues ? std::atoi(queues) : 0;
+}
+
+/// Turns a program into a launch: which kernel, how many blocks, and in which form.
+class Launcher {
+ public:
+  explicit Launcher(const Settings& settings) : form_(settings.launch_form) {}
+
+  /// The GPU is known. Load all kernels: at a first use later on, loading might wait for a kernel that waits for a peer.
+  void open(int device) {
+    load();
+    const std::uint32_t places = gpu_room_for_blocks(device, for_relayed<FarProgram>(Role::both).symbol, most_threads);
+    most_blocks_ = std::clamp(places / 2, 1u, most_blocks_worth_it);
+    places_for_blocks_ = places;
+  }
+
+  /// Room that the GPU has for blocks of ours.
+  std::uint32_t places() const { return places_for_blocks_; }
+
+  static void load() {
+    (void)for_posts();
+    for (const Role role : {Role::send, Role::receive, Role::both})
+      for (const bool usual : {true, false})
+        (void)for_programs<NearProgram<1, 1>>(role, usual), (void)for_programs<NearProgram<4, 4>>(role, usual), (void)for_programs<NearProgram<8, 32>>(role, usual),
+            (void)for_programs<FarProgram>(role, usual);
+    for (const Role role : {Role::send, Role::receive, Role::both})
+      (void)for_relayed<NearProgram<8, 32>>(role), (void)for_relayed<FarProgram>(role);
+  }
+
+  static std::unique_ptr<LaunchMemory> new_memory() { return std::make_unique<WindowLaunches>(); }
+
+  void launch(gpuStream_t stream, const Launch& launch) {
+    if (launch.program.captured) join_post(launch, stream);
+    const std::uint32_t sends = launch.program.send_count, receives = launch.program.receive_count;
+    const std::uint32_t peers =
+        launch.room ? static_cast<WindowPlaces*>(launch.room)->peers_for(sends, receives) : std::max(sends, receives);
+    if (std::max(sends, receives) <= peers)
+      launch_one(stream, launch);
+    else
+      launch_in_pieces(stream, launch, peers);
+  }
+
+ private:
+  using Kind = CapturedKernels::Kind;
+
+  /// So many blocks that it has to leave places to others, or some of its peers are relayed.
+  bool goes_anywhere(const Launch& launch) const {
+    if (launch.relayed || !launch.room) return launch.relayed;
+    const Program& program = launch.program;
+    std::uint64_t bytes = launch.program.receive_count > 0 ? program.receive_bytes : 0;
+    for (std::uint32_t i = 0; i < program.send_count; ++i) {
+      const SendPeer& send = launch.on_host.sends[i];
+      bytes = std::max(bytes, send.awaits_post ? send.bytes / (direct_bytes_of_a_part / eager_bytes_of_a_part) : send.bytes);
+    }
+    const std::uint64_t parts = std::clamp<std::uint64_t>((bytes + eager_bytes_of_a_part - 1) / eager_bytes_of_a_part, 1, most_parts_worth_it);
+    if (parts == 1) return false;
+    const std::uint32_t most = std::max(1u, most_blocks_ / launch.sharers);
+    return !static_cast<WindowPlaces*>(launch.room)->blocks_for(
+        std::min<std::uint32_t>(most, static_cast<std::uint32_t>(parts) * program.send_count),
+        std::min<std::uint32_t>(most, static_cast<std::uint32_t>(parts) * program.receive_count));
+  }
+
+  void launch_one(gpuStream_t stream, const Launch& launch) {
+    const Program& program = launch.program;
+    if (program.send_count == 0 && program.receive_count == 0 && program.post_count <= NearPosts::most) {
+      NearPosts near;
+      near.count = program.post_count;
+      near.captured = program.captured;
+      near.guarded = program.guards != nullptr;
+      std::copy_n(launch.on_host.posts, near.count, near.posts);
+      launch_posts(near, stream, launch);
+    } else if (goes_anywhere(launch)) {
+      if (NearProgram<8, 32>::fits(program))
+        launch_program<Reach::any>(NearProgram<8, 32>(program, launch.on_host), stream, launch);
+      else
+        launch_program<Reach::any>(FarProgram{program}, stream, launch);
+    } else if (NearProgram<1, 1>::fits(program)) {
+      launch_program(NearProgram<1, 1>(program, launch.on_host), stream, launch);
+    } else if (NearProgram<4, 4>::fits(program)) {
+      launch_program(NearProgram<4, 4>(program, launch.on_host), stream, launch);
+    } else if (NearProgram<8, 32>::fits(program)) {
+      launch_program(NearProgram<8, 32>(program, launch.on_host), stream, launch);
+    } else {
+      launch_program(FarProgram{program}, stream, launch);
+    }
+  }
+
+  void launch_apart(gpuStream_t stream, const Launch& launch) {
+    Launch sends = launch, receives = launch;
+    sends.program.receive_count = 0;
+    sends.program.receive_bytes = 0;
+    receives.program.post_count = receives.program.send_count = receives.program.op_count = 0;
+    receives.program.send_bytes = 0;
+    launch_one(stream, sends);
+    launch_one(stream, receives);
+  }
+
+  /// So many peers at a time, first those to send to: a send waits for no receive.
+  void launch_in_pieces(gpuStream_t stream, const Launch& launch, std::uint32_t peers) {
+    Launch piece = launch;
+    piece.memory = nullptr;  // it knows launches by their call: one of these would be taken for another
+    Program& program = piece.program;
+    program.receive_count = 0;
+    program.receive_bytes = 0;
+    for (std::uint32_t first = 0; first < launch.program.send_count; first += peers) {
+      program.tables.sends = launch.program.tables.sends + first;
+      piece.on_host.sends = launch.on_host.sends + first;
+      program.send_count = std::min(peers, launch.program.send_count - first);
+      launch_one(stream, piece);
+      program.post_count = 0;
+    }
+    program.send_count = program.op_count = 0;
+    program.send_bytes = 0;
+    program.receive_bytes = launch.program.receive_bytes;
+    for (std::uint32_t first = 0; first < launch.program.receive_count; first += peers) {
+      program.tables.receives = launch.program.tables.receives + first;
+      piece.on_host.receives = launch.on_host.receives + first;
+      program.receive_count = std::min(peers, launch.program.receive_count - first);
+      launch_one(stream, piece);
+      program.post_count = 0;
+    }
+  }
+
+  static const Kernel& for_posts() {
+    static const Kernel kernel(run_posts);
+    return kernel;
+  }
+  template <Role role, bool usual, class AnyProgram, Reach reach = Reach::node>
+  static const Kernel& the_kernel() {
+    static const Kernel kernel(run_program<role, usual, reach, AnyProgram>);
+    return kernel;
+  }
+  template <class AnyProgram>
+  static const Kernel& for_relayed(Role role) {
+    if (role == Role::receive) return the_kernel<Role::receive, false, AnyProgram, Reach::any>();
+    if (role == Role::send) return the_kernel<Role::send, false, AnyProgram, Reach::any>();
+    return the_kernel<Role::both, false, AnyProgram, Reach::any>();
+  }
+  template <class AnyProgram>
+  static const Kernel& for_programs(Role role, bool usual) {
+    if (role == Role::receive) return the_kernel<Role::receive, false, AnyProgram>();  // finds out what is usual
+    if (role == Role::send)
+      return usual ? the_kernel<Role::send, true, AnyProgram>() : the_kernel<Role::send, false, AnyProgram>();
+    return usual ? the_kernel<Role::both, true, AnyProgram>() : the_kernel<Role::both, false, AnyProgram>();
+  }
+
+  template <Reach reach = Reach::node, class AnyProgram>
+  void launch_program(const AnyProgram& filled, gpuStream_t stream, const Launch& launch) {
+    const Program& program = launch.program;
+    Arguments<AnyProgram> arguments{filled, Shape{}};
+    AnyProgram& any = arguments.any;
+    Shape& shape = arguments.shape;
+    const std::uint32_t peers = std::max({1u, program.send_count, program.receive_count});
+    shape.eager_bytes_of_a_part = eager_bytes_of_a_part;
+    shape.direct_bytes_of_a_part = direct_bytes_of_a_part;
+    shape.most_parts = std::clamp(most_blocks_ / peers / launch.sharers, 1u, most_parts_worth_it);
+    shape.receive_parts = 1;
+    std::uint64_t most_expected = 0;
+    for (std::uint32_t i = 0; i < program.receive_count; ++i) {
+      const std::uint64_t bytes =
+          launch.expected_bytes ? launch.expected_bytes[launch.on_host.receives[i].rank] : program.receive_bytes;
+      const auto own = static_cast<std::uint32_t>(std::clamp<std::uint64_t>((bytes + eager_bytes_of_a_part - 1) / eager_bytes_of_a_part, 1, shape.most_parts));
+      set_receive_parts(any, i, own);
+      most_expected = std::max(most_expected, bytes);
+      shape.receive_parts = std::max(shape.receive_parts, own);
+    }
+    const Role role = program.receive_count == 0 ? Role::send : program.send_count == 0 ? Role::receive : Role::both;
+    const unsigned roles = role == Role::both ? 2 : 1;
+    std::uint32_t parts = program.receive_count > 0 ? shape.receive_parts : 1;
+    bool lets_next_start = false;  // before it has what it sends for
+    for (std::uint32_t i = 0; i < program.send_count; ++i) {
+      const std::uint32_t own = shape.parts_of(launch.on_host.sends[i]);
+      parts = std::max(parts, own);
+      lets_next_start = lets_next_start || reach == Reach::node || own == 1;
+    }
+    const unsigned entries = peers * roles * launch.sharers, blocks = parts * entries;
+    const unsigned wanted = threads_for(std::max(program.send_bytes, most_expected)) +
+                            (program.post_count > 0 ? threads_of_posts : 0);
+    const unsigned threads = std::min({wanted, most_threads, threads_beside(entries)});
+    const Kernel& kernel = kernel_for<reach, AnyProgram>(role, shape, launch, threads);
+    if (role == Role::both && may_overlap(kernel, program) && is_faster_apart(program, blocks)) {
+      launch_apart(stream, launch);
+      return;
+    }
+    // What starts early keeps its places until the kernel in front has ended. Several parts of it do not if that waits.
+    bool dependent = may_overlap(kernel, program);
+    if (program.captured && dependent) {
+      const GpuCapture capture = gpu_capture_of(stream);
+      const std::optional<CapturedKernels::Found> front = captured_.find(capture);
+      dependent = reach == Reach::node || parts == 1 || !front || !front->may_wait;
+      if (dependent) shape.early = early_behind(front ? front->kind : Kind::other);
+    } else if (reach == Reach::any && dependent && parts > 1) {
+      dependent = !last_.may_wait(stream);
+    }
+    launch_kernel(kernel, dim3(parts, peers, roles), threads, &arguments, sizeof arguments, stream, launch, dependent);
+    if (program.captured)
+      captured_.add(gpu_capture_of(stream), {kind_of(program, blocks), lets_next_start});
+    else
+      last_.set(stream, lets_next_start);
+  }
+
+  template <Reach reach, class AnyProgram>
+  static const Kernel& kernel_for(Role role, const Shape& shape, const Launch& launch, unsigned threads) {
+    if constexpr (reach == Reach::any) return for_relayed<AnyProgram>(role);
+    const SendPeer* const sends = launch.on_host.sends;
+    const bool usual = std::all_of(sends, sends + launch.program.send_count, [&](const SendPeer& send) {
+      return shape.is_usual(send, launch.on_host.ops, threads);
+    });
+    return for_programs<AnyProgram>(role, usual);
+  }
+
+  void launch_posts(NearPosts& near, gpuStream_t stream, const Launch& launch) {
+    Kind kind = Kind::post;
+    bool may_wait = false;
+    if (near.captured && may_overlap(for_posts(), launch.program)) {
+      const GpuCapture capture = gpu_capture_of(stream);
+      const std::optional<CapturedKernels::Found> front = captured_.find(capture);
+      near.early = front && (front->kind == Kind::receive || front->kind == Kind::both);
+      may_wait = near.early && front->may_wait;
+      if (near.early) kind = Kind::other;
+      // Behind kernels of ours there is nothing to gain: they overlap.
+      if (!front && post_beside(near, stream, capture, launch)) return;
+    }
+    launch_kernel(for_posts(), dim3(1), NearPosts::most, &near, sizeof near, stream, launch,
+                  may_overlap(for_posts(), launch.program));
+    if (near.captured)
+      captured_.add(gpu_capture_of(stream), {kind, may_wait});
+    else
+      last_.set(stream, false);
+  }
+
+  /// With few queues a post might come behind a kernel of another branch that waits for a peer.
+  static bool has_queues_for_branches() {
+    const int queues = queues_asked_for();
+    return queues == 0 || queues >= 8;
+  }
+
+  static bool post_beside(NearPosts& near, gpuStream_t stream, const GpuCapture& capture, const Launch& launch) {
+    static const bool has_queues = has_queues_for_branches();
+    auto* const memory = static_cast<WindowLaunches*>(launch.memory);
+    if (!memory || !has_queues) return false;
+    memory->post.node = gpu_add_beside(stream, capture, for_posts().symbol, NearPosts::most, &near);
+    memory->post.capture = capture;
+    memory->post.stream = stream;
+    return memory->post.node != nullptr;
+  }
+
+  /// The stream goes on behind the window's last post, if that is beside it.
+  void join_post(const Launch& launch, gpuStream_t stream) {
+    auto* const memory = static_cast<WindowLaunches*>(launch.memory);
+    if (!memory || !memory->post.node) return;
+    const PostBeside post = memory->post;
+    if (stream != post.stream && launch.program.post_count == 0) return;
+    memory->post.node = nullptr;
+    const GpuCapture now = gpu_capture_of(stream);
+    if (now.id != post.capture.id || now.graph != post.capture.graph) return;  // that graph has ended
+    const bool nothing_between = now.front && now.front == post.capture.front;
+    MPIX_CHECK_GPU(gpu_continue_behind(stream, post.node, nothing_between));
+    if (nothing_between) captured_.add(gpu_capture_of(stream), {Kind::post, false});
+  }
+
+  /// Behind a guard, a kernel starts when that has passed.
+  static bool may_overlap(const Kernel& kernel, const Program& program) {
+    return kernel.may_be_dependent && !program.guards;
+  }
+
+  void launch_kernel(const Kernel& kernel, dim3 grid, unsigned threads, void* argument, std::size_t bytes,
+                     gpuStream_t stream, const Launch& launch, bool dependent) {
+    if (launch.program.captured) {
+      MPIX_CHECK_GPU(gpu_launch(kernel.function, grid, threads, argument, bytes, stream, dependent));
+      return;
+    }
+    if (launch_prepared(kernel, grid, threads, argument, stream, launch)) return;
+    MPIX_CHECK_GPU(gpu_launch(kernel.function, grid, threads, argument, bytes, stream,
+                              form_ != LaunchForm::plain && dependent));
+  }
+
+  /// False: this one is to be launched as it is.
+  bool launch_prepared(const Kernel& kernel, dim3 grid, unsigned threads, void* argument, gpuStream_t stream,
+                       const Launch& launch) const {
+    auto* const memory = static_cast<WindowLaunches*>(launch.memory);
+    if (!memory || launch.before_copies) return false;
+    if (form_ != LaunchForm::automatic && form_ != LaunchForm::graph) return false;
+    // Behind a guard a stream has waited, and nothing is gained.
+    if (form_ == LaunchForm::automatic && (launch.program.guards || !memory->trials.as_graph(launch.call, stream)))
+      return false;
+    PreparedKernels::Entry& entry = memory->prepared.of(launch, stream);
+    if (!entry.comes_often() || entry.failed) return false;
+    try {
+      if (!entry.kernel) entry.kernel.emplace(kernel.symbol, grid, threads, argument, stream);
+      MPIX_CHECK_GPU(entry.kernel->launch(stream));
+      return true;
+    } catch (const Error&) {
+      if (form_ == LaunchForm::graph) throw;
+      entry.failed = true;  // no memory for a graph, say: nothing has been launched
+      return false;
+    }
+  }
+
+  static void set_receive_parts(FarProgram&, std::uint32_t, std::uint32_t) {}  // as many for each
+  template <std::uint32_t peers, std::uint32_t ops>
+  static void set_receive_parts(NearProgram<peers, ops>& near, std::uint32_t i, std::uint32_t parts) {
+    near.parts[i] = parts;
+  }
+
+  /// The table beside Early.
+  static Early early_behind(Kind front) {
+    switch (front) {
+      case Kind::post: return Early{true, true, true};
+      case Kind::send: return Early{false, false, true};
+      case Kind::receive: return Early{true, false, false};
+      case Kind::both:
+      case Kind::other: break;
+    }
+    return Early{};
+  }
+
+  static Kind kind_of(const Program& program, unsigned blocks) {
+    if (program.receive_count == 0) return program.send_count > 0 ? Kind::send : Kind::other;
+    if (program.post_count > 0) return Kind::other;
+    if (program.send_count == 0) return Kind::receive;
+    return blocks <= most_blocks_in_front ? Kind::both : Kind::other;
+  }
+
+  /// In a graph, where a launch costs the CPU nothing, a kernel of both roles that no post is early behind is slower than
+  /// its two halves: 128 KiB to each of 2 neighbours take 6.6 and 5.5 µs on 4 H200, 2 MiB 19.1 and 18.5. Several puts to a
+  /// target have more to gain from both roles at once: 26 messages of 128 KiB take 9.1 and 9.9.
+  static bool is_faster_apart(const Program& program, unsigned blocks) {
+    return program.captured && program.op_count <= program.send_count && blocks > most_blocks_in_front &&
+           blocks <= most_blocks_worth_parting;
+  }
+
+  /// So many that the launches of all who share the GPU find room, with one part a peer.
+  unsigned threads_beside(unsigned entries) const {
+    constexpr unsigned warps = 64;
+    return std::clamp(most_blocks_ * most_threads / entries / warps * warps, warps, most_threads);
+  }
+
+  /// A thread for each word, in whole warps: small blocks start and end sooner.
+  static unsigned threads_for(std::uint64_t bytes) {
+    constexpr std::uint64_t warps = 64;  // as wide as any vendor's warp, and enough for receive_any
+    return static_cast<unsigned>(std::clamp<std::uint64_t>((bytes / 8 + warps - 1) / warps * warps, warps, most_threads));
+  }
+
+  // Measured on 4 H200: a word for each of 512 threads; and enough stores under way to fill the links.
+  static constexpr unsigned threads_of_posts = 64;
+  static constexpr std::uint32_t eager_bytes_of_a_part = 8 * most_threads;
+  static constexpr std::uint32_t direct_bytes_of_a_part = 32 * 1024;
+  static constexpr std::uint32_t most_parts_worth_it = 32;
+  static constexpr std::uint32_t most_blocks_worth_it = 128;
+  static_assert(most_parts_worth_it <= most_parts, "a part has counters");
+  static_assert(most_parts_worth_it <= most_parts_that_leave, "a part has a bit");
+  // The sends of a kernel of both roles may still wait for posts, and keep their places, when behind an early post the
+  // blocks of the next kernel come. So a post is early only behind a small one.
+  static constexpr std::uint32_t most_blocks_in_front = 64;
+  // As far as it was measured.
+  static constexpr std::uint32_t most_blocks_worth_parting = 192;
+
+  const LaunchForm form_;
+  std::uint32_t most_blocks_ = most_blocks_worth_it;  ///< of a launch: half of the room that the GPU has (places.h)
+  std::uint32_t places_for_blocks_ = 0;
+  CapturedKernels captured_;
+  LastLaunches last_;
+};
+
+}  // namespace GPU_NAMESPACE
+}  // namespace mpix

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the libmpix authors
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <utility>
+
+#include "device/device.h"
+
+namespace mpix {
+inline namespace GPU_NAMESPACE {
+
+/// Room on a GPU for blocks that wait for peers. A block that waits keeps its place. Were all places taken by blocks that
+/// wait, what ends their waits (a post, a send, the program's own kernel in front of it) might find none, and never run.
+///
+/// | who may hold places                          | how many                                  | for how long             |
+/// |----------------------------------------------|-------------------------------------------|--------------------------|
+/// | part 0 of each peer of a launch that waits   | what the window has taken here: together less than a process has multiprocessors, by those that share the GPU | any time |
+/// | the other parts of a launch that waits, where the window has found places for them | together: what the GPU has room for, but for a block a multiprocessor | any time |
+/// | those where it has not found them            | the launch's blocks: at most half of what the GPU has room for, and 128 | some ms: then they leave, and part 0 does their work (wire/program.h) |
+/// | a launch that started early (arguments.h)    | the same                                  | as the one in front. One whose parts may have to leave starts early only behind one that does not wait any more |
+/// | a launch behind guards, and posts            | likewise                                  | it waits for nothing     |
+///
+/// So one multiprocessor at least has no block on it that waits for long, whatever windows, streams and graphs there are:
+/// whatever the program or a window launches finds room there, and all waits end that can.
+///
+/// - A window takes places for one peer at its creation, and more with the first launch that has more peers. One launch of
+///   a side may wait, and the next have started early: twice as many. A launch that finds too few goes in several, one
+///   behind the other, each with as many peers as the window has places for. It gives none back before it ends: a graph
+///   may have the launch. A graph that outlives its window finds waits that end by themselves.
+/// - A window that finds no places at its creation waits in guards (wire/guard.h), which take none: all of its ranks
+///   on the node do. Where there are no guards (between nodes, on a GPU or driver without memory operations of streams,
+///   and where the program asks for waits in kernels) it takes places that are not there, and the promise does not hold.
+class Places {
+ public:
+  /// Once, when the GPU is known.
+  void open(std::uint32_t multiprocessors, std::uint32_t blocks) {
+    all_ = multiprocessors;
+    blocks_ = blocks > multiprocessors ? blocks - multiprocessors : 0;
+  }
+  std::uint32_t all() const { return all_; }
+
+  std::uint32_t taken() {
+    std::lock_guard<std::mutex> hold(mutex_);
+    return taken_;
+  }
+  void share(std::uint32_t sharers) {
+    std::lock_guard<std::mutex> hold(mutex_);
+    sharers_ = std::max(sharers_, sharers);
+  }
+  void take(std::uint32_t count) {
+    std::lock_guard<std::mutex> hold(mutex_);
+    taken_ += count;
+  }
+  bool try_to_take(std::uint32_t count) {
+    std::lock_guard<std::mutex> hold(mutex_);
+    if (taken_ + count > WaitingRoom::most(all_, sharers_)) return false;
+    taken_ += count;
+    return true;
+  }
+  void give_back(std::uint32_t count) {
+    std::lock_guard<std::mutex> hold(mutex_);
+    taken_ -= count;
+  }
+  bool try_to_take_blocks(std::uint32_t count) {
+    std::lock_guard<std::mutex> hold(mutex_);
+    if ((blocks_taken_ + count) * sharers_ > blocks_) return false;
+    blocks_taken_ += count;
+    return true;
+  }
+  void give_blocks_back(std::uint32_t count) {
+    std::lock_guard<std::mutex> hold(mutex_);
+    blocks_taken_ -= count;
+  }
+
+ private:
+  std::uint32_t all_ = 0, blocks_ = 0;
+  std::mutex mutex_;
+  std::uint32_t taken_ = 0, blocks_taken_ = 0, sharers_ = 1;
+};
+
+/// The places of one window.
+class WindowPlaces final : public WaitingRoom {
+ public:
+  explicit WindowPlaces(std::shared_ptr<Places> all) : all_(std::move(all)) { all_->take(count_); }
+  ~WindowPlaces() override {
+    all_->give_back(count_);
+    all_->give_blocks_back(send_blocks_ + receive_blocks_);
+  }
+  WindowPlaces(const WindowPlaces&) = delete;
+  WindowPlaces& operator=(const WindowPlaces&) = delete;
+
+  std::uint32_t all() const override { return all_->all(); }
+  std::uint32_t taken() const override { return all_->taken(); }
+  void share(std::uint32_t sharers) override { all_->share(sharers); }
+
+  /// How many peers a launch of this window may have to send to, and to receive from, if it likes to have so many.
+  /// Under the window's lock.
+  std::uint32_t peers_for(std::uint32_t sends, std::uint32_t receives) {
+    if (sends <= sends_ && receives <= receives_) return std::max(sends, receives);
+    const std::uint32_t most_sends = std::max(sends, sends_), most_receives = std::max(receives, receives_);
+    const std::uint32_t more = at_once * (most_sends + most_receives) - count_;
+    if (!all_->try_to_take(more)) return std::min(sends_, receives_);
+    count_ += more;
+    sends_ = most_sends;
+    receives_ = most_receives;
+    return std::max(sends, receives);
+  }
+
+  /// Whether a launch with so many blocks of each role may keep them while it waits. Under the window's lock.
+  bool blocks_for(std::uint32_t sends, std::uint32_t receives) {
+    if (sends <= send_blocks_ && receives <= receive_blocks_) return true;
+    const std::uint32_t most_sends = std::max(sends, send_blocks_), most_receives = std::max(receives, receive_blocks_);
+    if (!all_->try_to_take_blocks(most_sends + most_receives - send_blocks_ - receive_blocks_)) return false;
+    send_blocks_ = most_sends;
+    receive_blocks_ = most_receives;
+    return true;
+  }
+
+ private:
+  static constexpr std::uint32_t at_once = 2;  ///< launches of a side that may be there: one waits, the next has started early
+  const std::shared_ptr<Places> all_;
+  std::uint32_t sends_ = 1, receives_ = 1;  ///< peers that there are places for
+  std::uint32_t count_ = at_once * 2;
+  std::uint32_t send_blocks_ = 0, receive_blocks_ = 0;
+};
+
+}  // namespace GPU_NAMESPACE
+}  // namespace mpix

@@ -1,0 +1,266 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the libmpix authors
+#include "device/host/arena.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstring>
+#include <iterator>
+#include <new>
+#include <utility>
+
+#include "base/error.h"
+
+namespace mpix {
+
+// ---- places ------------------------------------------------------------------------------------------
+
+/// Those that all have left. Under the lock.
+void Arena::collect() {
+  taken_.remove_if([&](const Taken& taken) {
+    std::uint32_t& word = entry(taken.place.entry);
+    if ((__atomic_load_n(&word, __ATOMIC_ACQUIRE) & ~touched) <= taken.ranks) return false;
+    __atomic_store_n(&word, 0, __ATOMIC_RELAXED);
+    return true;
+  });
+}
+
+bool Arena::has_room() {
+  constexpr std::size_t being_created = 64;
+  std::lock_guard<std::mutex> hold(mutex_);
+  if (taken_.size() + being_created >= entries()) collect();
+  return taken_.size() + being_created < entries();
+}
+
+NodePlace Arena::take(std::uint64_t bytes, std::uint32_t ranks) {
+  std::lock_guard<std::mutex> hold(mutex_);
+  collect();
+  std::vector<bool> in_use(entries());
+  for (const Taken& taken : taken_) in_use[taken.place.entry] = true;
+  const auto free_entry = std::find(in_use.begin(), in_use.end(), false);
+  if (free_entry == in_use.end()) throw Error(Fault::memory, "too many windows of the same ranks");
+  NodePlace place{SharedFile::page(), bytes, static_cast<std::uint32_t>(free_entry - in_use.begin())};
+  auto next = taken_.begin();
+  while (next != taken_.end() && next->place.offset - place.offset < bytes) {
+    place.offset = next->place.offset + next->place.bytes;
+    ++next;
+  }
+  if (place.offset > file_->size() || bytes > file_->size() - place.offset)
+    throw Error(Fault::memory, "no room for " + std::to_string(bytes) + " bytes of shared memory (ulimit -f)");
+  taken_.insert(next, Taken{place, ranks});
+  return place;
+}
+
+void Arena::give_back(const NodePlace& place) {
+  std::lock_guard<std::mutex> hold(mutex_);
+  taken_.remove_if([&](const Taken& taken) { return taken.place.entry == place.entry; });
+}
+
+void Arena::touch(const NodePlace& place) { __atomic_fetch_or(&entry(place.entry), touched, __ATOMIC_RELAXED); }
+
+void Arena::leave(const NodePlace& place, std::uint32_t ranks) noexcept {
+  std::uint32_t& word = entry(place.entry);
+  const std::uint32_t left = __atomic_add_fetch(&word, 1, __ATOMIC_ACQ_REL);
+  if ((left & ~touched) < ranks) return;
+  if (left & touched) file_->discard(place.offset, place.bytes);
+  __atomic_add_fetch(&word, 1, __ATOMIC_RELEASE);
+}
+
+// ---- arenas by processes -----------------------------------------------------------------------------
+
+std::shared_ptr<Arena> ArenaCache::find(const std::vector<std::uint64_t>& processes) {
+  if (processes.empty()) return nullptr;
+  std::lock_guard<std::mutex> hold(mutex_);
+  const auto found = std::find_if(known_.begin(), known_.end(), [&](const Known& known) { return known.processes == processes; });
+  if (found == known_.end()) return nullptr;
+  known_.splice(known_.begin(), known_, found);
+  return found->arena;
+}
+
+void ArenaCache::add(const std::vector<std::uint64_t>& processes, std::shared_ptr<Arena> arena) {
+  if (processes.empty()) return;
+  std::lock_guard<std::mutex> hold(mutex_);
+  known_.remove_if([&](const Known& known) { return known.processes == processes; });
+  known_.push_front({processes, std::move(arena)});
+  if (known_.size() > capacity) known_.pop_back();
+}
+
+// ---- a window's memory -------------------------------------------------------------------------------
+
+namespace {
+
+/// The clock of the node tells processes with the same number apart.
+std::uint64_t new_id() {
+  static std::atomic<std::uint64_t> count{0};
+  const auto now = static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
+  return ((now << 20) ^ (static_cast<std::uint64_t>(getpid()) << 12) ^ ++count) | 1;
+}
+
+class ArenaNodeMemory final : public NodeMemory {
+ public:
+  ArenaNodeMemory(SharedMemory& memory, ArenaCache& cache, const NodeShape& shape)
+      : memory_(memory),
+        cache_(cache),
+        shape_(shape),
+        peers_(static_cast<std::size_t>(shape.locals)) {}
+  ~ArenaNodeMemory() override;
+  ArenaNodeMemory(const ArenaNodeMemory&) = delete;
+  ArenaNodeMemory& operator=(const ArenaNodeMemory&) = delete;
+
+  NodeOffer offer() override;
+  NodeOffer offer_anew() override;
+  void join(const std::vector<NodeRank>& group, const NodeOffer& offer) override;
+  void join(const NodeRank& rank, const NodeOffer& its_offer) override;
+  NodePlace choose_place() override { return chosen_ = arena_->take(bytes(), group_size()); }
+  void open(const NodePlace& place) noexcept override;
+
+  char* header(int local) override;
+  char* mailbox(int owner, int origin) override;
+  char* window(int local) override;
+  const char* own_staging() override { return shape_.me.staged ? window(shape_.me.local) : nullptr; }
+  std::shared_ptr<const void> own_control() const override { return nullptr; }  // no graph has a part of it
+
+ private:
+  struct Peer {
+    int position = -1;                   ///< in the group; -1: not in it
+    std::size_t window_bytes = 0;
+    bool staged = false;
+    std::uint64_t staging_offset = 0;    ///< in the place
+    std::shared_ptr<SharedFile> file;    ///< of a window that is not staged, which is this part of it:
+    SharedMemory::Exported allocation{};
+    std::uint64_t window_offset = 0;
+    char* mailboxes = nullptr;           ///< of the pair; null: not mapped yet, as
+    char* window = nullptr;
+  };
+
+  NodeOffer offer_of(bool is_new) const;
+  Peer& peer(int local) { return peers_[static_cast<std::size_t>(local)]; }
+  std::uint32_t group_size() const { return static_cast<std::uint32_t>(group_size_); }
+  std::size_t header_stride() const { return SharedFile::in_pages(header_bytes(shape_.locals)); }
+  std::uint64_t headers_bytes() const { return std::uint64_t{header_stride()} * static_cast<std::uint64_t>(shape_.locals); }
+  std::uint64_t pairs() const { return std::uint64_t{group_size_} * (group_size_ + 1) / 2; }
+  std::uint64_t bytes() const { return headers_bytes() + pairs() * 2 * mailbox_bytes_ + staging_bytes_; }
+  std::uint64_t pair_offset(int one, int other) {
+    const auto least = static_cast<std::uint64_t>(std::min(peer(one).position, peer(other).position));
+    const auto most = static_cast<std::uint64_t>(std::max(peer(one).position, peer(other).position));
+    return headers_bytes() + (most * (most + 1) / 2 + least) * 2 * mailbox_bytes_;
+  }
+  char* map(std::uint64_t offset, std::size_t bytes);
+
+  SharedMemory& memory_;
+  ArenaCache& cache_;
+  const NodeShape shape_;
+  std::shared_ptr<Arena> arena_;
+  NodePlace place_{}, chosen_{};  ///< of no bytes: none
+  std::size_t group_size_ = 0;
+  std::size_t mailbox_bytes_ = 0;    ///< the most that one has, in pages
+  std::uint64_t staging_bytes_ = 0;  ///< of all
+  std::vector<Peer> peers_;          ///< by number on the node
+  char* headers_ = nullptr;
+};
+
+NodeOffer ArenaNodeMemory::offer() {
+  arena_ = cache_.find(shape_.processes);
+  if (arena_ && arena_->is_mine() && !arena_->has_room()) arena_ = nullptr;
+  if (!arena_ && shape_.me.local == 0) return offer_anew();
+  return offer_of(false);
+}
+
+NodeOffer ArenaNodeMemory::offer_anew() {
+  arena_ = std::make_shared<Arena>(memory_.create_file(), new_id(), true);
+  return offer_of(true);
+}
+
+NodeOffer ArenaNodeMemory::offer_of(bool is_new) const {
+  NodeOffer offer{};
+  if (shape_.around) {
+    offer.window = memory_.export_memory(shape_.around->base);
+    offer.window_offset = static_cast<std::uint64_t>(static_cast<const char*>(shape_.window) - shape_.around->base);
+  }
+  if (!arena_) return offer;
+  const SharedMemory::Exported all{arena_->file().ticket(), 0, 0};
+  std::memcpy(offer.control.bytes, &all, sizeof all);
+  offer.id = arena_->id();
+  offer.is_new = is_new;
+  return offer;
+}
+
+void ArenaNodeMemory::join(const std::vector<NodeRank>& group, const NodeOffer& offer) {
+  if (!arena_ || arena_->id() != offer.id)
+    arena_ = std::make_shared<Arena>(memory_.join(SharedMemory::exported(offer.control).file), offer.id, false);
+  for (const NodeRank& rank : group) {
+    Peer& one = peer(rank.local);
+    one.position = static_cast<int>(group_size_++);
+    one.window_bytes = rank.window_bytes;
+    one.staged = rank.staged;
+    one.staging_offset = staging_bytes_;
+    if (rank.staged) staging_bytes_ += SharedFile::in_pages(rank.window_bytes);
+    mailbox_bytes_ = std::max(mailbox_bytes_, SharedFile::in_pages(rank.mailbox_bytes));
+  }
+  for (Peer& one : peers_) one.staging_offset += headers_bytes() + pairs() * 2 * mailbox_bytes_;
+}
+
+void ArenaNodeMemory::join(const NodeRank& rank, const NodeOffer& its_offer) {
+  if (rank.staged || rank.window_bytes == 0) return;
+  Peer& one = peer(rank.local);
+  one.allocation = SharedMemory::exported(its_offer.window);
+  one.window_offset = its_offer.window_offset;
+  one.file = memory_.join(one.allocation.file);
+}
+
+/// All have joined, so nobody needs the descriptor.
+void ArenaNodeMemory::open(const NodePlace& place) noexcept {
+  place_ = place;
+  chosen_ = NodePlace{};
+  arena_->file().close_descriptor();
+  try {
+    cache_.add(shape_.processes, arena_);
+  } catch (const std::bad_alloc&) {
+    // The next window of these ranks has an arena of its own.
+  }
+}
+
+char* ArenaNodeMemory::map(std::uint64_t offset, std::size_t bytes) {
+  arena_->touch(place_);
+  return arena_->file().map(place_.offset + offset, bytes);
+}
+
+char* ArenaNodeMemory::header(int local) {
+  if (!headers_) headers_ = map(0, headers_bytes());
+  return headers_ + static_cast<std::size_t>(local) * header_stride();
+}
+
+char* ArenaNodeMemory::mailbox(int owner, int origin) {
+  const int other = owner == shape_.me.local ? origin : owner;
+  Peer& one = peer(other);
+  if (!one.mailboxes) one.mailboxes = map(pair_offset(owner, origin), 2 * mailbox_bytes_);
+  return one.mailboxes + (owner < origin ? mailbox_bytes_ : 0);
+}
+
+char* ArenaNodeMemory::window(int local) {
+  Peer& one = peer(local);
+  if (!one.window)
+    one.window = one.staged ? map(one.staging_offset, one.window_bytes) : one.file->map(one.allocation.offset, one.allocation.bytes);
+  return one.window + one.window_offset;
+}
+
+ArenaNodeMemory::~ArenaNodeMemory() {
+  for (Peer& one : peers_) {
+    if (one.mailboxes) arena_->file().unmap(one.mailboxes);
+    if (one.window) (one.staged ? arena_->file() : *one.file).unmap(one.window);
+  }
+  if (headers_) arena_->file().unmap(headers_);
+  if (place_.bytes > 0) arena_->leave(place_, group_size());
+  if (chosen_.bytes > 0) arena_->give_back(chosen_);
+}
+
+}  // namespace
+
+std::unique_ptr<NodeMemory> make_arena_node_memory(SharedMemory& memory, ArenaCache& cache, const NodeShape& shape) {
+  return std::make_unique<ArenaNodeMemory>(memory, cache, shape);
+}
+
+}  // namespace mpix

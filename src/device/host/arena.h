@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the libmpix authors
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "device/node_memory.h"
+#include "device/host/shared_file.h"
+#include "device/host/shared_memory.h"
+
+namespace mpix {
+
+/// A file that some processes of a node share, for all of their windows: each window has a place in it, which the process that
+/// made the file chooses.
+///
+/// A place is used again when all ranks of its window have left it, and no sooner: a peer may write into it late, and that must
+/// not be into another window. They count in a word of the place's entry, in the anchor (SharedFile):
+///
+/// | bits     | say                               | written by |
+/// |----------|-----------------------------------|------------|
+/// | touched  | some rank has mapped the place    | a rank, before it does |
+/// | the rest | ranks that have left; one more: its memory is given back, and it is free | a rank, acquiring and releasing; the last one twice, the memory being given back in between |
+class Arena {
+ public:
+  /// `id`: of no other arena, of any time, that these processes may know. `mine`: this process made the file, and so chooses
+  /// the places.
+  Arena(std::shared_ptr<SharedFile> file, std::uint64_t id, bool mine) : file_(std::move(file)), id_(id), mine_(mine) {}
+
+  SharedFile& file() { return *file_; }
+  std::uint64_t id() const { return id_; }
+  bool is_mine() const { return mine_; }
+  /// Enough for the windows that threads may be creating now.
+  bool has_room();
+  /// For a window of so many ranks. Throws Error.
+  NodePlace take(std::uint64_t bytes, std::uint32_t ranks);
+  /// No rank has opened it.
+  void give_back(const NodePlace& place);
+
+  void touch(const NodePlace& place);
+  void leave(const NodePlace& place, std::uint32_t ranks) noexcept;
+
+ private:
+  struct Taken {
+    NodePlace place;
+    std::uint32_t ranks;
+  };
+  static constexpr std::uint32_t touched = 1u << 31;
+  static std::uint32_t entries() { return static_cast<std::uint32_t>(SharedFile::page() / sizeof(std::uint32_t)); }
+  std::uint32_t& entry(std::uint32_t index) { return reinterpret_cast<std::uint32_t*>(file_->anchor())[index]; }
+  void collect();
+
+  const std::shared_ptr<SharedFile> file_;
+  const std::uint64_t id_;
+  const bool mine_;
+  std::mutex mutex_;
+  std::list<Taken> taken_;  ///< by offset
+};
+
+/// The arenas that were used last, by the processes that share them.
+class ArenaCache {
+ public:
+  std::shared_ptr<Arena> find(const std::vector<std::uint64_t>& processes);
+  void add(const std::vector<std::uint64_t>& processes, std::shared_ptr<Arena> arena);
+
+ private:
+  struct Known {
+    std::vector<std::uint64_t> processes;
+    std::shared_ptr<Arena> arena;
+  };
+  static constexpr std::size_t capacity = 8;
+  std::mutex mutex_;
+  std::list<Known> known_;  ///< the most recently used first
+};
+
+/// Of one window, in an arena. A place in it:
+///   header of each rank of the node, in pages | by pairs of ranks of the group: the mailboxes of the two | staging memory of each
+std::unique_ptr<NodeMemory> make_arena_node_memory(SharedMemory& memory, ArenaCache& cache, const NodeShape& shape);
+
+}  // namespace mpix

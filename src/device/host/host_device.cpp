@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the libmpix authors
+#include "device/host/host_device.h"
+
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <new>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/cores.h"
+#include "base/error.h"
+#include "base/settings.h"
+#include "device/host/arena.h"
+#include "device/host/shared_memory.h"
+#include "device/host/stream.h"
+
+namespace mpix {
+namespace {
+
+Polling polling_of(const Settings& settings, int local_ranks) {
+  const bool own_core = cores_per_rank(local_ranks) >= 1;
+  const auto limit = [&](double preset) {
+    const double seconds = settings.spin_seconds >= 0 ? settings.spin_seconds : preset;
+    return std::chrono::nanoseconds(static_cast<std::int64_t>(seconds * 1e9));
+  };
+  return Polling{limit(own_core ? 200e-6 : 50e-6), own_core, limit(1e-3)};
+}
+
+/// Processes find each other's files where they have one user and see each other's numbers.
+std::uint64_t this_domain() {
+  struct stat numbers {};
+  if (stat("/proc/self/ns/pid", &numbers) != 0) numbers.st_ino = 0;
+  return static_cast<std::uint64_t>(numbers.st_ino) << 32 | geteuid();
+}
+
+class HostDevice final : public Device {
+ public:
+  HostDevice(const Settings& settings, int local_ranks) { set_host_polling(polling_of(settings, local_ranks)); }
+
+  const char* name() const noexcept override { return "host"; }
+
+  bool hidden_from_host(const void*) const noexcept override { return false; }
+  void use_memory_of(const void*, std::size_t) override {}
+  // A mailbox line of 16 bytes carries 8: beyond a cache line of payload, moving twice as many lines between
+  // cores costs more than looking for the post, which as a rule is there (measured with 2 and 8 ranks).
+  std::size_t preferred_eager_bytes() const noexcept override { return 64; }
+  std::size_t preferred_copy_bytes() const noexcept override { return SIZE_MAX; }  // it has none
+  std::uint32_t parts_in_use() const noexcept override { return 1; }
+
+  Allocation allocate(std::size_t bytes) override { return memory_.allocate(bytes); }
+  void release(void* base) noexcept override { memory_.release(base); }
+  std::optional<Allocation> shareable(const void* p) const override { return memory_.find(p); }
+
+  ExportedMemory export_memory(const void* base) override { return memory_.export_memory(base); }
+  char* import_memory(const ExportedMemory& memory) override { return memory_.import_memory(memory); }
+  void close_import(char* base) noexcept override { memory_.close_import(base); }
+
+  std::unique_ptr<NodeMemory> new_node_memory(const NodeShape& shape) override {
+    return make_arena_node_memory(memory_, arenas_, shape);
+  }
+  std::uint64_t sharing_domain() const override { return domain_; }
+
+  std::shared_ptr<const void> upload(const void* data, std::size_t bytes) override {
+    std::shared_ptr<char> copy(static_cast<char*>(::operator new(bytes, alignment)),
+                               [](char* p) { ::operator delete(p, alignment); });
+    if (bytes) std::memcpy(copy.get(), data, bytes);
+    return copy;
+  }
+
+  void read(void* to, const void* from, std::size_t bytes) override { std::memcpy(to, from, bytes); }
+  void write(void* to, const void* from, std::size_t bytes) override { std::memcpy(to, from, bytes); }
+  std::uint64_t read_word(const std::uint64_t* word) override { return load_acquire(word); }
+  void write_word(std::uint64_t* word, std::uint64_t value) override { store_release(word, value); }
+
+  std::shared_ptr<HostWords> host_words(std::size_t ranks) override {
+    struct WithNotes {
+      HostWords words{};
+      std::vector<WaitNotes> notes;
+    };
+    auto all = std::make_shared<WithNotes>();
+    all->notes.resize(ranks);
+    all->words.notes = all->notes.data();
+    return std::shared_ptr<HostWords>(all, &all->words);
+  }
+
+  /// Nobody else maps it, so it is no file.
+  std::shared_ptr<char> allocate_pinned(std::size_t bytes) override {
+    const std::size_t mapped = SharedFile::in_pages(bytes ? bytes : 1);
+    void* const base = bytes > SIZE_MAX / 4 ? MAP_FAILED
+                                            : mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (base == MAP_FAILED) throw Error(Fault::memory, "cannot allocate " + std::to_string(bytes) + " bytes");
+    return std::shared_ptr<char>(static_cast<char*>(base), [mapped](char* p) { munmap(p, mapped); });
+  }
+  bool serves_remote_work() const noexcept override { return true; }
+
+  std::uint64_t check_stream(Stream stream) const override {
+    check_host_stream(stream);
+    return 0;
+  }
+  bool reads_plans_later() const noexcept override { return false; }
+  void keep_for_graph(Stream, std::shared_ptr<const void>) override {}
+  void launch(Stream stream, const Launch& launch) override { host_stream_launch(stream, launch); }
+  void copy(Stream, void*, const void*, std::size_t) override {}  // preferred_copy_bytes()
+  void run_memory_ops(Stream stream, MemoryOps ops) override { host_stream_launch(stream, std::move(ops)); }
+
+  // Threads that wait give their core away.
+  std::uint64_t place() override { return 0; }
+  bool wants_guards_where_shared() override { return false; }
+  bool stalls_silently() const noexcept override { return false; }
+  bool have_ended(const HostWords& words, std::uint64_t launches) const override {
+    return __atomic_load_n(&words.executed, __ATOMIC_ACQUIRE) >= launches;
+  }
+
+ private:
+  static constexpr std::align_val_t alignment{64};
+  const std::uint64_t domain_ = this_domain();
+  SharedMemory memory_;
+  ArenaCache arenas_;
+};
+
+}  // namespace
+
+std::unique_ptr<Device> make_host_device(const Settings& settings, int local_ranks) {
+  return std::make_unique<HostDevice>(settings, local_ranks);
+}
+
+}  // namespace mpix

@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the libmpix authors
+#include "device/host/stream.h"
+
+#include <sys/prctl.h>
+
+#include <memory>
+#include <shared_mutex>
+#include <string>
+#include <unordered_map>
+#include <utility>
+
+#include "base/error.h"
+#include "base/thread.h"
+#include "device/host/bell.h"
+#include "device/host/run.h"
+
+namespace mpix {
+
+HostStream::HostStream(Polling polling) : polling_(polling) {
+  worker_ = start_thread("a host stream", [this] {
+    prctl(PR_SET_TIMERSLACK, 1000);  // naps are short
+    work();
+  });
+}
+
+HostStream::~HostStream() {
+  {
+    std::lock_guard<std::mutex> hold(mutex_);
+    stop_ = true;
+    more_.notify_one();
+  }
+  worker_.join();
+}
+
+void HostStream::launch(void (*function)(void*), void* argument) {
+  Task task;
+  task.function = function;
+  task.argument = argument;
+  enqueue(std::move(task));
+}
+
+void HostStream::launch(const Launch& launch) {
+  Task task;
+  task.launch = launch;
+  enqueue(std::move(task));
+}
+
+void HostStream::launch(MemoryOps ops) {
+  Task task;
+  task.memory = std::make_unique<MemoryOps>(std::move(ops));
+  enqueue(std::move(task));
+}
+
+void HostStream::enqueue(Task&& task) {
+  bool wake;
+  {
+    std::lock_guard<std::mutex> hold(mutex_);
+    incoming_.push_back(std::move(task));
+    enqueued_.store(enqueued_.load(std::memory_order_relaxed) + 1, std::memory_order_release);
+    wake = worker_sleeps_;
+    worker_sleeps_ = false;
+  }
+  if (wake) more_.notify_one();
+}
+
+bool HostStream::synchronize() {
+  const std::uint64_t target = enqueued_.load(std::memory_order_acquire);
+  std::unique_lock<std::mutex> hold(mutex_);
+  const auto entry = awaited_.insert(target);
+  next_awaited_.store(*awaited_.begin());
+  progress_.wait(hold, [&] { return done_.load() >= target; });
+  awaited_.erase(entry);
+  next_awaited_.store(awaited_.empty() ? no_target : *awaited_.begin());
+  return !released_.exchange(false);
+}
+
+void HostStream::finished() {
+  // Sequentially consistent, as is synchronize(): it sees the task done, or is seen here. Who waits for the
+  // end of many tasks is not woken by each.
+  if (done_.fetch_add(1) + 1 < next_awaited_.load()) return;
+  std::lock_guard<std::mutex> hold(mutex_);
+  progress_.notify_all();
+}
+
+void HostStream::work() {
+  std::vector<Task> batch;
+  while (take(batch)) {
+    for (Task& task : batch) {
+      HostWords* const words = task.function || task.memory ? nullptr : task.launch.program.host;
+      run(task);
+      task = Task{};
+      // Not before what it kept alive is gone: whoever reads that it has run may end the window, and MPI.
+      if (words) __atomic_fetch_add(&words->executed, 1, __ATOMIC_RELEASE);
+      finished();
+    }
+    batch.clear();
+  }
+}
+
+bool HostStream::take(std::vector<Task>& batch) {
+  // The next task often follows at once: a short look before going to sleep.
+  const std::uint64_t done = done_.load(std::memory_order_relaxed);
+  const auto until = std::chrono::steady_clock::now() + polling_.limit;
+  for (unsigned looks = 1; enqueued_.load(std::memory_order_acquire) == done; ++looks) {
+    if (polling_.own_core && looks % 64 != 0)
+      relax();
+    else if (std::chrono::steady_clock::now() < until)
+      std::this_thread::yield();
+    else
+      break;
+  }
+  std::unique_lock<std::mutex> hold(mutex_);
+  while (incoming_.empty() && !stop_) {
+    worker_sleeps_ = true;
+    more_.wait(hold);
+  }
+  worker_sleeps_ = false;
+  batch.swap(incoming_);
+  return !batch.empty();
+}
+
+void HostStream::run(Task& task) {
+  if (task.function)
+    task.function(task.argument);
+  else if (!(task.memory ? run_on_host(*task.memory, polling_) : run_on_host(task.launch, polling_)))
+    released_.store(true);
+}
+
+// ---- handles -----------------------------------------------------------------------------------------
+
+namespace {
+
+/// Never destroyed: a worker of a stream that the program did not destroy may outlive static objects.
+struct Registry {
+  std::shared_mutex mutex;
+  std::unordered_map<Stream, std::unique_ptr<HostStream>> streams;
+  std::unique_ptr<HostStream> preset;
+  Polling polling{};
+};
+
+Registry& registry() {
+  static Registry* const all = new Registry;
+  return *all;
+}
+
+[[noreturn]] void no_such_stream() {
+  throw Error(Fault::argument,
+              "the stream is not a live stream of the host device (MPIX_Host_stream_create makes one; "
+              "NULL is the default stream)");
+}
+
+/// The stream, held alive by the lock on the registry.
+template <class Use>
+auto with_stream(Stream stream, Use use) {
+  Registry& all = registry();
+  if (!stream) {
+    {
+      std::shared_lock<std::shared_mutex> hold(all.mutex);
+      if (all.preset) return use(*all.preset);
+    }
+    std::unique_lock<std::shared_mutex> hold(all.mutex);
+    if (!all.preset) all.preset = std::make_unique<HostStream>(all.polling);
+    return use(*all.preset);
+  }
+  std::shared_lock<std::shared_mutex> hold(all.mutex);
+  const auto found = all.streams.find(stream);
+  if (found == all.streams.end()) no_such_stream();
+  return use(*found->second);
+}
+
+}  // namespace
+
+HostStream* create_host_stream() {
+  Registry& all = registry();
+  std::unique_lock<std::shared_mutex> hold(all.mutex);
+  auto stream = std::make_unique<HostStream>(all.polling);
+  HostStream* handle = stream.get();
+  all.streams.emplace(handle, std::move(stream));
+  return handle;
+}
+
+bool destroy_host_stream(Stream stream) {
+  std::unique_ptr<HostStream> dying;
+  {
+    Registry& all = registry();
+    std::unique_lock<std::shared_mutex> hold(all.mutex);
+    const auto found = all.streams.find(stream);
+    if (found == all.streams.end()) no_such_stream();
+    if (found->second->is_own_thread())
+      throw Error(Fault::argument, "a stream cannot be destroyed by a function that runs on it");
+    dying = std::move(found->second);
+    all.streams.erase(found);
+  }
+  return dying->synchronize();  // outside the lock: it waits
+}
+
+void check_host_stream(Stream stream) {
+  if (stream) with_stream(stream, [](HostStream&) {});
+}
+
+bool is_host_stream(Stream stream) {
+  Registry& all = registry();
+  std::shared_lock<std::shared_mutex> hold(all.mutex);
+  return all.streams.count(stream) > 0;
+}
+
+void host_stream_launch(Stream stream, void (*function)(void*), void* argument) {
+  if (!function) throw Error(Fault::argument, "the function to launch is NULL");
+  with_stream(stream, [&](HostStream& live) { live.launch(function, argument); });
+}
+
+void host_stream_launch(Stream stream, const Launch& launch) {
+  with_stream(stream, [&](HostStream& live) { live.launch(launch); });
+}
+
+void host_stream_launch(Stream stream, MemoryOps ops) {
+  with_stream(stream, [&](HostStream& live) { live.launch(std::move(ops)); });
+}
+
+bool host_stream_synchronize(Stream stream) {
+  HostStream* live = with_stream(stream, [](HostStream& found) { return &found; });
+  if (live->is_own_thread())
+    throw Error(Fault::argument, "a stream cannot be synchronized by a function that runs on it");
+  // Not under the lock, which others need meanwhile. Destroying a stream while another thread
+  // synchronizes it is the program's error.
+  return live->synchronize();
+}
+
+void set_host_polling(Polling polling) {
+  Registry& all = registry();
+  std::unique_lock<std::shared_mutex> hold(all.mutex);
+  all.polling = polling;
+}
+
+}  // namespace mpix

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the libmpix authors
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "device/device.h"
+
+namespace mpix {
+
+/// A rank of the node, as all of its ranks know it. `local` is its number among them.
+struct NodeRank {
+  int local = 0;
+  std::size_t mailbox_bytes = 0;  ///< of each mailbox that it has
+  std::size_t window_bytes = 0;
+  bool staged = false;            ///< peers cannot map the window, and leave what they put in staging memory of its size
+};
+
+/// What a rank tells the others of its memory.
+struct NodeOffer {
+  ExportedMemory control;
+  ExportedMemory window;        ///< the allocation around the window; where it is staged the device may have staging memory here
+  std::uint64_t window_offset;  ///< of the window in that allocation
+  /// Which memory this rank would share: 0 none yet. The ranks of a group share what the least of them names. It may name
+  /// memory that is new to all (`is_new`); what it names else the others must name as well.
+  std::uint64_t id;
+  bool is_new;
+};
+
+/// Where a window lies in memory that several windows share.
+struct NodePlace {
+  std::uint64_t offset, bytes;
+  std::uint32_t entry;
+};
+
+/// The memory that the ranks of a node share for one window, as one rank sees it: each rank has a header, a mailbox for each
+/// rank, and a window. The ranks make it together, in this order: all offer; those of each group that cannot work with what
+/// its least rank offers, once more (offer_anew); all join; the least rank of each group chooses a place; all open. Nobody may
+/// touch it before all have joined, and some part of it may be mapped only when it is asked for.
+///
+/// Header: Bell | GuardMarks | PairWords by number on the node.
+class NodeMemory {
+ public:
+  virtual ~NodeMemory() = default;
+
+  static std::size_t words_offset(int local) {
+    return sizeof(Bell) + sizeof(GuardMarks) + static_cast<std::size_t>(local) * sizeof(PairWords);
+  }
+  static std::size_t header_bytes(int locals) { return words_offset(locals); }
+
+  virtual NodeOffer offer() = 0;
+  virtual NodeOffer offer_anew() = 0;
+  /// `group`: the ranks that share, this one and the least among them; `offer`: the least one's. Throws Error where this rank
+  /// can share with nobody.
+  virtual void join(const std::vector<NodeRank>& group, const NodeOffer& offer) = 0;
+  /// Throws Error where that rank cannot be reached.
+  virtual void join(const NodeRank& rank, const NodeOffer& its_offer) = 0;
+  virtual NodePlace choose_place() { return {}; }
+  virtual void open(const NodePlace&) noexcept {}
+
+  // When it is open. These throw Error where memory cannot be mapped, and may be asked again.
+  virtual char* header(int local) = 0;
+  /// Mailbox of `owner` that `origin` writes. This rank is one of them.
+  virtual char* mailbox(int owner, int origin) = 0;
+  /// The window of a peer, or where it is staged the staging memory. Not of an empty window.
+  virtual char* window(int local) = 0;
+  /// Null: peers write into the window.
+  virtual const char* own_staging() = 0;
+
+  /// For what may outlive the window: this rank's own memory.
+  virtual std::shared_ptr<const void> own_control() const = 0;
+};
+
+/// What a rank knows of its window before the exchange.
+struct NodeShape {
+  NodeRank me;
+  int locals = 0;                         ///< ranks of the node
+  const void* window = nullptr;
+  std::optional<Allocation> around;       ///< the window, where peers can map it
+  std::vector<std::uint64_t> processes;   ///< of the node, which stand for the same ones in every window; empty: not known
+};
+
+/// For devices whose ranks share what each allocates and exports: control memory and staging memory of its own, which peers map
+/// when they join. The control memory of a rank: its header | mailbox of rank 0 | … | mailbox of the last rank of the node.
+std::unique_ptr<NodeMemory> make_exported_node_memory(Device& device, const NodeShape& shape);
+
+}  // namespace mpix

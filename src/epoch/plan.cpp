@@ -1,0 +1,305 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the libmpix authors
+#include "epoch/plan.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "base/error.h"
+#include "offnode/outgoing.h"
+
+namespace mpix {
+namespace {
+
+template <class T>
+DeviceArray<T> uploaded(Device& device, std::vector<T> entries) {
+  auto memory = device.upload(entries.data(), entries.size() * sizeof(T));
+  return {std::move(entries), std::move(memory)};
+}
+
+/// Decides which way the puts of one target go, and where each lies in the slot. All go the same way: where one has
+/// to wait for the post, the others lose nothing by waiting with it, and by mailbox they would be two copies.
+class SlotPlanner {
+ public:
+  SlotPlanner(const Peer& target, const std::vector<const Put*>& puts) : target_(target) {
+    std::size_t lines = 1;  // the header
+    for (const Put* put : puts) {
+      bytes_ += put->bytes;
+      lines += 2 + payload_lines(*put);
+    }
+    // Overlapping puts can sum up to more than the window, which the slot is made for (slot_lines_for).
+    by_mailbox_ = bytes_ <= std::min(target.eager_bytes, target.window_bytes) && lines <= data_lines(target.outbox);
+    if (by_mailbox_ || target.staged) descriptors_ = static_cast<std::uint32_t>(puts.size());
+    if (by_mailbox_ || !target.outgoing) return;
+    std::size_t room = 0;
+    for (const Put* put : puts) room += Outgoing::rounded_up(put->bytes);
+    outgoing_ = target.outgoing->take(room);
+  }
+
+  /// Of each put, in order.
+  PutOp place(const Put& put) {
+    PutOp op{};
+    op.source = static_cast<const char*>(put.source);
+    op.bytes = put.bytes;
+    op.offset = put.offset(target_.displacement_unit);
+    if (outgoing_.base) {
+      op.direct = outgoing_.base + outgoing_so_far_;
+      op.offset = Outgoing::marked(op.offset, outgoing_.place + outgoing_so_far_ / Outgoing::unit);
+      outgoing_so_far_ += Outgoing::rounded_up(put.bytes);
+    } else if (!by_mailbox_) {
+      op.direct = target_.direct + op.offset;
+    }
+    if (descriptors_ > 0) {
+      op.descriptor = 1 + 2 * described_;
+      ++described_;
+    }
+    if (by_mailbox_) {
+      op.payload = 1 + 2 * descriptors_ + payload_so_far_;
+      payload_so_far_ += payload_lines(put);
+    }
+    return op;
+  }
+
+  std::uint32_t descriptors() const { return descriptors_; }
+  std::shared_ptr<const void> outgoing() { return outgoing_.keep; }
+  std::size_t mailbox_bytes() const { return by_mailbox_ ? bytes_ : 0; }
+
+ private:
+  static std::uint32_t payload_lines(const Put& put) { return static_cast<std::uint32_t>((put.bytes + 7) / 8); }
+
+  const Peer& target_;
+  bool by_mailbox_;
+  OutgoingLane::Block outgoing_;
+  std::size_t outgoing_so_far_ = 0;
+  std::size_t bytes_ = 0;
+  std::uint32_t descriptors_ = 0;
+  std::uint32_t described_ = 0;
+  std::uint32_t payload_so_far_ = 0;
+};
+
+void add_to(Stats& effect, const PutOp& op, const Peer& target) {
+  if (target.relayed)
+    (op.direct ? effect.bytes_network_direct : effect.bytes_network_eager) += op.bytes;
+  else
+    (!op.direct ? effect.bytes_mailbox : target.staged ? effect.bytes_staged : effect.bytes_direct) += op.bytes;
+}
+
+}  // namespace
+
+std::shared_ptr<const ExposurePlan> ExposurePlan::build(const std::vector<int>& origins, const Neighbourhood& peers,
+                                                        RemotePeers& remote, Device& device) {
+  auto plan = std::make_shared<ExposurePlan>();
+  std::vector<PostPeer> posts;
+  std::vector<ReceivePeer> receives;
+  for (int rank : origins) {
+    if (RemotePeer* peer = remote.find(rank)) {
+      plan->remote.push_back(peer);
+      continue;
+    }
+    const Peer& peer = peers.peer(rank);
+    posts.push_back({peer.words, peer.there, peer.bell, rank});
+    receives.push_back({peer.words, peer.inbox, peers.window(), peer.staging, rank, peer.relayed});
+  }
+  plan->origins = origins;
+  plan->posts = uploaded(device, std::move(posts));
+  plan->receives = uploaded(device, std::move(receives));
+  return plan;
+}
+
+std::shared_ptr<const AccessPlan> AccessPlan::build(std::vector<int> targets, std::vector<Put> puts,
+                                                    const Neighbourhood& peers, RemotePeers& remote, Device& device,
+                                                    bool merge) {
+  std::vector<std::vector<const Put*>> of_rank(static_cast<std::size_t>(peers.size()));
+  for (const Put& put : puts)
+    if (put.bytes > 0) of_rank[static_cast<std::size_t>(put.target)].push_back(&put);
+
+  auto plan = std::make_shared<AccessPlan>();
+  plan->bytes_to_move.resize(of_rank.size());
+  std::vector<PutOp> ops;
+  std::vector<SendPeer> merged;
+  std::vector<SendPeer> unmerged;
+  std::vector<SendPeer> before_copies;
+  const std::size_t copy_from = merge ? device.preferred_copy_bytes() : SIZE_MAX;
+  std::vector<bool> has_copies;
+  for (int rank : targets) {
+    const Peer& target = peers.peer(rank);
+    const auto& own = of_rank[static_cast<std::size_t>(rank)];
+    if (RemotePeer* peer = remote.find(rank)) {
+      plan->remote.push_back(RemoteSend::build(*peer, remote, own, target.displacement_unit, plan->effect));
+      continue;
+    }
+    SlotPlanner slot(target, own);
+    SendPeer whole{};
+    whole.words = target.words;
+    whole.there = target.there;
+    whole.ring = target.outbox;
+    whole.bell = target.bell;
+    whole.rank = rank;
+    whole.relayed = target.relayed;
+    whole.header = Header::of(slot.descriptors(), 0);
+    whole.signals = true;
+    whole.first_op = static_cast<std::uint32_t>(ops.size());
+    if (auto outgoing = slot.outgoing()) plan->outgoing.push_back(std::move(outgoing));
+    const std::size_t copies_before = plan->copies.size();
+    for (const Put* put : own) {
+      const PutOp op = slot.place(*put);
+      whole.awaits_post = whole.awaits_post || op.direct;
+      if (op.direct && op.descriptor == 0 && op.bytes >= copy_from) {
+        plan->copies.push_back({op.direct, op.source, op.bytes});
+        plan->effect.bytes_copied += op.bytes;
+        continue;
+      }
+      add_to(plan->effect, op, target);
+      whole.bytes += op.bytes;
+      ++whole.op_count;
+      SendPeer alone = whole;
+      alone.first_op = static_cast<std::uint32_t>(ops.size());
+      alone.op_count = 1;
+      alone.bytes = op.bytes;
+      alone.awaits_post = op.direct != nullptr;
+      alone.signals = false;
+      unmerged.push_back(alone);
+      ops.push_back(op);
+    }
+    if (whole.op_count == 1 && !whole.awaits_post && own.size() == 1) {
+      PutOp& only = ops.back();
+      if (merge && Header::can_hold(only.offset, only.bytes)) {
+        whole.header = Header::of_single(only.offset, only.bytes);
+        only.descriptor = 0;
+        only.payload = Header::single_payload;
+      }
+    }
+    merged.push_back(whole);
+    plan->credits.push_back(credit_needed(whole));
+    has_copies.push_back(plan->copies.size() > copies_before);
+    plan->most_bytes = std::max(plan->most_bytes, whole.bytes);
+    plan->bytes_to_move[static_cast<std::size_t>(rank)] = target.staged ? whole.bytes : slot.mailbox_bytes();
+    SendPeer signal = whole;
+    signal.op_count = 0;
+    signal.bytes = 0;
+    unmerged.push_back(signal);
+  }
+  if (!plan->copies.empty()) {
+    std::vector<SendPeer> after_copies;
+    for (std::size_t i = 0; i < merged.size(); ++i) {
+      before_copies.push_back(merged[i]);
+      if (!has_copies[i]) continue;
+      after_copies.push_back(merged[i]);
+      SendPeer& gate = before_copies.back();
+      gate.op_count = 0;
+      gate.bytes = 0;
+      gate.signals = false;
+    }
+    merged = std::move(after_copies);
+  }
+  plan->effect.puts = puts.size();
+  plan->targets = std::move(targets);
+  plan->puts = std::move(puts);
+  plan->ops = uploaded(device, std::move(ops));
+  (merge ? plan->merged : plan->unmerged) = uploaded(device, std::move(merge ? merged : unmerged));
+  plan->before_copies = uploaded(device, std::move(before_copies));
+  return plan;
+}
+
+void AccessRecorder::start(const std::vector<int>& targets) {
+  if (targets != targets_) {
+    targets_ = targets;
+    is_target_.assign(static_cast<std::size_t>(peers_.size()), false);
+    for (int rank : targets) is_target_[static_cast<std::size_t>(rank)] = true;
+  }
+  followed_ = plans_.find([&](const AccessPlan& plan) { return plan.targets == targets_; });
+  count_ = 0;
+  recorded_.clear();
+  if (!followed_) staged_puts_.assign(static_cast<std::size_t>(peers_.size()), 0);
+}
+
+void AccessRecorder::put(const Put& put) {
+  if (followed_) {
+    const bool repeats = count_ < followed_->puts.size() && followed_->puts[count_] == put;
+    if (repeats || follow_another(put)) {
+      ++count_;
+      return;
+    }
+  }
+  check(put);
+  stop_following();
+  const Peer& target = peers_.peer(put.target);
+  if (target.most_puts > 0 && put.bytes > 0) {
+    std::uint32_t& staged = staged_puts_[static_cast<std::size_t>(put.target)];
+    if (staged == target.most_puts)
+      throw Error(Fault::memory,
+                  "more than " + std::to_string(target.most_puts) + " puts to rank " + std::to_string(put.target) + " in one epoch, " +
+                      (target.relayed ? "and it is on another node"
+                                      : "and peers cannot map the memory of its window (into memory of the kind "
+                                        "mpix:device any number goes)"));
+    ++staged;
+  }
+  recorded_.push_back(put);
+}
+
+void AccessRecorder::stop_following() {
+  if (!followed_) return;
+  recorded_.assign(followed_->puts.begin(), followed_->puts.begin() + static_cast<std::ptrdiff_t>(count_));
+  followed_ = nullptr;
+  staged_puts_.assign(static_cast<std::size_t>(peers_.size()), 0);
+  for (const Put& put : recorded_)
+    if (put.bytes > 0) ++staged_puts_[static_cast<std::size_t>(put.target)];
+}
+
+bool AccessRecorder::follow_another(const Put& put) {
+  const auto begin = followed_->puts.begin();
+  const auto so_far = begin + static_cast<std::ptrdiff_t>(count_);
+  auto other = plans_.find([&](const AccessPlan& plan) {
+    return plan.targets == targets_ && plan.puts.size() > count_ && plan.puts[count_] == put &&
+           std::equal(begin, so_far, plan.puts.begin());
+  });
+  if (!other) return false;
+  followed_ = std::move(other);
+  return true;
+}
+
+void AccessRecorder::check(const Put& put) {
+  if (put.target < 0 || put.target >= peers_.size())
+    throw Error(Fault::rank, "target rank " + std::to_string(put.target) + " is not in the window's group of " +
+                                 std::to_string(peers_.size()) + " ranks");
+  if (!is_target_[static_cast<std::size_t>(put.target)])
+    throw Error(Fault::synchronization,
+                "target rank " + std::to_string(put.target) + " is not in the group of the open access epoch");
+  const Peer& target = peers_.peer(put.target);
+  if (put.displacement < 0)
+    throw Error(Fault::displacement, "the target displacement is " + std::to_string(put.displacement));
+  if (put.bytes == 0) return;
+  const std::uint64_t unit = target.displacement_unit;
+  const auto displacement = static_cast<std::uint64_t>(put.displacement);
+  const std::uint64_t room = target.window_bytes;
+  const bool overflows = put.first > room || (unit > 0 && displacement > UINT64_MAX / unit) ||
+                         displacement * unit > room - put.first;
+  if (overflows || put.bytes > room - put.offset(unit))
+    throw Error(Fault::range, std::to_string(put.bytes) + " bytes at displacement " +
+                                  std::to_string(put.displacement) + (put.first > 0 ? " and " + std::to_string(put.first) + " bytes" : "") +
+                                  " (in units of " + std::to_string(unit) +
+                                  ") reach past the end of rank " + std::to_string(put.target) + "'s window of " +
+                                  std::to_string(target.window_bytes) + " bytes");
+  device_.check_origin(put.source);
+}
+
+std::shared_ptr<const AccessPlan> AccessRecorder::finish(bool* reused) {
+  if (followed_ && count_ < followed_->puts.size()) {
+    // The epoch ended before the plan did: perhaps another one is just that long.
+    const auto begin = followed_->puts.begin();
+    const auto so_far = begin + static_cast<std::ptrdiff_t>(count_);
+    auto other = plans_.find([&](const AccessPlan& plan) {
+      return plan.targets == targets_ && plan.puts.size() == count_ && std::equal(begin, so_far, plan.puts.begin());
+    });
+    if (!other) recorded_.assign(begin, so_far);
+    followed_ = std::move(other);
+  }
+  *reused = followed_ != nullptr;
+  if (*reused) return followed_;
+  auto plan = AccessPlan::build(targets_, recorded_, peers_, remote_, device_, merge_);
+  plans_.add(plan);
+  return plan;
+}
+
+}  // namespace mpix

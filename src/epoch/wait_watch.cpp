@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the libmpix authors
+#include "epoch/wait_watch.h"
+
+#include <algorithm>
+#include <exception>
+#include <string>
+
+#include "base/log.h"
+
+namespace mpix {
+namespace {
+
+using std::chrono::milliseconds;
+
+/// A kernel that waits writes a note every few milliseconds, or, where it has the GPU in turns only, every few turns.
+constexpr auto longest_beat = milliseconds(250);
+
+double seconds(Watched::Clock::duration d) { return std::chrono::duration<double>(d).count(); }
+
+}  // namespace
+
+WaitWatch::WaitWatch(const HostWords& words, std::size_t ranks, StallReporter& reporter, Guards* guards)
+    : words_(words),
+      reporter_(reporter),
+      guards_(guards),
+      patience_(std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(reporter.patience()))),
+      sends_(ranks),
+      receives_(ranks) {
+  watch(*this);
+}
+
+Watched::Clock::duration WaitWatch::interval() const noexcept {
+  return std::clamp<Clock::duration>(patience_ / 10, milliseconds(10), milliseconds(5000));
+}
+
+void WaitWatch::look(Clock::time_point now) noexcept {
+  try {
+    look_at_notes(now);
+    if (!guards_ || is_released()) return;
+    look_at_guard(Guards::Side::targets, to_targets_, now);
+    look_at_guard(Guards::Side::origins, to_origins_, now);
+  } catch (const std::exception& error) {
+    log(LogLevel::warn, std::string("looking for streams that wait too long: ") + error.what());
+  }
+}
+
+// ---- kernels -----------------------------------------------------------------------------------------
+
+void WaitWatch::follow(Noted& noted, std::uint64_t note, Clock::time_point now) const {
+  if (note == noted.note) {
+    if (now - noted.changed > std::max<Clock::duration>(longest_beat, 2 * interval())) noted.lasts = false;
+    return;
+  }
+  if (!noted.lasts || without_beat(note) != without_beat(noted.note)) noted.begin(now);
+  noted.note = note;
+  noted.changed = now;
+}
+
+void WaitWatch::look_at_notes(Clock::time_point now) {
+  for (std::size_t rank = 0; rank < sends_.size(); ++rank) {
+    follow(sends_[rank], load_acquire(&words_.notes[rank].send), now);
+    follow(receives_[rank], load_acquire(&words_.notes[rank].receive), now);
+  }
+  for (Call call : {Call::complete, Call::wait, Call::complete_wait}) report_notes(call, now);
+}
+
+void WaitWatch::report_notes(Call call, Clock::time_point now) {
+  MissingRanks missing;
+  bool due = false;
+  Clock::duration longest{};
+  std::vector<Noted*> waits;
+  const auto look = [&](std::vector<Noted>& all, Call alone) {
+    for (std::size_t rank = 0; rank < all.size(); ++rank) {
+      Noted& noted = all[rank];
+      const WaitNote note = unpacked(noted.note);
+      if (!noted.lasts || (note.fused ? Call::complete_wait : alone) != call) continue;
+      missing.add(static_cast<int>(rank), note.missing, note.epoch);
+      due = due || is_due(noted, now);
+      longest = std::max(longest, now - noted.since);
+      waits.push_back(&noted);
+    }
+  };
+  look(sends_, Call::complete);
+  look(receives_, Call::wait);
+  if (!due || is_released()) return;
+  for (Noted* noted : waits) noted->reported = now - noted->since;
+  if (reporter_.stalled(call, missing.text(), seconds(longest)) && guards_) guards_->open();
+}
+
+// ---- guards --------------------------------------------------------------------------------------------
+
+void WaitWatch::look_at_guard(Guards::Side side, Guarded& guarded, Clock::time_point now) {
+  const Guards::Waiting waiting = guards_->look(side);
+  if (waiting.mark == 0 || waiting.missing.empty()) {
+    guarded.lasts = false;
+    return;
+  }
+  if (!guarded.lasts || waiting.mark != guarded.mark || waiting.progress != guarded.progress) guarded.begin(now);
+  guarded.mark = waiting.mark;
+  guarded.progress = waiting.progress;
+  if (!is_due(guarded, now)) return;
+  guarded.reported = now - guarded.since;
+  if (reporter_.stalled(waiting.call, waiting.missing, seconds(guarded.reported))) guards_->open();
+}
+
+}  // namespace mpix

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the libmpix authors
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "epoch/guards.h"
+#include "watch/stall.h"
+#include "watch/watchdog.h"
+#include "wire/wait_note.h"
+
+namespace mpix {
+
+/// The hang report of one window on a device whose streams cannot tell that they wait. It looks at what kernels note
+/// (wire/wait_note.h) and at the guards that streams are in, and hands what lasts too long to the window's
+/// StallReporter. How long something has lasted is known to the interval between looks.
+class WaitWatch final : public Watched {
+ public:
+  /// `guards` may be null: then only kernels wait.
+  WaitWatch(const HostWords& words, std::size_t ranks, StallReporter& reporter, Guards* guards);
+  ~WaitWatch() override { forget(*this); }
+  WaitWatch(const WaitWatch&) = delete;
+  WaitWatch& operator=(const WaitWatch&) = delete;
+
+  void look(Clock::time_point now) noexcept override;
+  Clock::duration interval() const noexcept override;
+
+ private:
+  /// One thing that may be waited for.
+  struct Wait {
+    bool lasts = false;
+    Clock::time_point since{};
+    Clock::duration reported{};
+
+    void begin(Clock::time_point now) { *this = Wait{true, now, {}}; }
+  };
+  /// What a kernel may wait for, for one peer.
+  struct Noted : Wait {
+    std::uint64_t note = 0;
+    Clock::time_point changed{};
+  };
+  /// What a guard may wait for.
+  struct Guarded : Wait {
+    std::uint64_t mark = 0, progress = 0;
+  };
+
+  void look_at_notes(Clock::time_point now);
+  void follow(Noted& noted, std::uint64_t note, Clock::time_point now) const;
+  void report_notes(Call call, Clock::time_point now);
+  void look_at_guard(Guards::Side side, Guarded& guarded, Clock::time_point now);
+  bool is_due(const Wait& wait, Clock::time_point now) const {
+    return wait.lasts && now - wait.since - wait.reported >= patience_;
+  }
+  bool is_released() const { return __atomic_load_n(&words_.released, __ATOMIC_ACQUIRE) != 0; }
+
+  const HostWords& words_;
+  StallReporter& reporter_;
+  Guards* const guards_;
+  const Clock::duration patience_;
+  std::vector<Noted> sends_, receives_;  ///< by rank
+  Guarded to_targets_, to_origins_;
+};
+
+}  // namespace mpix

@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the libmpix authors
+#include "offnode/relay.h"
+
+#include <algorithm>
+#include <exception>
+#include <utility>
+
+#include "base/error.h"
+#include "wire/missing_ranks.h"
+
+namespace mpix {
+
+namespace {
+
+using Hold = std::lock_guard<std::mutex>;
+
+/// Dearer than a look.
+constexpr unsigned looks_between_troubles = 256;
+
+std::uint64_t slot_offset(const RelayPeer& peer, std::uint64_t epoch) {
+  return static_cast<std::uint64_t>(reinterpret_cast<const char*>(slot_of(peer.outbox, epoch)) -
+                                    reinterpret_cast<const char*>(peer.outbox.lines));
+}
+
+}  // namespace
+
+Relay::Relay(std::shared_ptr<RelayPeers> peers, const void* window, StallHandler& stall,
+             std::shared_ptr<const HostWords> words)
+    : peers_(std::move(peers)), window_(window), stall_(stall), words_(std::move(words)) {
+  for (RelayPeer* peer : peers_->connected()) lanes_.emplace_back(*peer);
+}
+
+void Relay::begin() {
+  if (listed_) return;
+  add_to_relay(*this);
+  listed_ = true;
+}
+
+void Relay::stop() {
+  if (!std::exchange(listed_, false)) return;
+  remove_from_relay(*this);
+  Hold hold(mutex_);
+  leave_lines();
+}
+
+void Relay::leave_lines() {
+  for (Lane& lane : lanes_) {
+    lane.posts_turn.leave();
+    lane.sends_turn.leave();
+  }
+}
+
+bool Relay::is_released() const { return __atomic_load_n(&words_->released, __ATOMIC_ACQUIRE) != 0; }
+
+// ---- one round ---------------------------------------------------------------------------------------
+
+bool Relay::look() noexcept {
+  Hold hold(mutex_);
+  if (is_released()) {
+    leave_lines();
+    return false;
+  }
+  bool moved = false;
+  try {
+    for (Lane& lane : lanes_)
+      if (serve(lane)) moved = true;
+    if (++looks_ % looks_between_troubles == 0) look_for_trouble();
+  } catch (const std::exception& error) {
+    stall_.failed(Call::complete, error.what());
+  }
+  return moved;
+}
+
+bool Relay::serve(Lane& lane) {
+  bool moved = end_shipments(lane);
+  if (pass_posts_on(lane)) moved = true;
+  if (take_post(lane)) moved = true;
+  while (take_send(lane)) moved = true;
+  return moved;
+}
+
+bool Relay::end_shipments(Lane& lane) {
+  // All of them: each may have another stage to queue.
+  for (const auto& shipment : lane.posts_under_way) (void)shipment->is_over();
+  for (const auto& shipment : lane.sends_under_way) (void)shipment->is_over();
+  bool moved = false;
+  const auto pop = [&](auto& under_way) {
+    if (under_way.empty() || !under_way.front()->is_over()) return false;
+    under_way.pop_front();
+    return moved = true;
+  };
+  while (pop(lane.posts_under_way)) {
+  }
+  while (pop(lane.sends_under_way)) store_release(&lane.peer->words->finished, ++lane.finished);
+  return moved;
+}
+
+bool Relay::pass_posts_on(Lane& lane) {
+  const std::uint64_t posted = std::min(load_acquire(&lane.peer->words->landed), lane.finished + 1);
+  if (posted <= lane.told) return false;
+  lane.told = posted;
+  store_release(&lane.peer->words->mine.posted, posted);
+  return true;
+}
+
+bool Relay::take_post(Lane& lane) {
+  const std::uint64_t posted = load_acquire(&lane.peer->words->there.posted);
+  if (posted <= lane.posts) return false;
+  const NetworkSignal signal{NetworkSignal::Kind::add, posted - lane.posts, lane.peer->block, lane.peer->landed_offset};
+  auto shipment = dispatch({lane.peer, "post", posted, {}, signal}, lane.posts_turn);
+  if (!shipment) return false;
+  lane.posts = posted;
+  lane.posts_under_way.push_back(std::move(shipment));
+  return true;
+}
+
+bool Relay::take_send(Lane& lane) {
+  RelayPeer& peer = *lane.peer;
+  const std::uint64_t epoch = lane.sends + 1;
+  if (!lane.slot.look(peer.outbox, epoch)) return false;
+  auto shipment = dispatch(content_of_send(lane), lane.sends_turn);
+  if (!shipment) return false;
+  lane.sends = epoch;
+  lane.slot.reset();
+  lane.sends_under_way.push_back(std::move(shipment));
+  return true;
+}
+
+Shipment::Content Relay::content_of_send(const Lane& lane) const {
+  const RelayPeer& peer = *lane.peer;
+  const std::uint64_t epoch = lane.sends + 1;
+  const std::uint64_t in_ring = slot_offset(peer, epoch);
+  Line* slot = slot_of(peer.outbox, epoch);
+  Shipment::Content content{&peer, "data", epoch, {}, std::nullopt};
+  // As the target does in its ring: no line may carry the flag of an epoch when that comes again.
+  scrub(peer.outbox, epoch, lane.slot.lines(), lane.slot.direct_parts());
+  for (const RelaySlot::Staged& put : lane.slot.staged()) {
+    const std::uint64_t offset = Outgoing::offset_of(put.offset);
+    const Outgoing::Source source = peers_->outgoing().source(Outgoing::place_of(put.offset));
+    content.writes.push_back({source.base, source.registration, put.bytes, peer.staging, offset});
+    write_line(slot + put.line, offset, flag_of(epoch));
+  }
+  Line header;
+  write_line(&header, lane.slot.header_to_send().word, flag_of(epoch));
+  slot->half[0] = header.half[0];
+  slot->half[1] = 0;
+  content.writes.push_back({slot, peers_->outbox_registration(), lane.slot.lines() * sizeof(Line), peer.block,
+                            peer.inbox_offset + in_ring});
+  content.signal = NetworkSignal{NetworkSignal::Kind::set, header.half[1], peer.block,
+                                 peer.inbox_offset + in_ring + sizeof header.half[0]};
+  return content;
+}
+
+/// Null: not now.
+std::shared_ptr<Shipment> Relay::dispatch(Shipment::Content content, OperationBudget::Turn& turn) {
+  OperationBudget& budget = peers_->budget();
+  const Grant wanted = content.wanted();
+  const std::optional<Clock::time_point> waits_since = turn.since();
+  const std::optional<Grant> grant = budget.try_admit(window_, wanted, turn, false);
+  if (!grant) {
+    if (!waits_since) ++effect_.throttle_waits;
+    return nullptr;
+  }
+  if (waits_since)
+    effect_.throttle_nanoseconds +=
+        static_cast<std::uint64_t>(std::chrono::nanoseconds(Clock::now() - *waits_since).count());
+  auto shipment = std::make_shared<Shipment>(peers_, window_, words_, std::move(content), *grant);
+  bool started = false;
+  try {
+    started = shipment->start();
+  } catch (...) {
+    budget.give_up(shipment);
+    throw;
+  }
+  if (!started) {
+    budget.give_up(shipment);
+    if (!full_since_) full_since_ = Clock::now();
+    return nullptr;
+  }
+  full_since_.reset();
+  budget.enlist(shipment);
+  effect_.network_operations += wanted.operations;
+  return shipment;
+}
+
+// ---- trouble -----------------------------------------------------------------------------------------
+
+/// Kernels cannot ask: who owes data or a post, and has been silent for long, is asked for a sign of life.
+std::string Relay::look_for_dead() {
+  const auto now = Clock::now();
+  const double patience = stall_.patience();
+  if (patience <= 0) return "";
+  for (Lane& lane : lanes_) {
+    const RelayWords& words = *lane.peer->words;
+    const std::uint64_t landed = load_acquire(&words.landed), closed = load_acquire(words.mine.own.closed.epochs);
+    const bool owes = lane.posts > closed || lane.sends > landed;
+    const std::uint64_t seen = landed + closed + lane.posts + lane.sends;
+    if (!owes || std::exchange(lane.seen, seen) != seen) lane.seen_since = now;
+    if (std::chrono::duration<double>(now - lane.seen_since).count() < patience) continue;
+    lane.seen_since = now;
+    const std::string lost = peers_->probe(*lane.peer);
+    if (!lost.empty()) return lost;
+  }
+  return "";
+}
+
+/// An error of the network, or something that has been under way for too long.
+void Relay::look_for_trouble() {
+  std::optional<Clock::time_point> oldest, refused;
+  const auto note = [](std::optional<Clock::time_point>& first, const std::optional<Clock::time_point>& since) {
+    if (since && (!first || *since < *first)) first = since;
+  };
+  for (const Lane& lane : lanes_) {
+    for (const auto* under_way : {&lane.posts_under_way, &lane.sends_under_way}) {
+      for (const auto& shipment : *under_way) {
+        const std::string failure = shipment->failure();
+        if (!failure.empty()) return stall_.failed(under_way == &lane.posts_under_way ? Call::post : Call::complete, failure);
+      }
+      if (!under_way->empty()) note(oldest, under_way->front()->born());
+    }
+    for (const auto* turn : {&lane.posts_turn, &lane.sends_turn}) note(refused, turn->since());
+  }
+  const std::string nothing_comes = peers_->budget().network().failure();
+  if (!nothing_comes.empty()) return stall_.failed(Call::wait, nothing_comes);
+  const std::string dead = look_for_dead();
+  if (!dead.empty()) return stall_.failed(Call::complete, dead);
+  note(oldest, refused);
+  note(oldest, full_since_);
+  const double patience = stall_.patience();
+  if (patience <= 0 || !oldest) return;
+  const auto now = Clock::now();
+  const auto seconds = [](Clock::duration d) { return std::chrono::duration<double>(d).count(); };
+  if (seconds(now - std::max(*oldest, reported_)) < patience) return;
+  reported_ = now;
+  const std::string lost = peers_->budget().probe(window_);
+  if (!lost.empty()) return stall_.failed(Call::complete, lost);
+  std::string text = peers_->budget().missing(window_);
+  if (refused)
+    text += (text.empty() ? "" : "; ") + std::string("other epochs hold the budget of ") +
+            std::to_string(peers_->budget().total()) + " triggered operations";
+  if (full_since_) text += (text.empty() ? "" : "; ") + std::string("the network has no room for more");
+  stall_.stalled(Call::complete, text, seconds(now - *oldest));
+}
+
+// ---- the end -----------------------------------------------------------------------------------------
+
+bool Relay::nothing_under_way(const Lane& lane) const {
+  const RelayWords& words = *lane.peer->words;
+  const std::uint64_t sent = load_acquire(words.mine.own.sent.epochs);
+  return lane.posts_under_way.empty() && lane.posts == load_acquire(&words.there.posted) && lane.finished >= sent &&
+         load_acquire(&words.landed) >= sent;
+}
+
+bool Relay::has_run() {
+  Hold hold(mutex_);
+  return std::all_of(lanes_.begin(), lanes_.end(), [this](const Lane& lane) { return nothing_under_way(lane); });
+}
+
+std::string Relay::unposted() const {
+  Hold hold(mutex_);
+  MissingRanks missing;
+  for (const Lane& lane : lanes_) {
+    const std::uint64_t landed = load_acquire(&lane.peer->words->landed);
+    if (landed < load_acquire(lane.peer->words->mine.own.sent.epochs)) missing.add(lane.peer->rank, Missing::post, landed + 1);
+  }
+  return missing.text();
+}
+
+void Relay::add_to(Stats& stats) const {
+  Hold hold(mutex_);
+  stats.add(effect_);
+}
+
+}  // namespace mpix

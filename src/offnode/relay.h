@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the libmpix authors
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+
+#include "offnode/relay_peers.h"
+#include "offnode/relay_slot.h"
+#include "offnode/relay_thread.h"
+#include "offnode/shipment.h"
+#include "base/stats.h"
+#include "device/device.h"
+
+namespace mpix {
+
+/// Carries one window's epochs to ranks of other nodes, for a device that cannot do so itself: what its kernels write
+/// for them into pinned memory goes out, and posts that come in are passed on. The words are in relay_peers.h.
+///
+/// Of each peer it knows what it has taken so far, and takes the next when it is there:
+///
+/// | to go      | when                                           | as |
+/// |------------|------------------------------------------------|----|
+/// | posts      | there.posted is more than was taken            | a signal that adds the difference |
+/// | epoch e    | all lines of its slot are there, e - 1 is taken | a write for each staged put, one of the lines, without half of the header, and this half as the signal |
+///
+/// The lines could do without a signal where a network writes each half of a line whole. None promises that: a stream of
+/// bytes may be cut within a word, and a copy of what is left of the word may store its end first.
+///
+/// Each takes its part of the budget when it is ready to go. Where there is none it asks again in the next round, and
+/// keeps its turn meanwhile.
+class Relay final : public Relayed {
+ public:
+  Relay(std::shared_ptr<RelayPeers> peers, const void* window, StallHandler& stall,
+        std::shared_ptr<const HostWords> words);
+  ~Relay() override { stop(); }
+  Relay(const Relay&) = delete;
+  Relay& operator=(const Relay&) = delete;
+
+  /// Before the first epoch of the window with a relayed rank; again it does nothing.
+  void begin();
+  bool look() noexcept override;
+  OperationBudget& budget() override { return peers_->budget(); }
+  /// Something has been enqueued.
+  void wake() { wake_relay(); }
+  /// No look is under way any more, and none comes.
+  void stop();
+
+  /// Whether all that kernels have written so far has arrived, and all posts for it have come. False as well when the
+  /// window breaks meanwhile.
+  bool has_run();
+  /// Which posts have not come.
+  std::string unposted() const;
+  /// Adds to the window's counters.
+  void add_to(Stats& stats) const;
+  RelayPeers& peers() { return *peers_; }
+  std::shared_ptr<const void> memory() const { return peers_; }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  struct Lane {
+    explicit Lane(RelayPeer& its_peer) : peer(&its_peer) {}
+    RelayPeer* peer;
+    std::uint64_t posts = 0;     ///< taken
+    std::uint64_t sends = 0;     ///< taken
+    std::uint64_t finished = 0;  ///< epochs that are over, and all before them
+    std::uint64_t told = 0;      ///< mine.posted
+    RelaySlot slot;              ///< of the epoch sends + 1
+    OperationBudget::Turn posts_turn, sends_turn;
+    std::uint64_t seen = 0;          ///< of what the peer does, and
+    Clock::time_point seen_since{};  ///< since when that is all
+    std::list<std::shared_ptr<Shipment>> posts_under_way, sends_under_way;  ///< the oldest first
+  };
+
+  bool serve(Lane& lane);
+  bool take_post(Lane& lane);
+  bool take_send(Lane& lane);
+  bool end_shipments(Lane& lane);
+  bool pass_posts_on(Lane& lane);
+  Shipment::Content content_of_send(const Lane& lane) const;
+  std::shared_ptr<Shipment> dispatch(Shipment::Content content, OperationBudget::Turn& turn);
+  void leave_lines();
+  bool is_released() const;
+  void look_for_trouble();
+  std::string look_for_dead();
+  bool nothing_under_way(const Lane& lane) const;
+
+  const std::shared_ptr<RelayPeers> peers_;
+  const void* const window_;
+  StallHandler& stall_;
+  const std::shared_ptr<const HostWords> words_;
+  mutable std::mutex mutex_;  ///< guards what follows
+  std::list<Lane> lanes_;
+  bool listed_ = false;
+  unsigned looks_ = 0;
+  std::optional<Clock::time_point> full_since_;  ///< the network has had no room for what the budget allows
+  Clock::time_point reported_{};
+  Stats effect_;
+};
+
+}  // namespace mpix

@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the libmpix authors
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "team/bootstrap.h"
+#include "net/operation_budget.h"
+#include "team/neighbourhood.h"
+#include "net/remote_message.h"
+#include "base/late_posts.h"
+#include "base/settings.h"
+#include "wire/memory.h"
+
+namespace mpix {
+
+class RemoteOperations;
+
+/// A post that its stream has come to, and that waits for a message to the same peer to ride in.
+struct HeldPost {
+  std::shared_ptr<RemoteOperations> operations;  ///< null: none
+  std::size_t item = 0;
+};
+
+/// A rank of another node, and what this rank shares with it. o: origin, t: target, e: an epoch of the pair o → t.
+///
+/// | word          | lies in | written by                              | polled by             | order |
+/// |---------------|---------|-----------------------------------------|-----------------------|-------|
+/// | posted        | o       | t's NIC: post adds 1                     | o's complete          | the doorbell is rung in t's stream order, so t's uses of the window come before; o acquires, and its doorbell follows |
+/// | marked slot   | t       | o's NIC: one write, or one message into the slot's place (Inlet); t's wait wipes | t's wait; the front also t's complete | each word carries its mark (MarkedMessage); t acquires each. Wiped before t posts e + 1 |
+/// | arrived[slot] | t       | o's NIC: sets 2 e, or 2 e + 1 where a message is in the slot | t's wait | triggered by the completion of all writes of the epoch, which is their delivery; t acquires |
+/// | message slot  | t       | o's NIC: one write                       | t's wait, after arrived | as above; its first word has no mark; wiped like a marked one |
+/// | staging slot  | o       | o's complete                             | o's NIC               | the doorbell comes after; written again in e + depth: t has read the message of e, so it has left here |
+/// | counters      | own     | own stream                               | own stream, own host  | stream order |
+///
+/// An epoch in which nothing goes direct is a marked message, where the network allows it, and all of it one operation.
+/// A slot is written again in e + depth, which needs posts ≥ e + 1, and t posts that after its wait of e.
+/// The places of an inlet are open from when the window is made, before o knows of it; a marked message takes up the
+/// opening, and t's wait opens the place again before it counts the epoch as closed. So one is open, and no more than
+/// one, whenever o has credit. Epochs with a signal are written, and leave it open.
+/// posted counts, for two posts under way may land in either order. A slot has one epoch under way, so its word is set.
+/// There is no acknowledgement: the post of epoch e − depth + 1 is the credit for epoch e, for it says that t has
+/// waited for e − depth. MPI lets complete(e) wait for post(e), which is later still.
+///
+/// **Posts that ride.** As a rule t's post is followed by its own complete towards o. So t's stream holds the post (a
+/// HeldPost) for that message to tell it: the front of a marked message has the number of posts that rode, so far, and
+/// o's posts are those and what `posted` says. As nobody knows whether the message comes, no post stays held
+///   - when a complete or a wait of the window has looked around for the first time, in any stream: what did not ride
+///     goes then as an operation of its own, and so does the next post to the same peer;
+///   - for longer than a moment (LatePosts): a thread sends it, whatever the streams do meanwhile.
+/// For the first there is no need of anything: the operation's part of the budget was reserved when the post was called.
+/// Where the network has no room for it now it is tried again, as often as anybody looks, and may ride meanwhile.
+/// A message takes a post only when it is being started, and from then on it waits for nobody. And o looks for posts in
+/// the fronts of all its slots whenever its complete misses one, so it does not depend on its wait having come. So a
+/// post that rides is late by a moment at most, and held back by nobody. Where a post could not ride the next few do not
+/// try (rides_to_skip).
+struct RemotePeer {
+  int rank = -1;
+  bool reachable = false;
+  Connection connection = 0;
+  RemoteMemory control;  ///< its block, and
+  std::uint64_t posted_offset = 0, arrived_offset = 0, inbox_offset = 0;  ///< what is for me in there
+  RemoteMemory window;
+  std::size_t slot_bytes = 0;  ///< of my slots there
+  std::uint64_t place = 0;     ///< of my first one there, of an inlet; 0: messages are written
+
+  // Mine, for it.
+  std::uint64_t* posted = nullptr;
+  std::uint64_t* arrived = nullptr;
+  char* inbox = nullptr;
+  char* staging = nullptr;
+  std::uint64_t sent = 0, opened = 0, closed = 0;
+  std::uint64_t posts_ridden = 0;     ///< its posts that came in messages
+  std::uint32_t rides_given = 0;      ///< my posts in messages to it; guarded by RemotePeers, as are
+  std::uint32_t rides_to_skip = 0;
+  HeldPost held;
+  bool held_for_long = false;
+  std::vector<HeldPost> refused;      ///< posts that were held before, and that the network had no room for
+
+  std::string lost(const std::string& why) const {
+    return "rank " + std::to_string(rank) + " cannot be reached over the network: " + why;
+  }
+};
+
+/// One window's ranks on other nodes. Collective to construct. Kept alive by the epochs that are under way.
+///
+/// The block of a rank with m such peers, registered with the network, each part at a multiple of 64 bytes:
+///   for each peer: posted, arrived[depth] | for each peer: depth slots that it writes
+class RemotePeers final : public HeldPosts, public std::enable_shared_from_this<RemotePeers> {
+ public:
+  /// Without an budget none of them can be reached, and `why_not` says why. Relayed: RelayPeers has them. `why_nobody`, if
+  /// not empty, says why no rank can reach ranks of other nodes, and is the same on all.
+  RemotePeers(const LocalMemory& memory, Bootstrap& bootstrap, Device& device, OperationBudget* budget,
+              std::string why_not, const Settings& settings, bool relayed = false, const std::string& why_nobody = "");
+  ~RemotePeers();
+  RemotePeers(const RemotePeers&) = delete;
+  RemotePeers& operator=(const RemotePeers&) = delete;
+
+  /// Null for ranks of this node.
+  RemotePeer* find(int rank) { return index_[static_cast<std::size_t>(rank)] < 0 ? nullptr : &peers_[static_cast<std::size_t>(index_[static_cast<std::size_t>(rank)])]; }
+  /// There are ranks of other nodes, and some of them can be reached.
+  bool is_connected() const { return connected_; }
+  const std::string& why_not() const { return why_not_; }
+  OperationBudget& budget() { return *budget_; }
+  char* window() const { return window_; }
+  std::size_t window_bytes() const { return window_bytes_; }
+  std::uint32_t depth() const { return depth_; }
+  std::size_t eager_bytes() const { return eager_bytes_; }
+  /// Whether a put goes in an epoch's message that holds so many bytes of others, where there is room.
+  bool gathers(std::size_t bytes, std::size_t others) const {
+    constexpr std::size_t small = 256;
+    return others + bytes <= eager_bytes_ || (gathers_small_ && bytes <= small);
+  }
+  std::size_t slot_bytes() const { return slot_bytes_; }  ///< of the slots here
+  /// Asks it for a sign of life. Empty, or, with its rank, why it cannot be reached.
+  std::string probe(const RemotePeer& peer);
+  /// The window ends, and this may not: what arrives from now on is refused, for its memory is the program's again. Of a
+  /// window that broke posts may be held still; they refer to this, and would keep it for ever.
+  void end_window();
+  /// After a marked message was read: there may come another. False: ask again.
+  bool open(const RemotePeer& peer, std::size_t slot) { return !inlet_ || inlet_->open(place_of(peer, slot)); }
+  /// Epochs without direct data are marked messages.
+  bool marks_messages() const { return marks_; }
+  const Registration* staging_registration() const { return staging_registered_.get(); }
+
+  std::size_t slot(std::uint64_t epoch) const { return static_cast<std::size_t>(epoch & (depth_ - 1)); }
+  bool has_credit(RemotePeer& peer, std::uint64_t epoch) const { return epoch <= depth_ || has_posted(peer, epoch + 1 - depth_); }
+  bool is_exposed(RemotePeer& peer, std::uint64_t epoch) const { return has_posted(peer, epoch); }
+  /// What the front of a marked message says of its sender's posts.
+  static void note_ridden(RemotePeer& peer, std::uint32_t posts);
+
+  // Posts that ride.
+  /// For the next post to this peer.
+  bool may_ride(RemotePeer& peer);
+  void hold(RemotePeer& peer, HeldPost post);
+  /// A message to this peer is being started: the number for its front.
+  std::uint32_t give_ride(RemotePeer& peer);
+  void send_held(RemotePeer& peer);
+  void send_all_held();
+  /// Sends those that were held when this was last called.
+  Late send_late() override;
+  std::uint64_t rides() const { return __atomic_load_n(&rides_, __ATOMIC_RELAXED); }
+
+ private:
+  struct Card;
+  struct Layout;
+  Card make_card(const LocalMemory& memory);
+  void connect(RemotePeer& peer, std::size_t position, const Card& card, std::size_t my_position_there,
+               std::size_t peers_there);
+  bool has_posted(RemotePeer& peer, std::uint64_t epoch) const;
+  HeldPost take_held(RemotePeer& peer);
+  std::size_t place_of(const RemotePeer& peer, std::size_t slot) const {
+    return static_cast<std::size_t>(&peer - peers_.data()) * depth_ + slot;
+  }
+  void send(RemotePeer& peer, HeldPost post);
+  void send_refused(RemotePeer& peer);
+
+  Device& device_;
+  OperationBudget* const budget_;
+  std::string why_not_;
+  bool connected_ = false;
+  char* const window_;
+  const std::size_t window_bytes_;
+  const std::uint32_t depth_;
+  const std::size_t eager_bytes_;
+  std::size_t slot_bytes_ = 0;
+  bool marks_ = false;
+  bool gathers_small_ = false;  ///< the network has operations to save, and no setting says how much goes in messages
+  std::mutex held_mutex_;  ///< guards what peers say it does, and comes after all other locks
+  std::atomic<std::size_t> held_count_{0};
+  std::uint64_t rides_ = 0;
+  std::shared_ptr<char> block_, staging_;
+  std::shared_ptr<const Registration> block_exposed_, window_exposed_, staging_registered_;
+  std::unique_ptr<Inlet> inlet_;  ///< its places are the slots, in the order of the block
+  std::vector<RemotePeer> peers_;
+  std::vector<int> index_;  ///< by rank; -1: of this node
+};
+
+}  // namespace mpix

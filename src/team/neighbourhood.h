@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the libmpix authors
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "team/bootstrap.h"
+#include "device/node_memory.h"
+#include "base/settings.h"
+#include "device/device.h"
+
+namespace mpix {
+
+/// This rank's part of a window.
+struct LocalMemory {
+  void* base;
+  std::size_t bytes;
+  std::size_t displacement_unit;
+  /// Info mpix_lazy_post: the program never waits for a peer between a post and its next call on the window.
+  bool lazy_post = false;
+};
+
+/// Most puts of one epoch to one target whose window peers cannot map: each needs room in the mailbox.
+constexpr std::uint32_t max_staged_puts = 5000;
+/// And to one that is relayed, whose mailbox takes pinned memory at both ends.
+constexpr std::uint32_t max_relayed_puts = 1000;
+
+/// Lines of a slot for up to `eager_bytes` of payload into a window of so many bytes; `staged_puts`: of an epoch that
+/// does not go by mailbox, but needs its descriptors all the same.
+std::uint32_t slot_lines_for(std::size_t window_bytes, std::uint32_t staged_puts, std::size_t eager_bytes);
+
+/// Where kernels leave the large puts to a relayed peer; see offnode/outgoing.h.
+class OutgoingLane {
+ public:
+  virtual ~OutgoingLane() = default;
+  struct Block {
+    char* base = nullptr;
+    std::uint64_t place = 0;
+    std::shared_ptr<const void> keep;  ///< gives it back
+  };
+  virtual Block take(std::size_t bytes) = 0;
+};
+
+/// Whether ranks of other nodes are reached by a relay (offnode/relay.h): the device's streams cannot serve them.
+bool needs_relay(const Device& device, const Settings& settings);
+
+/// What a rank knows of another rank of the window, and shares with it.
+struct Peer {
+  bool reachable = false;  ///< on this node, and both sides can map each other; or relayed
+  bool relayed = false;    ///< on another node: what seems to lie there is memory here (offnode/relay_peers.h)
+  std::string trouble;     ///< why it cannot be reached
+  std::size_t window_bytes = 0;
+  std::size_t displacement_unit = 1;
+
+  // Addresses are known when Neighbourhood has connected the peer. As its origin: what lies in its memory.
+  Ring outbox{};            ///< my mailbox there
+  char* direct = nullptr;   ///< its window, or the staging memory that mirrors it; null when it is empty
+  bool staged = false;      ///< direct is staging memory
+  OutgoingLane* outgoing = nullptr;  ///< in place of direct, where it is relayed
+  std::size_t eager_bytes = 0;    ///< most that an epoch sends by mailbox
+  std::uint32_t most_puts = 0;    ///< of an epoch; 0: any number
+  Bell* bell = nullptr;
+
+  // As its target: what lies in mine, and the word of the peer that I write.
+  Ring inbox{};
+  const char* staging = nullptr;  ///< where it leaves what goes staged; null where it writes into the window
+
+  bool is_origin = false, is_target = false;  ///< connected as such
+
+  PairWords* words = nullptr;  ///< mine, for this peer
+  PairWords* there = nullptr;  ///< mine, in its memory
+};
+
+/// The shared memory of one window on this node: what its ranks told each other when it was created, and, for those that epochs
+/// have named, where it is mapped (device/node_memory.h).
+///
+/// Ranks of this node with the same kind of device make a group: within it they reach each other, and nobody else by memory.
+class Neighbourhood {
+ public:
+  /// Collective, with agree(). Throws on all ranks where some rank cannot go along, and then agree() is not to be called.
+  Neighbourhood(const LocalMemory& memory, Bootstrap& bootstrap, Device& device, const Settings& settings);
+  ~Neighbourhood();
+  Neighbourhood(const Neighbourhood&) = delete;
+  Neighbourhood& operator=(const Neighbourhood&) = delete;
+
+  /// Collective: the last exchange of the window's creation. All have come so far; afterwards peers may be written to. Throws on
+  /// all ranks or on none.
+  void agree(Bootstrap& bootstrap);
+
+  int size() const { return static_cast<int>(peers_.size()); }
+  const Peer& peer(int rank) const { return peers_[static_cast<std::size_t>(rank)]; }
+  Peer& peer(int rank) { return peers_[static_cast<std::size_t>(rank)]; }
+  /// Before a rank, of whatever node, is part of an epoch. Throws Error where its memory cannot be mapped, and may be tried again.
+  void connect_origin(int rank);
+  void connect_target(int rank);
+
+  // When some rank is connected.
+  Bell* bell() const { return &header_.load(std::memory_order_acquire)->bell; }
+  GuardMarks* guard_marks() const { return &header_.load(std::memory_order_acquire)->marks; }
+
+  char* window() const { return window_; }
+  bool is_staged() const { return staged_; }
+  std::size_t eager_bytes() const { return eager_bytes_; }
+  /// Kernels of this window have guards in front of them, on all ranks of this node (wire/guard.h).
+  bool needs_guards() const { return needs_guards_; }
+  /// For its kernels that wait; null where they do not, or take no places.
+  WaitingRoom* waiting_room() const { return waiting_room_.get(); }
+  /// Ranks that run their kernels where this one does, with itself.
+  std::uint32_t sharers() const { return sharers_; }
+  /// Why no rank can reach ranks of other nodes, on all ranks alike; empty: they can.
+  const std::string& why_no_network() const { return why_no_network_; }
+  /// For what may outlive the window: this rank's shared memory.
+  std::shared_ptr<const void> control_memory() const { return memory_ ? memory_->own_control() : nullptr; }
+  /// What the words of all pairs are at the end of a window whose epochs a graph may hold: what is launched of them later
+  /// finds nothing to do.
+  static PairWords retired_words();
+  void retire();
+
+ private:
+  struct Card;
+  struct Group;
+  struct Header {
+    Bell bell;
+    GuardMarks marks;
+  };
+  Card make_card(const LocalMemory& memory, const Bootstrap& bootstrap, const Settings& settings);
+  void check_cards(const std::vector<Card>& cards, const Bootstrap& bootstrap);
+  void make_group(std::vector<Card>& cards, Bootstrap& bootstrap);
+  void join(const std::vector<Card>& cards, int me);
+  void join(int rank, const Card& card);
+  bool decide_guards(const std::vector<Card>& cards, const Bootstrap& bootstrap) const;
+  static bool share_in_turns(const std::vector<Card>& cards);
+  static bool lack_places(const std::vector<Card>& cards);
+  void use();
+  void map_mailboxes(int rank);
+  void fill_words(const PairWords& words);
+  int local(int rank) const { return locals_[static_cast<std::size_t>(rank)]; }
+
+  Device& device_;
+  char* window_;
+  std::size_t eager_bytes_;
+  bool staged_ = false;
+  std::uint32_t depth_;
+  std::uint32_t slot_lines_ = 0;
+  bool needs_guards_ = false;
+  std::shared_ptr<WaitingRoom> waiting_room_;
+  std::uint32_t sharers_ = 1;
+  std::string why_no_network_;
+  std::unique_ptr<NodeMemory> memory_;  ///< null: this rank shares with nobody
+  int me_;
+  int locals_count_ = 0;                ///< ranks of this node
+  std::vector<int> locals_;             ///< by rank: its number on this node; -1: it is on another one
+  std::vector<int> group_;              ///< ranks that share memory with this one, which is one of them
+  Unreached unreached_;
+  std::vector<Peer> peers_;
+  Header own_header_{};                 ///< while there is no other
+  std::atomic<Header*> header_{&own_header_};
+  bool in_use_ = false;
+};
+
+}  // namespace mpix

@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the libmpix authors
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+/// Memory operations that the kernels are written in: the same names for the host, CUDA and HIP.
+///
+/// Every word that two processes share is accessed through these, at system scope. A release store makes
+/// everything the caller did before visible to who reads the stored value with an acquire load.
+
+#if defined(__CUDACC__) || defined(__HIPCC__)
+#define MPIX_FN __host__ __device__ inline
+#else
+#define MPIX_FN inline
+#endif
+
+#if defined(__CUDA_ARCH__) || defined(__HIP_DEVICE_COMPILE__)
+#define MPIX_ON_DEVICE 1
+#else
+#define MPIX_ON_DEVICE 0
+#endif
+
+namespace mpix {
+
+MPIX_FN std::uint64_t load_acquire(const std::uint64_t* p) {
+#if defined(__CUDA_ARCH__)
+  std::uint64_t v;
+  asm volatile("ld.acquire.sys.global.u64 %0,[%1];" : "=l"(v) : "l"(p) : "memory");
+  return v;
+#elif defined(__HIP_DEVICE_COMPILE__)
+  return __hip_atomic_load(p, __ATOMIC_ACQUIRE, __HIP_MEMORY_SCOPE_SYSTEM);
+#else
+  return __atomic_load_n(p, __ATOMIC_ACQUIRE);
+#endif
+}
+
+/// A load that orders nothing.
+MPIX_FN std::uint64_t load_relaxed(const std::uint64_t* p) {
+#if defined(__CUDA_ARCH__)
+  std::uint64_t v;
+  asm volatile("ld.relaxed.sys.global.u64 %0,[%1];" : "=l"(v) : "l"(p) : "memory");
+  return v;
+#elif defined(__HIP_DEVICE_COMPILE__)
+  return __hip_atomic_load(p, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_SYSTEM);
+#else
+  return __atomic_load_n(p, __ATOMIC_RELAXED);
+#endif
+}
+
+/// A load for a caller that only *stores* depending on what it sees: a store is never ahead of the branch it
+/// depends on. On the host it acquires; on a GPU that would cost what no store needs.
+MPIX_FN std::uint64_t load_before_stores(const std::uint64_t* p) {
+#if MPIX_ON_DEVICE
+  return load_relaxed(p);
+#else
+  return load_acquire(p);
+#endif
+}
+
+MPIX_FN void store_release(std::uint64_t* p, std::uint64_t v) {
+#if defined(__CUDA_ARCH__)
+  asm volatile("st.release.sys.global.u64 [%0],%1;" ::"l"(p), "l"(v) : "memory");
+#elif defined(__HIP_DEVICE_COMPILE__)
+  __hip_atomic_store(p, v, __ATOMIC_RELEASE, __HIP_MEMORY_SCOPE_SYSTEM);
+#else
+  __atomic_store_n(p, v, __ATOMIC_RELEASE);
+#endif
+}
+
+/// A release store of a caller that only has *loads* to order before it, each of which has returned already, or
+/// stores of kernels that have ended. On a GPU that takes no fence, which would wait for every store of the
+/// thread to arrive, over the link and back.
+MPIX_FN void store_after_loads(std::uint64_t* p, std::uint64_t v) {
+#if defined(__CUDA_ARCH__)
+  asm volatile("st.relaxed.sys.global.u64 [%0],%1;" ::"l"(p), "l"(v) : "memory");
+#elif defined(__HIP_DEVICE_COMPILE__)
+  __hip_atomic_store(p, v, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_SYSTEM);
+#else
+  store_release(p, v);
+#endif
+}
+
+/// An atomic addition that releases, as a release store does.
+MPIX_FN void add_release(std::uint64_t* p, std::uint64_t v) {
+#if defined(__CUDA_ARCH__)
+  asm volatile("red.release.sys.global.add.u64 [%0],%1;" ::"l"(p), "l"(v) : "memory");
+#elif defined(__HIP_DEVICE_COMPILE__)
+  (void)__hip_atomic_fetch_add(p, v, __ATOMIC_RELEASE, __HIP_MEMORY_SCOPE_SYSTEM);
+#else
+  (void)__atomic_fetch_add(p, v, __ATOMIC_RELEASE);
+#endif
+}
+
+/// Orders stores before it with everything after it, for a store_after_loads that follows.
+MPIX_FN void fence_stores() {
+#if defined(__CUDA_ARCH__)
+  asm volatile("fence.acq_rel.sys;" ::: "memory");
+#elif defined(__HIP_DEVICE_COMPILE__)
+  __threadfence_system();
+#endif
+  // On the host that store is a release.
+}
+
+/// Orders relaxed loads before it with everything after it.
+MPIX_FN void fence_acquire() {
+#if defined(__CUDA_ARCH__)
+  asm volatile("fence.acq_rel.sys;" ::: "memory");
+#elif defined(__HIP_DEVICE_COMPILE__)
+  __threadfence_system();
+#endif
+  // On the host the loads acquire by themselves.
+}
+
+/// A line of a mailbox: 8 bytes of data in two halves, each beside the flag of its epoch. A half is one
+/// 8-byte word, which every machine writes whole, so a half whose flag is right carries the right data:
+/// no order between lines, or between halves, is needed.
+struct alignas(16) Line {
+  std::uint64_t half[2];  ///< low 32 bits: data; high 32 bits: flag
+};
+
+MPIX_FN void write_line(Line* line, std::uint64_t data, std::uint32_t flag) {
+  const std::uint64_t tag = static_cast<std::uint64_t>(flag) << 32;
+#if defined(__CUDA_ARCH__)
+  asm volatile("st.relaxed.sys.global.v2.u64 [%0],{%1,%2};" ::"l"(line), "l"((data & 0xffffffffu) | tag),
+               "l"((data >> 32) | tag)
+               : "memory");
+#elif defined(__HIP_DEVICE_COMPILE__)
+  __hip_atomic_store(&line->half[0], (data & 0xffffffffu) | tag, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_SYSTEM);
+  __hip_atomic_store(&line->half[1], (data >> 32) | tag, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_SYSTEM);
+#else
+  // Released, which costs nothing on x86: the relay, which looks at a line, hands it to others (offnode/relay.h).
+  __atomic_store_n(&line->half[0], (data & 0xffffffffu) | tag, __ATOMIC_RELEASE);
+  __atomic_store_n(&line->half[1], (data >> 32) | tag, __ATOMIC_RELEASE);
+#endif
+}
+
+/// As write_line, and everything that the caller wrote before is visible to who then sees the line with
+/// line_arrived and acquires. Both halves are released, for the reader accepts them in either order.
+MPIX_FN void write_line_release(Line* line, std::uint64_t data, std::uint32_t flag) {
+#if defined(__CUDA_ARCH__)
+  asm volatile("fence.acq_rel.sys;" ::: "memory");  // one, where two release stores would take two
+  write_line(line, data, flag);
+  return;
+#endif
+  const std::uint64_t tag = static_cast<std::uint64_t>(flag) << 32;
+  store_release(&line->half[0], (data & 0xffffffffu) | tag);
+  store_release(&line->half[1], (data >> 32) | tag);
+}
+
+/// True when the line carries `flag`; then *data is what was written with it. Orders nothing else on a GPU:
+/// fence_acquire() does, where it is needed. On the host it acquires.
+MPIX_FN bool line_arrived(const Line* line, std::uint32_t flag, std::uint64_t* data) {
+#if defined(__CUDA_ARCH__)
+  std::uint64_t low, high;
+  asm volatile("ld.relaxed.sys.global.v2.u64 {%0,%1},[%2];" : "=l"(low), "=l"(high) : "l"(line) : "memory");
+#elif defined(__HIP_DEVICE_COMPILE__)
+  // As on the host: the first half behind the second. These GPUs load nothing ahead of a branch.
+  const std::uint64_t high = __hip_atomic_load(&line->half[1], __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_SYSTEM);
+  if ((high >> 32) != flag) return false;
+  __atomic_signal_fence(__ATOMIC_ACQUIRE);
+  const std::uint64_t low = __hip_atomic_load(&line->half[0], __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_SYSTEM);
+#else
+  // The second half first: in a header that a network writes it is the signal, and the first half may be torn before.
+  const std::uint64_t high = load_acquire(&line->half[1]);
+  if ((high >> 32) != flag) return false;
+  const std::uint64_t low = load_acquire(&line->half[0]);
+#endif
+  if ((low >> 32) != flag || (high >> 32) != flag) return false;
+  *data = (low & 0xffffffffu) | (high << 32);
+  return true;
+}
+
+/// The threads that share one piece of work: a thread block on a GPU, the worker alone on the host.
+struct Team {
+  std::uint32_t index;
+  std::uint32_t size;
+};
+
+/// A load that a GPU's first-level cache has no part in, for what is read once. Kernels that start before the one
+/// in front of them has ended (device/gpu) may not trust that cache either.
+template <class T>
+MPIX_FN T load_once(const T* p) {
+#if defined(__CUDA_ARCH__)
+  return __ldcg(p);
+#else
+  return *p;
+#endif
+}
+
+/// Word `i` (8 bytes) of `bytes` bytes at `from`, zero-filled past the end; any alignment.
+MPIX_FN std::uint64_t load_word(const char* from, std::size_t i, std::size_t bytes) {
+  const char* p = from + 8 * i;
+  const std::size_t left = bytes - 8 * i;
+  std::uint64_t word = 0;
+#if MPIX_ON_DEVICE
+  if (left >= 8 && reinterpret_cast<std::uintptr_t>(p) % 8 == 0) return load_once(reinterpret_cast<const unsigned long long*>(p));
+  for (std::size_t b = 0; b < 8 && b < left; ++b)
+    word |= static_cast<std::uint64_t>(static_cast<unsigned char>(load_once(p + b))) << (8 * b);
+#else
+  if (left >= 8)
+    std::memcpy(&word, p, 8);
+  else
+    std::memcpy(&word, p, left);
+#endif
+  return word;
+}
+
+/// The inverse of load_word: bytes past the end are not written.
+MPIX_FN void store_word(char* to, std::size_t i, std::size_t bytes, std::uint64_t word) {
+  char* p = to + 8 * i;
+  const std::size_t left = bytes - 8 * i;
+#if MPIX_ON_DEVICE
+  if (left >= 8 && reinterpret_cast<std::uintptr_t>(p) % 8 == 0) {
+    *reinterpret_cast<std::uint64_t*>(p) = word;
+    return;
+  }
+  for (std::size_t b = 0; b < 8 && b < left; ++b) p[b] = static_cast<char>(word >> (8 * b));
+#else
+  if (left >= 8)
+    std::memcpy(p, &word, 8);
+  else
+    std::memcpy(p, &word, left);
+#endif
+}
+
+/// Copy by a team: 16 bytes a thread and turn where both sides allow it.
+MPIX_FN void copy_bytes(char* to, const char* from, std::size_t bytes, Team team) {
+#if MPIX_ON_DEVICE
+  std::size_t done = 0;
+  if ((reinterpret_cast<std::uintptr_t>(to) | reinterpret_cast<std::uintptr_t>(from)) % 16 == 0) {
+    const std::size_t quads = bytes / 16, step = team.size;
+    const auto* source = reinterpret_cast<const ulonglong2*>(from);
+    auto* target = reinterpret_cast<ulonglong2*>(to);
+    std::size_t i = team.index;
+    for (; i + 3 * step < quads; i += 4 * step) {
+      const ulonglong2 a = load_once(source + i), b = load_once(source + i + step), c = load_once(source + i + 2 * step),
+                       d = load_once(source + i + 3 * step);
+      target[i] = a, target[i + step] = b, target[i + 2 * step] = c, target[i + 3 * step] = d;
+    }
+    for (; i < quads; i += step) target[i] = load_once(source + i);
+    done = quads * 16;
+  }
+  const std::size_t left = bytes - done;
+  for (std::size_t i = team.index; i < (left + 7) / 8; i += team.size)
+    store_word(to + done, i, left, load_word(from + done, i, left));
+#else
+  // A put to oneself may name overlapping buffers.
+  if (team.index == 0) std::memmove(to, from, bytes);
+#endif
+}
+
+}  // namespace mpix

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the libmpix authors
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "wire/wait_note.h"
+
+namespace mpix {
+
+/// "rank 1 has not completed exposure epoch 17, rank 2 …"
+class MissingRanks {
+ public:
+  void add(int rank, Missing missing, std::uint64_t epoch);
+  const std::string& text() const { return text_; }
+
+ private:
+  std::string text_;
+};
+
+}  // namespace mpix

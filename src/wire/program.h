@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the libmpix authors
+#pragma once
+
+#include <cstdint>
+
+#include "wire/memory.h"
+
+/// What kernels read: plain structs in device memory, shared words in the memory of either side.
+///
+/// Who writes each shared word, who polls it, and why that is enough (o: origin, t: target, e: an epoch of
+/// the ordered pair o → t; all counters are of the pair, start at 0 and only grow):
+///
+/// | word               | lies in | written by                    | polled by                | order |
+/// |--------------------|---------|-------------------------------|--------------------------|-------|
+/// | posted             | o       | t's post: announce            | o's complete: may_send   | release / acquire: t's uses of the window, and of the slots it has emptied, come before o's writes. On a GPU relaxed: those were kernels that have ended, and o only stores after its branch |
+/// | slot lines         | t       | o's complete: send            | t's wait: receive        | none: each half line carries its epoch's flag |
+/// | slot headers       | t       | o's complete: write_header    | t's wait: has_arrived    | release / acquire where data went direct: o's direct writes come before t's use of the window; else none, as a line |
+/// | sent               | o       | o's complete                  | o's complete             | stream order |
+/// | opened, closed     | t       | t's post; t's wait            | t's post; t's wait       | stream order |
+///
+/// The counters lie in device memory and the kernels advance them, so that a captured epoch can be replayed.
+///
+/// One word, `posted`, says both that the window may be written and which slots are free: t posts epoch e + 1
+/// only after its wait for e has emptied slot e. So complete(e) needs posted ≥ e − depth + 1 for its slot, and
+/// posted ≥ e where data goes direct. MPI lets complete(e) wait for post(e), and neither asks for more: no
+/// deadlock. With two slots or more an epoch without direct data does not wait for its own post.
+/// tests/model/epoch.pml is this table for a model checker.
+///
+/// Several blocks of a GPU may share one peer (parts). Each has a counter of its own in sent and closed, and
+/// reads and writes no other part's; part 0 also writes those of the parts that a launch does not have. So no
+/// block has to find out whether it is the last. Where data goes direct, each part of a send writes a header
+/// of its own behind its own stores, and the target waits for as many as the first header says. The last part of a launch
+/// writes the first header, direct or not: blocks come to a GPU in order, so that all parts of a send whose first header
+/// is there have a place, and none of them waits for a peer any more.
+///
+/// A launch that waits for long keeps one block a peer only: part 0. The others leave, and part 0 does their work when what
+/// it waits for is there. `leaving`, one word of the pair and side, in the memory of the rank that waits:
+///
+/// | value          | written by                       | means                                         |
+/// |----------------|----------------------------------|-----------------------------------------------|
+/// | e, 1           | part 0 in epoch e, after a while | a part that waits may leave                   |
+/// | e, 1, and bits | part p, by compare and exchange  | those parts have left: part 0 does their work |
+/// | e, 0           | part 0: exchange                 | nobody leaves any more; the bits that it got are those who have left |
+///
+/// So a part has left, to itself and to part 0, or it does its own work; and where part 0 has not waited for long it need
+/// not look. A part that comes after that finds what it waits for.
+namespace mpix {
+
+/// A word that host streams sleep on. Device memory of its own rank; peers ring it. Unused on a GPU.
+struct alignas(64) Bell {
+  std::uint32_t rings;     ///< futex; counts
+  std::uint32_t sleepers;  ///< threads about to sleep, or asleep
+};
+
+/// Most blocks that share one peer.
+constexpr std::uint32_t most_parts = 64;
+
+/// Epochs of one rank with one peer.
+struct EpochCounts {
+  std::uint64_t sent, opened, closed;
+};
+
+/// Counts epochs, and how many of them ran in graphs, which the host cannot know. Side by side: kernels load both early
+/// and store both at their end. (An atomic addition there cost a captured epoch of one kernel 0.7 µs of 3.4.)
+struct alignas(16) EpochCounter {
+  std::uint64_t replayed;
+  std::uint64_t epochs;
+
+  MPIX_FN EpochCounter load() const { return {load_relaxed(&replayed), load_relaxed(&epochs)}; }
+  MPIX_FN EpochCounter next(bool captured) const { return {replayed + (captured ? 1 : 0), epochs + 1}; }
+};
+
+/// The same by part; part 0 counts what was replayed.
+struct alignas(64) PartCounters {
+  std::uint64_t replayed;
+  std::uint64_t epochs[most_parts];
+  std::uint64_t leaving;
+  MPIX_FN std::uint64_t& operator[](std::uint32_t part) { return epochs[part]; }
+  MPIX_FN const std::uint64_t& operator[](std::uint32_t part) const { return epochs[part]; }
+};
+
+/// How far one rank has come with one peer. Its kernels alone touch them. Where a wait was released by its
+/// time-out they count on, so that they always say how much of what was enqueued has run.
+struct PairCounters {
+  EpochCounter opened;  ///< exposure epochs posted to the peer
+  PartCounters sent;    ///< access epochs to the peer that a part has sent
+  PartCounters closed;  ///< exposure epochs to the peer that a part has waited for
+};
+
+/// The counters of a window that has gone while a graph may still hold epochs of it: epochs whose post and whose
+/// data nobody ever sends.
+constexpr std::uint64_t retired_epoch = ~std::uint64_t{0} - 1;
+
+/// The words of one rank for one peer.
+struct alignas(64) PairWords {
+  std::uint64_t posted;   ///< written by the peer, as the target of my access epochs; polled here
+  std::uint64_t credit;   ///< for guards (wire/guard.h): the peer adds, and so do my kernels
+  std::uint64_t pending;  ///< likewise
+  alignas(64) PairCounters own;
+};
+
+/// What kernels that have waited for long wait for, for one peer: see wire/wait_note.h.
+struct WaitNotes {
+  std::uint64_t send;
+  std::uint64_t receive;
+};
+
+struct GuardMarks;
+
+/// Words of a window that its kernels and its own host share.
+struct HostWords {
+  std::uint64_t executed;  ///< programs that have run to their end, and hold on to nothing
+  std::uint32_t released;  ///< not 0: stop waiting, the window is broken (MPIX_ON_TIMEOUT=error)
+  WaitNotes* notes;        ///< by rank
+};
+
+/// A ring of `depth` slots, a power of two. Slot of epoch e: e mod depth.
+/// A slot is a header line, two descriptor lines for each put that the target must move into its window, the
+/// payload lines of those that travel in the slot, and at its end the header lines of the other parts.
+struct Ring {
+  Line* lines;
+  std::uint32_t depth;
+  std::uint32_t slot_lines;
+};
+
+/// The lines of a slot before the headers at its end.
+MPIX_FN std::uint32_t data_lines(const Ring& ring) { return ring.slot_lines - (most_parts - 1); }
+
+/// One recorded put, as kernels see it.
+struct PutOp {
+  const char* source;
+  char* direct;             ///< write here: the target's window, or its staging memory; null: into the slot
+  std::uint64_t bytes;
+  std::uint64_t offset;     ///< in the target's window, for the descriptor
+  std::uint32_t descriptor; ///< first of its two lines in the slot; 0: it has none
+  std::uint32_t payload;    ///< first of its payload lines in the slot; 0: none
+};
+
+/// A put, as its two descriptor lines tell it: the offset in the window, and one word for the rest.
+struct Descriptor {
+  std::uint64_t offset;
+  std::uint64_t size;  ///< bytes, and the first payload line; or bytes and staged_bit
+
+  /// The payload lies in staging memory.
+  static constexpr std::uint64_t staged_bit = std::uint64_t{1} << 63;
+  MPIX_FN bool staged() const { return (size & staged_bit) != 0; }
+  MPIX_FN std::uint64_t bytes() const { return staged() ? size & ~staged_bit : size & 0xffffffffu; }
+  MPIX_FN std::uint32_t payload() const { return static_cast<std::uint32_t>(size >> 32); }
+};
+
+/// Header line: the number of descriptors, and the number of parts whose direct stores the reader must see
+/// (0: nothing went direct). Or, where a single put through the mailbox is all, that put itself: it then has no
+/// descriptor, and its payload begins where descriptors would.
+struct Header {
+  std::uint64_t word;
+  MPIX_FN static Header of(std::uint32_t descriptors, std::uint32_t direct_parts) {
+    return Header{descriptors | static_cast<std::uint64_t>(direct_parts) << 32};
+  }
+
+  static constexpr std::uint64_t single_bit = std::uint64_t{1} << 63;
+  static constexpr unsigned offset_bits = 40, bytes_bits = 23;
+  static constexpr std::uint32_t single_payload = 1;  ///< its first payload line
+  MPIX_FN static bool can_hold(std::uint64_t offset, std::uint64_t bytes) {
+    return offset >> offset_bits == 0 && bytes >> bytes_bits == 0;
+  }
+  MPIX_FN static Header of_single(std::uint64_t offset, std::uint64_t bytes) {
+    return Header{single_bit | bytes << offset_bits | offset};
+  }
+  MPIX_FN bool is_single() const { return (word & single_bit) != 0; }
+  MPIX_FN std::uint64_t single_offset() const { return word & ((std::uint64_t{1} << offset_bits) - 1); }
+  MPIX_FN std::uint32_t single_bytes() const { return static_cast<std::uint32_t>((word & ~single_bit) >> offset_bits); }
+  MPIX_FN std::uint32_t descriptors() const { return static_cast<std::uint32_t>(word); }
+  MPIX_FN std::uint32_t direct_parts() const { return static_cast<std::uint32_t>(word >> 32); }
+};
+
+struct PostPeer {
+  PairWords* words;  ///< mine
+  PairWords* there;  ///< mine, in the peer's memory
+  Bell* bell;        ///< the peer's
+  int rank;
+};
+
+struct SendPeer {
+  PairWords* words;  ///< mine
+  PairWords* there;  ///< mine, in the target's memory
+  Ring ring;         ///< mine, in the target's memory
+  Bell* bell;        ///< the target's
+  std::uint64_t bytes;        ///< of these operations
+  std::uint32_t first_op, op_count;
+  Header header;              ///< of the whole epoch, but for the parts
+  bool awaits_post;           ///< something goes direct
+  bool signals;               ///< this entry ends the epoch to that target
+  int rank;
+  bool relayed;               ///< on another node: its words and its ring lie in memory of the host
+};
+
+struct ReceivePeer {
+  PairWords* words;  ///< mine
+  Ring ring;         ///< the origin's, in my memory
+  char* window;
+  const char* staging;  ///< mirrors the window; null where origins write into the window
+  int rank;
+  bool relayed;         ///< on another node: words, ring and staging lie in memory of the host
+};
+
+/// What a program works on.
+struct Tables {
+  const PostPeer* posts = nullptr;
+  const SendPeer* sends = nullptr;
+  const ReceivePeer* receives = nullptr;
+  const PutOp* ops = nullptr;
+};
+
+/// The argument of one launch: any of the three parts, in this order; sends and receives progress together.
+struct Program {
+  Tables tables;
+  std::uint32_t post_count = 0;
+  std::uint32_t send_count = 0;
+  std::uint32_t receive_count = 0;
+  std::uint32_t op_count = 0;
+  std::uint64_t send_bytes = 0;     ///< the most that goes to one peer, and
+  std::uint64_t receive_bytes = 0;  ///< that may come from one: how many blocks it is worth
+  bool captured = false;            ///< part of a graph: epochs count as replayed
+  GuardMarks* guards = nullptr;     ///< mine; null: no guards in front of this
+  Bell* bell = nullptr;             ///< mine
+  HostWords* host = nullptr;
+};
+
+}  // namespace mpix

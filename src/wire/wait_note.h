@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the libmpix authors
+#pragma once
+
+#include <cstdint>
+
+#include "wire/protocol.h"
+
+/// How a kernel that polls for long tells the host what it waits for: now and then it writes a note, one word, into
+/// HostWords::notes. Each note carries a beat that differs from the one before. A note that no longer changes is of
+/// a wait that is over, so nothing has to be taken back, and a wait that is short writes nothing at all.
+namespace mpix {
+
+enum class Missing : std::uint32_t {
+  post,        ///< the target has not posted `epoch`
+  completion,  ///< the origin has not completed `epoch`
+};
+
+struct WaitNote {
+  std::uint64_t epoch;
+  Missing missing;
+  bool fused;  ///< in a kernel that both sends and receives
+};
+
+/// What an entry that is not served yet waits for.
+MPIX_FN WaitNote waits_for(const SendPeer& peer, bool fused) {
+  return {post_needed(peer, peer.words->own.sent[0] + 1), Missing::post, fused};
+}
+MPIX_FN WaitNote waits_for(const ReceivePeer& peer, bool fused) {
+  return {peer.words->own.closed[0] + 1, Missing::completion, fused};
+}
+
+constexpr unsigned note_beat_bits = 16;
+
+/// Never 0, as epochs begin with 1.
+MPIX_FN std::uint64_t packed(const WaitNote& note, std::uint32_t beat) {
+  const std::uint64_t what = (note.epoch << 2) | (static_cast<std::uint64_t>(note.missing) << 1) | (note.fused ? 1 : 0);
+  return (what << note_beat_bits) | (beat & ((1u << note_beat_bits) - 1));
+}
+
+/// The same for all notes of one wait.
+inline std::uint64_t without_beat(std::uint64_t note) { return note >> note_beat_bits; }
+
+inline WaitNote unpacked(std::uint64_t note) {
+  const std::uint64_t what = without_beat(note);
+  return {what >> 2, static_cast<Missing>((what >> 1) & 1), (what & 1) != 0};
+}
+
+}  // namespace mpix
