@@ -20,7 +20,7 @@ struct field { /* points 0 .. height - 1, 0 .. width - 1, with a border of one p
   double *now, *next;
 };
 
-static double *at(const struct field *f, int r, int c) { return f->now + (r + 1) * (f->width + 2) + c + 1; }
+static double* at(const struct field* f, int r, int c) { return f->now + (r + 1) * (f->width + 2) + c + 1; }
 
 /* Initial values; row and column: of the first point in the whole grid. The border is 0. */
 static struct field make_field(int height, int width, int row, int column) {
@@ -32,13 +32,13 @@ static struct field make_field(int height, int width, int row, int column) {
   return f;
 }
 
-static void relax(struct field *f) {
+static void relax(struct field* f) {
   for (int r = 0; r < f->height; ++r)
     for (int c = 0; c < f->width; ++c) {
-      const double *p = at(f, r, c);
+      const double* p = at(f, r, c);
       f->next[p - f->now] = 0.25 * (p[-f->width - 2] + p[f->width + 2] + p[-1] + p[1]);
     }
-  double *done = f->next;
+  double* done = f->next;
   f->next = f->now;
   f->now = done;
 }
@@ -47,19 +47,19 @@ static void relax(struct field *f) {
 struct block {
   struct field field;
   edges out; /* my edges: the origin buffers */
-  edges *in; /* my neighbours' edges: the window */
+  edges* in; /* my neighbours' edges: the window */
 };
 
-static void pack(void *argument) {
-  struct block *b = argument;
+static void pack(void* argument) {
+  struct block* b = argument;
   for (int c = 0; c < columns; ++c) b->out[north][c] = *at(&b->field, 0, c);
   for (int c = 0; c < columns; ++c) b->out[south][c] = *at(&b->field, rows - 1, c);
   for (int r = 0; r < rows; ++r) b->out[west][r] = *at(&b->field, r, 0);
   for (int r = 0; r < rows; ++r) b->out[east][r] = *at(&b->field, r, columns - 1);
 }
 
-static void unpack_and_relax(void *argument) {
-  struct block *b = argument;
+static void unpack_and_relax(void* argument) {
+  struct block* b = argument;
   for (int c = 0; c < columns; ++c) *at(&b->field, -1, c) = (*b->in)[north][c];
   for (int c = 0; c < columns; ++c) *at(&b->field, rows, c) = (*b->in)[south][c];
   for (int r = 0; r < rows; ++r) *at(&b->field, r, -1) = (*b->in)[west][r];
@@ -67,7 +67,7 @@ static void unpack_and_relax(void *argument) {
   relax(&b->field);
 }
 
-int main(int argc, char **argv) {
+int main(int argc, char** argv) {
   MPI_Init(&argc, &argv);
   const int open_ends[2] = {0, 0}, length[sides] = {columns, columns, rows, rows};
   int size, rank, dims[2] = {0, 0}, place[2], neighbour[sides], present[sides], count = 0;
@@ -101,8 +101,8 @@ int main(int argc, char **argv) {
     MPIX_Host_stream_launch(stream, pack, &b);
     MPI_Win_start(neighbours, MPIX_MODE_STREAM, win);
     for (int side = 0; side < sides; ++side) /* side ^ 1: my northern neighbour has me in the south */
-      MPI_Put(b.out[side], length[side], MPI_DOUBLE, neighbour[side], (side ^ 1) * longest, length[side],
-              MPI_DOUBLE, win); /* to MPI_PROC_NULL: nothing */
+      MPI_Put(b.out[side], length[side], MPI_DOUBLE, neighbour[side], (side ^ 1) * longest, length[side], MPI_DOUBLE,
+              win); /* to MPI_PROC_NULL: nothing */
     MPIX_Win_complete_wait_stream(win, stream);
     MPIX_Host_stream_launch(stream, unpack_and_relax, &b);
   }

@@ -27,7 +27,8 @@ double start_at(int cell) { return cell % 37 == 0 ? 100.0 : 0.0; }
 /// One step: `field` has a cell more at both ends.
 void relax(std::vector<double>& field) {
   std::vector<double> next(field);
-  for (std::size_t i = 1; i + 1 < field.size(); ++i) next[i] = 0.25 * field[i - 1] + 0.5 * field[i] + 0.25 * field[i + 1];
+  for (std::size_t i = 1; i + 1 < field.size(); ++i)
+    next[i] = 0.25 * field[i - 1] + 0.5 * field[i] + 0.25 * field[i + 1];
   field.swap(next);
 }
 
@@ -101,7 +102,8 @@ int main(int argc, char* argv[]) {
     MPI_Abort(MPI_COMM_WORLD, 1);
   }
   MPI_Allreduce(&mine, &worst, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
-  if (rank == 0) std::printf("jacobi: %d ranks, %s, largest difference %g\n", size, worst < 1e-12 ? "OK" : "WRONG", worst);
+  if (rank == 0)
+    std::printf("jacobi: %d ranks, %s, largest difference %g\n", size, worst < 1e-12 ? "OK" : "WRONG", worst);
   MPI_Finalize();
   return worst < 1e-12 ? EXIT_SUCCESS : EXIT_FAILURE;
 }

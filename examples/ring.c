@@ -20,20 +20,20 @@ struct ring {
   int rank, left;
   int filled, checked; /* iterations so far */
   long wrong;
-  double *out;      /* origin buffer: read by the put */
-  const double *in; /* window: written by the left neighbour's put */
+  double* out;      /* origin buffer: read by the put */
+  const double* in; /* window: written by the left neighbour's put */
 };
 
 static double value(int rank, int iteration, int i) { return rank * 1e6 + iteration * 1e3 + i; }
 
-static void fill(void *argument) {
-  struct ring *ring = argument;
+static void fill(void* argument) {
+  struct ring* ring = argument;
   for (int i = 0; i < length; ++i) ring->out[i] = value(ring->rank, ring->filled, i);
   ++ring->filled;
 }
 
-static void check(void *argument) {
-  struct ring *ring = argument;
+static void check(void* argument) {
+  struct ring* ring = argument;
   for (int i = 0; i < length; ++i) ring->wrong += ring->in[i] != value(ring->left, ring->checked, i);
   ++ring->checked;
 }
@@ -47,7 +47,7 @@ static MPI_Group group_of(int rank) {
   return group;
 }
 
-int main(int argc, char **argv) {
+int main(int argc, char** argv) {
   MPI_Init(&argc, &argv);
   int rank, size, active;
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
@@ -64,7 +64,7 @@ int main(int argc, char **argv) {
   /* Window memory that the other ranks can map: large puts then need one copy. */
   MPI_Info info;
   MPI_Win win;
-  double *in;
+  double* in;
   MPI_Info_create(&info);
   MPI_Info_set(info, "mpi_memory_alloc_kinds", "mpix:device");
   MPI_Win_allocate(length * sizeof(double), sizeof(double), info, MPI_COMM_WORLD, &in, &win);

@@ -97,43 +97,43 @@ extern "C" {
  * Close it with MPIX_Win_wait_stream or MPIX_Win_complete_wait_stream. `group` may be freed at once.
  * Errors: MPI_ERR_RMA_SYNC (an exposure epoch is open), MPI_ERR_GROUP, MPI_ERR_RANK (a process that is
  * not in the window's group), MPI_ERR_ARG (not a stream of the device in use, or of another GPU). */
-MPIX_PUBLIC int MPIX_Win_post_stream(MPI_Group group, MPI_Win win, void *stream);
+MPIX_PUBLIC int MPIX_Win_post_stream(MPI_Group group, MPI_Win win, void* stream);
 
 /* Enqueue, and close the access epoch that MPI_Win_start(group, MPIX_MODE_STREAM, win) opened: for each
  * target, wait until it exposes its window where the data needs that, move the data of the recorded
  * operations, and tell the target. After it in stream order the origin buffers may be reused.
  * The origin buffers are read when the stream gets here, not when MPI_Put is called.
  * Errors: MPI_ERR_RMA_SYNC (no stream access epoch is open), MPI_ERR_ARG. */
-MPIX_PUBLIC int MPIX_Win_complete_stream(MPI_Win win, void *stream);
+MPIX_PUBLIC int MPIX_Win_complete_stream(MPI_Win win, void* stream);
 
 /* Enqueue, and close the exposure epoch that MPIX_Win_post_stream opened: hold the stream until every
  * process of that group has completed its access epoch. After it in stream order the window holds
  * their data.
  * Errors: MPI_ERR_RMA_SYNC (no stream exposure epoch is open), MPI_ERR_ARG. */
-MPIX_PUBLIC int MPIX_Win_wait_stream(MPI_Win win, void *stream);
+MPIX_PUBLIC int MPIX_Win_wait_stream(MPI_Win win, void* stream);
 
 #endif /* MPIX_DECLARES_STREAM_RMA */
 
 /* MPIX_Win_complete_stream and MPIX_Win_wait_stream in one, and as a rule in one kernel: the access and
  * the exposure epoch make progress together. Both must be open. Cheaper than the two calls.
  * Errors: those of the two. */
-MPIX_PUBLIC int MPIX_Win_complete_wait_stream(MPI_Win win, void *stream);
+MPIX_PUBLIC int MPIX_Win_complete_wait_stream(MPI_Win win, void* stream);
 
 /* ---- Host streams ------------------------------------------------------------------------------- */
 
 /* A stream that needs no GPU: a worker thread that runs what is enqueued, in order. It converts to the
  * void * of the calls above. */
-typedef struct MPIX_Host_stream_s *MPIX_Host_stream;
+typedef struct MPIX_Host_stream_s* MPIX_Host_stream;
 
 /* Create a stream. The caller owns it. `*stream` is set only on success.
  * Errors: MPI_ERR_ARG (null pointer), MPI_ERR_NO_MEM or MPI_ERR_INTERN (no thread to be had). */
-MPIX_PUBLIC int MPIX_Host_stream_create(MPIX_Host_stream *stream);
+MPIX_PUBLIC int MPIX_Host_stream_create(MPIX_Host_stream* stream);
 
 /* Enqueue fn(arg). `arg` must stay valid until fn has run. fn runs on the stream's thread: it may call
  * MPI only under MPI_THREAD_MULTIPLE, and must not synchronize or destroy its own stream.
  * A null stream is the default stream.
  * Errors: MPI_ERR_ARG (no such stream, null function). */
-MPIX_PUBLIC int MPIX_Host_stream_launch(MPIX_Host_stream stream, void (*fn)(void *), void *arg);
+MPIX_PUBLIC int MPIX_Host_stream_launch(MPIX_Host_stream stream, void (*fn)(void*), void* arg);
 
 /* Wait, asleep, until everything enqueued so far has run. A null stream is the default stream.
  * Errors: MPI_ERR_ARG (no such stream, or called on the stream's own thread); MPI_ERR_RMA_SYNC
@@ -143,13 +143,13 @@ MPIX_PUBLIC int MPIX_Host_stream_synchronize(MPIX_Host_stream stream);
 /* Synchronize, then destroy; `*stream` becomes NULL. The default stream cannot be destroyed.
  * Errors: MPI_ERR_ARG (no such stream, or called on the stream's own thread); MPI_ERR_RMA_SYNC as for
  * synchronize: the stream is destroyed nevertheless. */
-MPIX_PUBLIC int MPIX_Host_stream_destroy(MPIX_Host_stream *stream);
+MPIX_PUBLIC int MPIX_Host_stream_destroy(MPIX_Host_stream* stream);
 
 /* ---- Queries ------------------------------------------------------------------------------------ */
 
 /* *active = 1 when libmpix stands in front of MPI in this process and the calls above work; 0 when MPI
  * was reached without it (as with `-lmpi -lmpix`, the wrong order), or before MPI_Init. */
-MPIX_PUBLIC int MPIX_Query_stream_rma(int *active);
+MPIX_PUBLIC int MPIX_Query_stream_rma(int* active);
 
 /* Counters of one window in this process since its creation; two, as they say, are of the whole process.
  * They count what has been enqueued, and an epoch in a graph once, when it is captured. */
@@ -168,16 +168,16 @@ typedef struct MPIX_Win_stats {
   unsigned long long bytes_network_direct; /* straight from the origin buffers into the window */
   unsigned long long network_operations;   /* operations queued: writes and signals */
   /* of this process, in all its windows; both are 0 while this window has queued nothing: */
-  unsigned long long network_budget;       /* operations that may be queued at a time; 0: any number */
-  unsigned long long network_peak;         /* most that were queued at a time so far */
+  unsigned long long network_budget; /* operations that may be queued at a time; 0: any number */
+  unsigned long long network_peak;   /* most that were queued at a time so far */
   /* of this window again: */
-  unsigned long long throttle_waits;       /* calls that had to wait for the budget, and */
-  unsigned long long throttle_wait_ns;     /* for how long in all, in nanoseconds */
+  unsigned long long throttle_waits;   /* calls that had to wait for the budget, and */
+  unsigned long long throttle_wait_ns; /* for how long in all, in nanoseconds */
 } MPIX_Win_stats;
 
 /* Copy at most `size` bytes of the counters: pass sizeof(MPIX_Win_stats). Later versions only append
  * fields; fields that this library does not know are set to zero. */
-MPIX_PUBLIC int MPIX_Win_get_stats(MPI_Win win, MPIX_Win_stats *stats, size_t size);
+MPIX_PUBLIC int MPIX_Win_get_stats(MPI_Win win, MPIX_Win_stats* stats, size_t size);
 
 #ifdef __cplusplus
 }

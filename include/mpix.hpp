@@ -6,13 +6,10 @@
 /* libmpix for C++17, on top of mpix.h: streams, groups and epochs that end with their scope, functions that are
  * copied into a stream, errors as exceptions. Header only; the calls of mpix.h may be used beside it.
  *
- *     mpix::Stream stream;                                     // a host stream; on a GPU a cudaStream_t takes its place
- *     mpix::throw_errors(win);
- *     for (int step = 0; step < steps; ++step) {
- *       mpix::Exposure exposure(neighbours, win, stream);      // post
- *       stream.launch([=] { pack(out, step); });               // copied: what it captures by value lives as long as it
- *       mpix::Access access(neighbours, win, stream);          // start
- *       access.put(out, count, right, 0);
+ *     mpix::Stream stream;                                     // a host stream; on a GPU a cudaStream_t takes its
+ * place mpix::throw_errors(win); for (int step = 0; step < steps; ++step) { mpix::Exposure exposure(neighbours, win,
+ * stream);      // post stream.launch([=] { pack(out, step); });               // copied: what it captures by value
+ * lives as long as it mpix::Access access(neighbours, win, stream);          // start access.put(out, count, right, 0);
  *       mpix::complete_wait(access, exposure);                 // or access.complete(), and later exposure.wait()
  *       stream.launch([=] { unpack(in, step); });
  *     }
@@ -81,19 +78,32 @@ inline bool is_active() {
 template <class T>
 MPI_Datatype datatype() {
   using Plain = std::remove_cv_t<T>;
-  if constexpr (std::is_same_v<Plain, double>) return MPI_DOUBLE;
-  else if constexpr (std::is_same_v<Plain, float>) return MPI_FLOAT;
-  else if constexpr (std::is_same_v<Plain, long double>) return MPI_LONG_DOUBLE;
-  else if constexpr (std::is_same_v<Plain, char>) return MPI_CHAR;
-  else if constexpr (std::is_same_v<Plain, signed char>) return MPI_SIGNED_CHAR;
-  else if constexpr (std::is_same_v<Plain, unsigned char>) return MPI_UNSIGNED_CHAR;
-  else if constexpr (std::is_same_v<Plain, short>) return MPI_SHORT;
-  else if constexpr (std::is_same_v<Plain, unsigned short>) return MPI_UNSIGNED_SHORT;
-  else if constexpr (std::is_same_v<Plain, int>) return MPI_INT;
-  else if constexpr (std::is_same_v<Plain, unsigned>) return MPI_UNSIGNED;
-  else if constexpr (std::is_same_v<Plain, long>) return MPI_LONG;
-  else if constexpr (std::is_same_v<Plain, unsigned long>) return MPI_UNSIGNED_LONG;
-  else if constexpr (std::is_same_v<Plain, long long>) return MPI_LONG_LONG;
+  if constexpr (std::is_same_v<Plain, double>)
+    return MPI_DOUBLE;
+  else if constexpr (std::is_same_v<Plain, float>)
+    return MPI_FLOAT;
+  else if constexpr (std::is_same_v<Plain, long double>)
+    return MPI_LONG_DOUBLE;
+  else if constexpr (std::is_same_v<Plain, char>)
+    return MPI_CHAR;
+  else if constexpr (std::is_same_v<Plain, signed char>)
+    return MPI_SIGNED_CHAR;
+  else if constexpr (std::is_same_v<Plain, unsigned char>)
+    return MPI_UNSIGNED_CHAR;
+  else if constexpr (std::is_same_v<Plain, short>)
+    return MPI_SHORT;
+  else if constexpr (std::is_same_v<Plain, unsigned short>)
+    return MPI_UNSIGNED_SHORT;
+  else if constexpr (std::is_same_v<Plain, int>)
+    return MPI_INT;
+  else if constexpr (std::is_same_v<Plain, unsigned>)
+    return MPI_UNSIGNED;
+  else if constexpr (std::is_same_v<Plain, long>)
+    return MPI_LONG;
+  else if constexpr (std::is_same_v<Plain, unsigned long>)
+    return MPI_UNSIGNED_LONG;
+  else if constexpr (std::is_same_v<Plain, long long>)
+    return MPI_LONG_LONG;
   else {
     static_assert(std::is_same_v<Plain, unsigned long long>, "name the MPI datatype: put(origin, count, type, …)");
     return MPI_UNSIGNED_LONG_LONG;
@@ -128,7 +138,9 @@ class Group {
 /// A host stream. The destructor waits until everything enqueued has run.
 class Stream {
  public:
-  Stream() : thrown_(std::make_shared<Thrown>()) { check(MPIX_Host_stream_create(&stream_), "MPIX_Host_stream_create"); }
+  Stream() : thrown_(std::make_shared<Thrown>()) {
+    check(MPIX_Host_stream_create(&stream_), "MPIX_Host_stream_create");
+  }
   Stream(Stream&& other) noexcept : stream_(std::exchange(other.stream_, nullptr)), thrown_(std::move(other.thrown_)) {}
   Stream& operator=(Stream&& other) noexcept {
     std::swap(stream_, other.stream_);
@@ -142,8 +154,9 @@ class Stream {
   operator void*() const noexcept { return stream_; }
   MPIX_Host_stream get() const noexcept { return stream_; }
 
-  /// Enqueue function(), a copy of which is kept until it has run. It runs on the stream's thread: MPIX_Host_stream_launch
-  /// says what it may do there. The first exception that leaves such a function comes out of synchronize().
+  /// Enqueue function(), a copy of which is kept until it has run. It runs on the stream's thread:
+  /// MPIX_Host_stream_launch says what it may do there. The first exception that leaves such a function comes out of
+  /// synchronize().
   template <class Function>
   void launch(Function&& function) {
     struct Launched {

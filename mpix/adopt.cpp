@@ -6,9 +6,9 @@
 
 #include "base/job_environment.h"
 #include "base/log.h"
-#include "errors.h"
 #include "device/cuda/cuda_device.h"
 #include "device/hip/hip_device.h"
+#include "errors.h"
 #include "mpi_bootstrap.h"
 #include "right_mpi.h"
 #include "runtime.h"
@@ -27,7 +27,8 @@ unsigned flags_of(const WinState& state) {
   const Runtime* runtime = find_runtime();
   if (!runtime || !runtime->device) return state.hidden ? hidden : 0u;
   const bool gpu = std::string(runtime->device->name()) != "host";
-  return (state.hidden ? hidden : 0u) | (gpu ? has_gpu : 0u) | (runtime->device->hidden_from_host(state.base) ? on_gpu : 0u);
+  return (state.hidden ? hidden : 0u) | (gpu ? has_gpu : 0u) |
+         (runtime->device->hidden_from_host(state.base) ? on_gpu : 0u);
 }
 
 /// Looked up: MPI libraries differ in which of these they have, and where they declare them.
@@ -52,8 +53,8 @@ std::string build(WinState& state, MPI_Win win, MPI_Comm comm, const NewWindow& 
     Device& device = usable_device(runtime);
     const bool other_nodes = bootstrap.spans_nodes();
     OperationBudget* budget = other_nodes ? open_budget(runtime) : nullptr;
-    state.window = std::make_unique<Window>(name_of(win), memory, bootstrap, device, runtime.settings, budget,
-                                            runtime.no_budget);
+    state.window =
+        std::make_unique<Window>(name_of(win), memory, bootstrap, device, runtime.settings, budget, runtime.no_budget);
   } catch (const std::exception& error) {
     failure = bootstrap.agree(error.what());
   }
@@ -145,8 +146,7 @@ int allocate_on_all(const char* call, MPI_Aint bytes, MPI_Comm comm, void** base
     if (agreed == MPI_SUCCESS && !any) return;
     if (*base) release_device_memory(*base);
     check(agreed);
-    throw Error(Fault::memory,
-                own ? failure : "another rank could not allocate memory of the device");
+    throw Error(Fault::memory, own ? failure : "another rank could not allocate memory of the device");
   });
 }
 

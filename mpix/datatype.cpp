@@ -26,8 +26,7 @@ struct Envelope {
 Envelope envelope_of(MPI_Datatype type) {
   Envelope e{};
 #ifdef HAVE_MPI_LARGE_COUNT
-  check(
-      PMPI_Type_get_envelope_c(type, &e.integers, &e.addresses, &e.counts, &e.types, &e.combiner));
+  check(PMPI_Type_get_envelope_c(type, &e.integers, &e.addresses, &e.counts, &e.types, &e.combiner));
 #else
   int integers = 0, addresses = 0, types = 0;
   check(PMPI_Type_get_envelope(type, &integers, &addresses, &types, &e.combiner));
@@ -42,18 +41,15 @@ Envelope envelope_of(MPI_Datatype type) {
 class Recipe {
  public:
   Recipe(MPI_Datatype type, const Envelope& e)
-      : numbers_(static_cast<std::size_t>(e.counts)),
-        parts_(static_cast<std::size_t>(e.types), MPI_DATATYPE_NULL) {
+      : numbers_(static_cast<std::size_t>(e.counts)), parts_(static_cast<std::size_t>(e.types), MPI_DATATYPE_NULL) {
     std::vector<int> integers(static_cast<std::size_t>(e.integers));
     std::vector<MPI_Aint> addresses(static_cast<std::size_t>(e.addresses));
 #ifdef HAVE_MPI_LARGE_COUNT
-    check(PMPI_Type_get_contents_c(type, e.integers, e.addresses, e.counts, e.types,
-                                   integers.data(), addresses.data(), numbers_.data(),
-                                   parts_.data()));
+    check(PMPI_Type_get_contents_c(type, e.integers, e.addresses, e.counts, e.types, integers.data(), addresses.data(),
+                                   numbers_.data(), parts_.data()));
 #else
     check(PMPI_Type_get_contents(type, static_cast<int>(e.integers), static_cast<int>(e.addresses),
-                                 static_cast<int>(e.types), integers.data(), addresses.data(),
-                                 parts_.data()));
+                                 static_cast<int>(e.types), integers.data(), addresses.data(), parts_.data()));
 #endif
     // A datatype made by a large-count call has all its numbers among the counts, another those in bytes among the
     // addresses, behind the others.
@@ -83,16 +79,16 @@ class Recipe {
 
 /// Where the data of one element lies.
 struct Layout {
-  bool is_run;        ///< the bytes, in the order of the type map, are in the order of memory, without gaps
-  MPI_Count first;    ///< of them, from the address of the buffer
+  bool is_run;      ///< the bytes, in the order of the type map, are in the order of memory, without gaps
+  MPI_Count first;  ///< of them, from the address of the buffer
   MPI_Count bytes;
-  MPI_Count extent;   ///< from one element to the next
+  MPI_Count extent;  ///< from one element to the next
 
   bool runs_on(MPI_Count count) const { return is_run && (count <= 1 || bytes == 0 || extent == bytes); }
 };
 
-/// Puts blocks of elements behind each other, in the order of the type map, and finds out whether they are one run. (The true
-/// extent of a datatype does not tell: MPICH counts parts that are empty.)
+/// Puts blocks of elements behind each other, in the order of the type map, and finds out whether they are one run.
+/// (The true extent of a datatype does not tell: MPICH counts parts that are empty.)
 class Row {
  public:
   Row& add(MPI_Count place, MPI_Count count, const Layout& element) {
@@ -114,7 +110,8 @@ class Row {
 
 Layout layout_of(MPI_Datatype type);
 
-/// Blocks of one kind of element at places of their own, counted in `unit` bytes; all of one length, or each of its own.
+/// Blocks of one kind of element at places of their own, counted in `unit` bytes; all of one length, or each of its
+/// own.
 Row row_of_blocks(const Recipe& recipe, const Layout& element, MPI_Count unit, bool one_length) {
   const MPI_Count count = recipe.number(0);
   const MPI_Count first_place = 1 + (one_length ? 1 : count);
@@ -142,7 +139,8 @@ Row row_of_struct(const Recipe& recipe) {
   return row;
 }
 
-/// A part of an array, whose elements come in the order of the array: it is one run where no byte is missing in between.
+/// A part of an array, whose elements come in the order of the array: it is one run where no byte is missing in
+/// between.
 Row row_of_array(MPI_Datatype type, const Layout& element, MPI_Count bytes) {
   MPI_Count first = 0, true_extent = 0;
   check(PMPI_Type_get_true_extent_x(type, &first, &true_extent));
@@ -155,17 +153,27 @@ Row row_of(MPI_Datatype type, int combiner, const Recipe& recipe, MPI_Count byte
   const Layout element = layout_of(recipe.part());
   switch (combiner) {
     case MPI_COMBINER_DUP:
-    case MPI_COMBINER_RESIZED: return Row().add(0, 1, element);
-    case MPI_COMBINER_CONTIGUOUS: return Row().add(0, recipe.number(0), element);
-    case MPI_COMBINER_VECTOR: return row_of_vector(recipe, element, element.extent);
-    case MPI_COMBINER_HVECTOR: return row_of_vector(recipe, element, 1);
-    case MPI_COMBINER_INDEXED: return row_of_blocks(recipe, element, element.extent, false);
-    case MPI_COMBINER_HINDEXED: return row_of_blocks(recipe, element, 1, false);
-    case MPI_COMBINER_INDEXED_BLOCK: return row_of_blocks(recipe, element, element.extent, true);
-    case MPI_COMBINER_HINDEXED_BLOCK: return row_of_blocks(recipe, element, 1, true);
+    case MPI_COMBINER_RESIZED:
+      return Row().add(0, 1, element);
+    case MPI_COMBINER_CONTIGUOUS:
+      return Row().add(0, recipe.number(0), element);
+    case MPI_COMBINER_VECTOR:
+      return row_of_vector(recipe, element, element.extent);
+    case MPI_COMBINER_HVECTOR:
+      return row_of_vector(recipe, element, 1);
+    case MPI_COMBINER_INDEXED:
+      return row_of_blocks(recipe, element, element.extent, false);
+    case MPI_COMBINER_HINDEXED:
+      return row_of_blocks(recipe, element, 1, false);
+    case MPI_COMBINER_INDEXED_BLOCK:
+      return row_of_blocks(recipe, element, element.extent, true);
+    case MPI_COMBINER_HINDEXED_BLOCK:
+      return row_of_blocks(recipe, element, 1, true);
     case MPI_COMBINER_SUBARRAY:
-    case MPI_COMBINER_DARRAY: return row_of_array(type, element, bytes);
-    default: return Row().add(0, 1, Layout{false, 0, bytes, bytes});
+    case MPI_COMBINER_DARRAY:
+      return row_of_array(type, element, bytes);
+    default:
+      return Row().add(0, 1, Layout{false, 0, bytes, bytes});
   }
 }
 
@@ -211,18 +219,19 @@ Layout known_layout_of(MPI_Datatype type, const char* side) {
 std::string why_no_run(const Layout& layout, MPI_Count count, const char* side) {
   const std::string the_type = std::string("the ") + side + " datatype is ";
   if (!layout.is_run)
-    return the_type + "not contiguous: stream epochs take predefined datatypes, and derived ones whose bytes are in the "
-                      "order of memory, without gaps";
-  if (layout.first < 0) return the_type + "contiguous, and begins " + std::to_string(-layout.first) + " bytes before its buffer";
-  return the_type + "contiguous, and " + std::to_string(count) + " of them are not: it has " + std::to_string(layout.bytes) +
-         " bytes and an extent of " + std::to_string(layout.extent);
+    return the_type +
+           "not contiguous: stream epochs take predefined datatypes, and derived ones whose bytes are in the "
+           "order of memory, without gaps";
+  if (layout.first < 0)
+    return the_type + "contiguous, and begins " + std::to_string(-layout.first) + " bytes before its buffer";
+  return the_type + "contiguous, and " + std::to_string(count) + " of them are not: it has " +
+         std::to_string(layout.bytes) + " bytes and an extent of " + std::to_string(layout.extent);
 }
 
 }  // namespace
 
 ByteRun run_of_bytes(MPI_Count count, MPI_Datatype type, const char* side) {
-  if (count < 0)
-    throw Error(Fault::count, std::string("the ") + side + " count is " + std::to_string(count));
+  if (count < 0) throw Error(Fault::count, std::string("the ") + side + " count is " + std::to_string(count));
   const Layout layout = known_layout_of(type, side);
   if (count == 0 || layout.bytes == 0) return {};
   if (!layout.runs_on(count) || layout.first < 0) throw Error(Fault::unsupported, why_no_run(layout, count, side));

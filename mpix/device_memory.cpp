@@ -41,9 +41,7 @@ std::vector<std::string> split(const std::string& text, char separator) {
 std::string info_value(MPI_Info info, const char* key) {
   int length = 0;
   int found = 0;
-  if (info == MPI_INFO_NULL || PMPI_Info_get_valuelen(info, key, &length, &found) != MPI_SUCCESS ||
-      !found)
-    return "";
+  if (info == MPI_INFO_NULL || PMPI_Info_get_valuelen(info, key, &length, &found) != MPI_SUCCESS || !found) return "";
   std::vector<char> value(static_cast<std::size_t>(length) + 1);
   if (PMPI_Info_get(info, key, length, value.data(), &found) != MPI_SUCCESS || !found) return "";
   return value.data();
@@ -92,8 +90,7 @@ bool device_memory_in_use() { return allocations().count != 0; }
 }  // namespace mpix
 
 MPIX_INTERPOSED int MPI_Alloc_mem(MPI_Aint size, MPI_Info info, void* baseptr) {
-  if (size < 0 || !baseptr || !mpix::wants_device_memory(info))
-    return PMPI_Alloc_mem(size, info, baseptr);
+  if (size < 0 || !baseptr || !mpix::wants_device_memory(info)) return PMPI_Alloc_mem(size, info, baseptr);
   return mpix::guarded(mpix::Caller::on_world("MPI_Alloc_mem"), [&] {
     *static_cast<void**>(baseptr) = mpix::allocate_device_memory(static_cast<std::size_t>(size));
   });

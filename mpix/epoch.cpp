@@ -31,9 +31,8 @@ int ordinary(const char* call, MPI_Win win, Check check, Forward forward, Change
   WinState* state = find_state(win);
   Window* window = state ? state->window.get() : nullptr;
   if (!window) return forward();
-  const int allowed = guarded(Caller::on_window(call, win), [&] {
-    window->with_state([&](EpochState& epochs) { std::invoke(check, epochs); });
-  });
+  const int allowed = guarded(Caller::on_window(call, win),
+                              [&] { window->with_state([&](EpochState& epochs) { std::invoke(check, epochs); }); });
   if (allowed != MPI_SUCCESS) return allowed;
   const int done = forward();
   if (done == MPI_SUCCESS) {
@@ -91,14 +90,13 @@ MPIX_INTERPOSED int MPI_Win_complete(MPI_Win win) {
 
 MPIX_INTERPOSED int MPI_Win_post(MPI_Group group, int assert, MPI_Win win) {
   return mpix::ordinary(
-      "MPI_Win_post", win, &EpochState::check_post,
-      [=] { return PMPI_Win_post(group, assert, win); }, &EpochState::posted);
+      "MPI_Win_post", win, &EpochState::check_post, [=] { return PMPI_Win_post(group, assert, win); },
+      &EpochState::posted);
 }
 
 MPIX_INTERPOSED int MPI_Win_wait(MPI_Win win) {
   return mpix::ordinary(
-      "MPI_Win_wait", win, &EpochState::check_wait, [=] { return PMPI_Win_wait(win); },
-      &EpochState::waited);
+      "MPI_Win_wait", win, &EpochState::check_wait, [=] { return PMPI_Win_wait(win); }, &EpochState::waited);
 }
 
 MPIX_INTERPOSED int MPI_Win_test(MPI_Win win, int* flag) {
@@ -112,31 +110,29 @@ MPIX_INTERPOSED int MPI_Win_test(MPI_Win win, int* flag) {
 MPIX_INTERPOSED int MPI_Win_fence(int assert, MPI_Win win) {
   return mpix::ordinary(
       "MPI_Win_fence", win, &EpochState::check_fence, [=] { return PMPI_Win_fence(assert, win); },
-      [=](EpochState& epochs) { epochs.fenced(!(assert & MPI_MODE_NOSUCCEED)); });
+      [=](EpochState& epochs) { epochs.fenced(!(MPI_MODE_NOSUCCEED & assert)); });
 }
 
 MPIX_INTERPOSED int MPI_Win_lock(int lock_type, int rank, int assert, MPI_Win win) {
   return mpix::ordinary(
-      "MPI_Win_lock", win, &EpochState::check_lock,
-      [=] { return PMPI_Win_lock(lock_type, rank, assert, win); }, &EpochState::locked);
+      "MPI_Win_lock", win, &EpochState::check_lock, [=] { return PMPI_Win_lock(lock_type, rank, assert, win); },
+      &EpochState::locked);
 }
 
 MPIX_INTERPOSED int MPI_Win_unlock(int rank, MPI_Win win) {
   return mpix::ordinary(
-      "MPI_Win_unlock", win, mpix::nothing, [=] { return PMPI_Win_unlock(rank, win); },
-      &EpochState::unlocked);
+      "MPI_Win_unlock", win, mpix::nothing, [=] { return PMPI_Win_unlock(rank, win); }, &EpochState::unlocked);
 }
 
 MPIX_INTERPOSED int MPI_Win_lock_all(int assert, MPI_Win win) {
   return mpix::ordinary(
-      "MPI_Win_lock_all", win, &EpochState::check_lock,
-      [=] { return PMPI_Win_lock_all(assert, win); }, &EpochState::locked);
+      "MPI_Win_lock_all", win, &EpochState::check_lock, [=] { return PMPI_Win_lock_all(assert, win); },
+      &EpochState::locked);
 }
 
 MPIX_INTERPOSED int MPI_Win_unlock_all(MPI_Win win) {
   return mpix::ordinary(
-      "MPI_Win_unlock_all", win, mpix::nothing, [=] { return PMPI_Win_unlock_all(win); },
-      &EpochState::unlocked);
+      "MPI_Win_unlock_all", win, mpix::nothing, [=] { return PMPI_Win_unlock_all(win); }, &EpochState::unlocked);
 }
 
 MPIX_INTERPOSED int MPI_Win_flush(int rank, MPI_Win win) {
@@ -152,6 +148,5 @@ MPIX_INTERPOSED int MPI_Win_flush_local(int rank, MPI_Win win) {
 }
 
 MPIX_INTERPOSED int MPI_Win_flush_local_all(MPI_Win win) {
-  return mpix::passive("MPI_Win_flush_local_all", win,
-                       [=] { return PMPI_Win_flush_local_all(win); });
+  return mpix::passive("MPI_Win_flush_local_all", win, [=] { return PMPI_Win_flush_local_all(win); });
 }

@@ -27,9 +27,7 @@ int ErrorCodes::add(int error_class, const std::string& text) {
   int code = 0;
   if (standard_classes_work_) {
     if (PMPI_Add_error_code(error_class, &code) != MPI_SUCCESS) return error_class;
-    if (PMPI_Add_error_string(code, text.c_str()) == MPI_SUCCESS &&
-        carries(code, error_class, text))
-      return code;
+    if (PMPI_Add_error_string(code, text.c_str()) == MPI_SUCCESS && carries(code, error_class, text)) return code;
     standard_classes_work_ = false;
   }
   if (own_class_ < 0) {
@@ -74,7 +72,6 @@ bool ErrorCodes::exhausted() {
 }  // namespace mpix
 
 MPIX_INTERPOSED int MPI_Error_class(int errorcode, int* errorclass) {
-  if (errorclass && mpix::ErrorCodes::instance().class_of(errorcode, errorclass))
-    return MPI_SUCCESS;
+  if (errorclass && mpix::ErrorCodes::instance().class_of(errorcode, errorclass)) return MPI_SUCCESS;
   return PMPI_Error_class(errorcode, errorclass);
 }

@@ -14,19 +14,32 @@ namespace {
 
 int class_of(Fault fault) {
   switch (fault) {
-    case Fault::argument: return MPI_ERR_ARG;
-    case Fault::communication_group: return MPI_ERR_GROUP;
-    case Fault::count: return MPI_ERR_COUNT;
-    case Fault::datatype: return MPI_ERR_TYPE;
-    case Fault::displacement: return MPI_ERR_DISP;
-    case Fault::memory: return MPI_ERR_NO_MEM;
-    case Fault::other: return MPI_ERR_OTHER;
-    case Fault::range: return MPI_ERR_RMA_RANGE;
-    case Fault::rank: return MPI_ERR_RANK;
-    case Fault::synchronization: return MPI_ERR_RMA_SYNC;
-    case Fault::truncation: return MPI_ERR_TRUNCATE;
-    case Fault::unsupported: return MPI_ERR_UNSUPPORTED_OPERATION;
-    case Fault::window: return MPI_ERR_WIN;
+    case Fault::argument:
+      return MPI_ERR_ARG;
+    case Fault::communication_group:
+      return MPI_ERR_GROUP;
+    case Fault::count:
+      return MPI_ERR_COUNT;
+    case Fault::datatype:
+      return MPI_ERR_TYPE;
+    case Fault::displacement:
+      return MPI_ERR_DISP;
+    case Fault::memory:
+      return MPI_ERR_NO_MEM;
+    case Fault::other:
+      return MPI_ERR_OTHER;
+    case Fault::range:
+      return MPI_ERR_RMA_RANGE;
+    case Fault::rank:
+      return MPI_ERR_RANK;
+    case Fault::synchronization:
+      return MPI_ERR_RMA_SYNC;
+    case Fault::truncation:
+      return MPI_ERR_TRUNCATE;
+    case Fault::unsupported:
+      return MPI_ERR_UNSUPPORTED_OPERATION;
+    case Fault::window:
+      return MPI_ERR_WIN;
   }
   return MPI_ERR_OTHER;
 }
@@ -67,11 +80,11 @@ std::string name_of(MPI_Win win) {
 int raise(const Caller& caller, const Failure& failure) {
   if (failure.refused != MPI_SUCCESS) return failure.refused;
   if (caller.has_window && caller.win == MPI_WIN_NULL)
-    return raise(Caller::on_world(caller.call),
-                 {MPI_ERR_WIN, "the window is MPI_WIN_NULL", MPI_SUCCESS});
-  // Whether MPI knows it cannot be asked without an error of MPI's own. As a rule it was freed; or libmpix stands behind
-  // MPI, and has seen no window at all.
-  if (caller.has_window && any_window_ever() && !find_state(caller.win)) return raise(Caller::on_world(caller.call), failure);
+    return raise(Caller::on_world(caller.call), {MPI_ERR_WIN, "the window is MPI_WIN_NULL", MPI_SUCCESS});
+  // Whether MPI knows it cannot be asked without an error of MPI's own. As a rule it was freed; or libmpix stands
+  // behind MPI, and has seen no window at all.
+  if (caller.has_window && any_window_ever() && !find_state(caller.win))
+    return raise(Caller::on_world(caller.call), failure);
 
   std::string text = caller.call;
   if (caller.has_window) text += " on window '" + name_of(caller.win) + "'";

@@ -23,12 +23,8 @@ inline void check(int code) {
 /// none, the communicator's. MPI handles are plain ints in some MPI libraries, hence the two named
 /// constructors.
 struct Caller {
-  static Caller on_window(const char* call, MPI_Win win) {
-    return {call, true, win, MPI_COMM_NULL};
-  }
-  static Caller on_comm(const char* call, MPI_Comm comm) {
-    return {call, false, MPI_WIN_NULL, comm};
-  }
+  static Caller on_window(const char* call, MPI_Win win) { return {call, true, win, MPI_COMM_NULL}; }
+  static Caller on_comm(const char* call, MPI_Comm comm) { return {call, false, MPI_WIN_NULL, comm}; }
   /// Calls that concern neither.
   static Caller on_world(const char* call) { return on_comm(call, MPI_COMM_WORLD); }
 

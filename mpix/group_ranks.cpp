@@ -42,7 +42,8 @@ std::uint64_t libraries_loaded() {
 
 /// In any of the libraries, also where a plug-in loaded it for itself.
 bool find_fortran() {
-  constexpr const char* names[] = {"mpi_group_free_", "mpi_group_free", "mpi_group_free__", "MPI_GROUP_FREE", "mpi_group_free_f08_"};
+  constexpr const char* names[] = {"mpi_group_free_", "mpi_group_free", "mpi_group_free__", "MPI_GROUP_FREE",
+                                   "mpi_group_free_f08_"};
   std::vector<std::string> libraries;
   const auto add = [](dl_phdr_info* info, std::size_t, void* to) {
     static_cast<std::vector<std::string>*>(to)->push_back(info->dlpi_name);
@@ -52,7 +53,8 @@ bool find_fortran() {
   return std::any_of(libraries.begin(), libraries.end(), [&](const std::string& library) {
     void* const handle = dlopen(library.empty() ? nullptr : library.c_str(), RTLD_LAZY | RTLD_NOLOAD);
     if (!handle) return false;
-    const bool found = std::any_of(std::begin(names), std::end(names), [&](const char* name) { return dlsym(handle, name) != nullptr; });
+    const bool found = std::any_of(std::begin(names), std::end(names),
+                                   [&](const char* name) { return dlsym(handle, name) != nullptr; });
     dlclose(handle);
     return found;
   });
@@ -82,20 +84,18 @@ void translate(const WinState& state, MPI_Group group, std::vector<int>& in_wind
     in_group.resize(count);
     std::iota(in_group.begin(), in_group.end(), 0);
   }
-  if (size > 0)
-    check(PMPI_Group_translate_ranks(group, size, in_group.data(), state.group, in_window.data()));
+  if (size > 0) check(PMPI_Group_translate_ranks(group, size, in_group.data(), state.group, in_window.data()));
   for (int rank = 0; rank < size; ++rank)
     if (in_window[static_cast<std::size_t>(rank)] == MPI_UNDEFINED)
-      throw Error(Fault::rank, "rank " + std::to_string(rank) +
-                                   " of the group is a process that is not in the window's group");
+      throw Error(Fault::rank,
+                  "rank " + std::to_string(rank) + " of the group is a process that is not in the window's group");
 }
 
 }  // namespace
 
 const std::vector<int>& ranks_in_window(const WinState& state, MPI_Group group) {
   thread_local Known known[1u << known_bits];
-  if (group == MPI_GROUP_NULL)
-    throw Error(Fault::communication_group, "the group is MPI_GROUP_NULL");
+  if (group == MPI_GROUP_NULL) throw Error(Fault::communication_group, "the group is MPI_GROUP_NULL");
   const bool remembers = !fortran_is_loaded();
   const std::uint64_t freed = groups_freed.load(std::memory_order_acquire);
   Known& slot = known[slot_of_handle<known_bits>(group)];

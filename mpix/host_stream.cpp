@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the libmpix authors
-#include "errors.h"
 #include "device/host/stream.h"
+#include "errors.h"
 #include "mpi_library.h"
 #include "mpix.h"
 

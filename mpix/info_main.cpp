@@ -10,9 +10,9 @@
 #include <string>
 #include <vector>
 
-#include "config.h"
 #include "base/error.h"
 #include "base/settings.h"
+#include "config.h"
 #include "net/fabric/triggered_network.h"
 
 namespace {
@@ -39,8 +39,7 @@ std::string back_ends() {
 
 /// Characters, not bytes: the texts are UTF-8.
 std::size_t width_of(const std::string& text) {
-  return static_cast<std::size_t>(
-      std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xc0) != 0x80; }));
+  return static_cast<std::size_t>(std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xc0) != 0x80; }));
 }
 
 std::string padded(const std::string& text, std::size_t width) {
@@ -60,9 +59,8 @@ void print_settings() {
     for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], width_of(row[i]));
   for (std::size_t r = 0; r < rows.size(); ++r) {
     const auto& row = rows[r];
-    std::printf("%s  %s  %s  %s\n", padded(row[0], widths[0]).c_str(),
-                padded(row[1], widths[1]).c_str(), padded(row[2], widths[2]).c_str(),
-                row[3].c_str());
+    std::printf("%s  %s  %s  %s\n", padded(row[0], widths[0]).c_str(), padded(row[1], widths[1]).c_str(),
+                padded(row[2], widths[2]).c_str(), row[3].c_str());
     if (!helps[r].empty()) std::printf("    %s\n", helps[r].c_str());
   }
 }

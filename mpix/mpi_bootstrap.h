@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "team/bootstrap.h"
 #include "mpi_library.h"
+#include "team/bootstrap.h"
 
 namespace mpix {
 
@@ -17,8 +17,8 @@ namespace mpix {
 /// exchange throws on all others, and nobody waits for anybody any more.
 class MpiBootstrap : public Bootstrap {
  public:
-  /// `nodes`, `processes`: by rank; the latter are empty where processes have no numbers. `flags`: what this rank wants all to
-  /// know, whatever becomes of it.
+  /// `nodes`, `processes`: by rank; the latter are empty where processes have no numbers. `flags`: what this rank wants
+  /// all to know, whatever becomes of it.
   MpiBootstrap(MPI_Comm comm, std::vector<int> nodes, std::vector<int> processes, unsigned flags);
 
   int rank() const override { return rank_; }
@@ -30,16 +30,16 @@ class MpiBootstrap : public Bootstrap {
   void allgather(const void* mine, std::size_t bytes, void* all) override;
   using Bootstrap::allgather;
 
-  /// The last call on every rank that failed: `failure` says how. Returns what went wrong on the first that failed, on all.
-  /// Where a rank has come through all exchanges, so have the others: then it is not called.
+  /// The last call on every rank that failed: `failure` says how. Returns what went wrong on the first that failed, on
+  /// all. Where a rank has come through all exchanges, so have the others: then it is not called.
   std::string agree(const std::string& failure);
 
   /// The flags of all ranks, ored, after the first exchange.
   unsigned flags_of_all() const { return flags_of_all_; }
 
  private:
-  /// What one exchange moves: the engine's card in one collective call. Its size does not change with what is in there, so that
-  /// ranks with another library are found out, and not a failing call of MPI.
+  /// What one exchange moves: the engine's card in one collective call. Its size does not change with what is in there,
+  /// so that ranks with another library are found out, and not a failing call of MPI.
   struct Packet {
     static constexpr std::size_t room = 376;
     std::uint32_t failed;

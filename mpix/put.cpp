@@ -17,7 +17,8 @@ void require_stream_epoch(WinState& state) {
   if (state.window && state.window->in_stream_access_epoch()) return;
   if (state.window && state.window->lacks_access_epoch())
     throw Error(Fault::synchronization,
-                "no access epoch is open on this window of stream epochs: MPI_Win_start(group, MPIX_MODE_STREAM, win) is missing");
+                "no access epoch is open on this window of stream epochs: MPI_Win_start(group, MPIX_MODE_STREAM, win) "
+                "is missing");
   if (state.rma_refused)
     throw Error(Fault::unsupported,
                 "no stream access epoch is open, and the window is over memory of a GPU, which this MPI cannot "
@@ -33,8 +34,8 @@ int record_put(const char* call, MPI_Win win, WinState& state, const PutArgument
     const ByteRun from = run_of_bytes(put.origin_count, put.origin_type, "origin");
     const ByteRun to = run_of_bytes(put.target_count, put.target_type, "target");
     if (from.bytes != to.bytes)
-      throw Error(Fault::truncation, "the origin buffer has " + std::to_string(from.bytes) + " bytes, the target's has " +
-                                         std::to_string(to.bytes));
+      throw Error(Fault::truncation, "the origin buffer has " + std::to_string(from.bytes) +
+                                         " bytes, the target's has " + std::to_string(to.bytes));
     // A datatype of absolute addresses goes with MPI_BOTTOM, which may be null.
     if (from.bytes > 0 && !put.origin && from.first == 0)
       throw Error(Fault::argument, "the origin buffer is a null pointer");
@@ -47,8 +48,7 @@ int refuse_operation(const char* call, MPI_Win win, WinState& state, int target)
   return guarded(Caller::on_window(call, win), [&] {
     require_stream_epoch(state);
     if (target == MPI_PROC_NULL) return;
-    throw Error(Fault::unsupported,
-                "a stream access epoch is open, in which only MPI_Put is supported so far");
+    throw Error(Fault::unsupported, "a stream access epoch is open, in which only MPI_Put is supported so far");
   });
 }
 

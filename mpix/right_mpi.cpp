@@ -48,9 +48,10 @@ void require_right_mpi() {
   const std::string version = mpi_version();
   const Family found = family_of(version);
   if (built_for == Family::unknown || found == Family::unknown || found == built_for) return;
-  log(LogLevel::error, "this libmpix was built for " MPI_NAME ", and the MPI library of this program is " + version +
-                           ": libmpix has to be built for each MPI (configure --with-mpi=WRAPPER), and this program to be "
-                           "linked with, or run under, the one for its own");
+  log(LogLevel::error,
+      "this libmpix was built for " MPI_NAME ", and the MPI library of this program is " + version +
+          ": libmpix has to be built for each MPI (configure --with-mpi=WRAPPER), and this program to be "
+          "linked with, or run under, the one for its own");
   std::fflush(nullptr);
   _exit(1);  // what a destructor might ask of either MPI is not to be trusted
 }

@@ -23,8 +23,7 @@ std::mutex birth;
 int world_rank() {
   int initialized = 0;
   int rank = -1;
-  if (PMPI_Initialized(&initialized) == MPI_SUCCESS && initialized)
-    PMPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  if (PMPI_Initialized(&initialized) == MPI_SUCCESS && initialized) PMPI_Comm_rank(MPI_COMM_WORLD, &rank);
   return rank;
 }
 
@@ -57,8 +56,7 @@ std::vector<int> world_ranks_of(MPI_Comm comm) {
   std::vector<int> ranks(static_cast<std::size_t>(size));
   std::vector<int> in_world(ranks.size());
   std::iota(ranks.begin(), ranks.end(), 0);
-  const int translated =
-      PMPI_Group_translate_ranks(group, size, ranks.data(), world, in_world.data());
+  const int translated = PMPI_Group_translate_ranks(group, size, ranks.data(), world, in_world.data());
   PMPI_Group_free(&group);
   PMPI_Group_free(&world);
   check(translated);
@@ -105,8 +103,7 @@ Runtime& start_runtime_over_world() {
   std::vector<int> nodes = real_nodes(MPI_COMM_WORLD);
   std::shared_ptr<MessageWorld> message_world = MessageWorld::make_if_needed(nodes);
   const int rank = world_rank();
-  const auto local_ranks =
-      std::count(nodes.begin(), nodes.end(), nodes[static_cast<std::size_t>(rank)]);
+  const auto local_ranks = std::count(nodes.begin(), nodes.end(), nodes[static_cast<std::size_t>(rank)]);
   Runtime& runtime = ensure_runtime(static_cast<int>(local_ranks));
   runtime.message_world = std::move(message_world);
   runtime.world_nodes = std::move(nodes);
@@ -119,10 +116,9 @@ Runtime& start_runtime_over_world() {
   if (!runtime.device) {
     log(LogLevel::error, runtime.failure);
   } else {
-    log(LogLevel::info, std::string("libmpix ") + PACKAGE_VERSION + ": device " +
-                            runtime.device->name() + ", " +
-                            std::to_string(runtime.world_nodes.size()) + " ranks, " +
-                            std::to_string(local_ranks) + " on this node");
+    log(LogLevel::info, std::string("libmpix ") + PACKAGE_VERSION + ": device " + runtime.device->name() + ", " +
+                            std::to_string(runtime.world_nodes.size()) + " ranks, " + std::to_string(local_ranks) +
+                            " on this node");
     const std::string advice = runtime.device->advice();
     if (!advice.empty()) log(LogLevel::warn, advice);
   }
@@ -162,11 +158,14 @@ std::unique_ptr<Network> open_network(Runtime& runtime, std::string* remark) {
   // A NIC that does the work; else MPI, which knows the best of the networks that are there; triggered operations in
   // software, over TCP, where MPI cannot be called by a thread of ours.
   std::string why_not;
-  const auto note = [&why_not](const Error& error) { why_not += (why_not.empty() ? "" : "; and ") + std::string(error.what()); };
+  const auto note = [&why_not](const Error& error) {
+    why_not += (why_not.empty() ? "" : "; and ") + std::string(error.what());
+  };
   Settings only = settings;
   try {
     only.nic = "cxi";
-    if (!triggered_nic_present()) throw Error(Fault::unsupported, "this node has no NIC with triggered operations (cxi)");
+    if (!triggered_nic_present())
+      throw Error(Fault::unsupported, "this node has no NIC with triggered operations (cxi)");
     return make_triggered_network(only, runtime.local_ranks);
   } catch (const Error& error) {
     note(error);
@@ -182,8 +181,9 @@ std::unique_ptr<Network> open_network(Runtime& runtime, std::string* remark) {
     only.nic = "sockets";
     std::unique_ptr<Network> network = make_triggered_network(only, runtime.local_ranks);
     if (runtime.message_world && runtime.message_world->rank() == 0)
-      *remark = "epochs between nodes go over sockets, in software, where messages of MPI are faster, as a rule: " + why_not +
-                " (MPIX_NIC=sockets: it is meant to be so)";
+      *remark =
+          "epochs between nodes go over sockets, in software, where messages of MPI are faster, as a rule: " + why_not +
+          " (MPIX_NIC=sockets: it is meant to be so)";
     return network;
   } catch (const Error& error) {
     note(error);
@@ -202,7 +202,7 @@ OperationBudget* open_budget(Runtime& runtime) {
     std::string remark;
     std::unique_ptr<Network> network = open_network(runtime, &remark);
     runtime.budget = std::make_unique<OperationBudget>(std::move(network), runtime.settings,
-                                                          has_cores_to_spare(runtime.local_ranks), std::move(remark));
+                                                       has_cores_to_spare(runtime.local_ranks), std::move(remark));
     log(LogLevel::info, runtime.budget->describe());
   } catch (const Error& error) {
     runtime.no_budget = error.what();
@@ -234,7 +234,8 @@ RanksOf ranks_of(MPI_Comm comm) {
     std::iota(identity.begin(), identity.end(), 0);
     int rank = 0;
     check(PMPI_Comm_rank(comm, &rank));
-    const auto local_ranks = std::count(ranks.nodes.begin(), ranks.nodes.end(), ranks.nodes[static_cast<std::size_t>(rank)]);
+    const auto local_ranks =
+        std::count(ranks.nodes.begin(), ranks.nodes.end(), ranks.nodes[static_cast<std::size_t>(rank)]);
     runtime = &with_local_ranks(std::max(static_cast<int>(local_ranks), launcher_local_ranks()));
   } else {
     for (const int rank : identity) ranks.nodes.push_back(runtime->world_nodes[static_cast<std::size_t>(rank)]);

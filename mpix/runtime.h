@@ -6,12 +6,12 @@
 #include <string>
 #include <vector>
 
-#include "net/operation_budget.h"
 #include "base/settings.h"
 #include "device/device.h"
 #include "mpi_library.h"
 #include "mpix/messages/network.h"
 #include "mpix/messages/world.h"
+#include "net/operation_budget.h"
 
 namespace mpix {
 
@@ -25,9 +25,9 @@ struct Runtime {
   std::unique_ptr<OperationBudget> budget;  ///< null: not opened yet, or `no_budget` says why there is none
   std::string no_budget;
   std::shared_ptr<MessageWorld> message_world;  ///< null: messages of MPI cannot carry epochs
-  MessageNetwork* messages = nullptr;         ///< the budget's network, where it is this one
-  int local_ranks = 1;          ///< on this node, as far as this process knows
-  std::vector<int> world_nodes;  ///< by rank of MPI_COMM_WORLD; empty: never asked
+  MessageNetwork* messages = nullptr;           ///< the budget's network, where it is this one
+  int local_ranks = 1;                          ///< on this node, as far as this process knows
+  std::vector<int> world_nodes;                 ///< by rank of MPI_COMM_WORLD; empty: never asked
 };
 
 /// Null: not born yet, or ended.

@@ -4,25 +4,23 @@
 
 using mpix::NewWindow;
 
-MPIX_INTERPOSED int MPI_Win_create(void* base, MPI_Aint size, int disp_unit, MPI_Info info,
-                                   MPI_Comm comm, MPI_Win* win) {
+MPIX_INTERPOSED int MPI_Win_create(void* base, MPI_Aint size, int disp_unit, MPI_Info info, MPI_Comm comm,
+                                   MPI_Win* win) {
   return mpix::create_window(
       NewWindow{"MPI_Win_create", MPI_WIN_FLAVOR_CREATE, base, size, disp_unit}, info, comm, win,
-      [=](void* over, MPI_Aint bytes) {
-        return PMPI_Win_create(over, bytes, disp_unit, info, comm, win);
-      });
+      [=](void* over, MPI_Aint bytes) { return PMPI_Win_create(over, bytes, disp_unit, info, comm, win); });
 }
 
-MPIX_INTERPOSED int MPI_Win_allocate(MPI_Aint size, int disp_unit, MPI_Info info, MPI_Comm comm,
-                                     void* baseptr, MPI_Win* win) {
+MPIX_INTERPOSED int MPI_Win_allocate(MPI_Aint size, int disp_unit, MPI_Info info, MPI_Comm comm, void* baseptr,
+                                     MPI_Win* win) {
   return mpix::allocate_window(
-      NewWindow{"MPI_Win_allocate", MPI_WIN_FLAVOR_ALLOCATE, nullptr, size, disp_unit}, info, comm,
-      baseptr, win, [=] { return PMPI_Win_allocate(size, disp_unit, info, comm, baseptr, win); },
+      NewWindow{"MPI_Win_allocate", MPI_WIN_FLAVOR_ALLOCATE, nullptr, size, disp_unit}, info, comm, baseptr, win,
+      [=] { return PMPI_Win_allocate(size, disp_unit, info, comm, baseptr, win); },
       [=](void* base, MPI_Aint bytes) { return PMPI_Win_create(base, bytes, disp_unit, info, comm, win); });
 }
 
-MPIX_INTERPOSED int MPI_Win_allocate_shared(MPI_Aint size, int disp_unit, MPI_Info info,
-                                            MPI_Comm comm, void* baseptr, MPI_Win* win) {
+MPIX_INTERPOSED int MPI_Win_allocate_shared(MPI_Aint size, int disp_unit, MPI_Info info, MPI_Comm comm, void* baseptr,
+                                            MPI_Win* win) {
   const int made = PMPI_Win_allocate_shared(size, disp_unit, info, comm, baseptr, win);
   if (made != MPI_SUCCESS) return made;
   return mpix::adopt(*win, comm,
@@ -39,26 +37,23 @@ MPIX_INTERPOSED int MPI_Win_create_dynamic(MPI_Info info, MPI_Comm comm, MPI_Win
 
 #ifdef HAVE_MPI_LARGE_COUNT
 
-MPIX_INTERPOSED int MPI_Win_create_c(void* base, MPI_Aint size, MPI_Aint disp_unit, MPI_Info info,
-                                     MPI_Comm comm, MPI_Win* win) {
+MPIX_INTERPOSED int MPI_Win_create_c(void* base, MPI_Aint size, MPI_Aint disp_unit, MPI_Info info, MPI_Comm comm,
+                                     MPI_Win* win) {
   return mpix::create_window(
       NewWindow{"MPI_Win_create_c", MPI_WIN_FLAVOR_CREATE, base, size, disp_unit}, info, comm, win,
-      [=](void* over, MPI_Aint bytes) {
-        return PMPI_Win_create_c(over, bytes, disp_unit, info, comm, win);
-      });
+      [=](void* over, MPI_Aint bytes) { return PMPI_Win_create_c(over, bytes, disp_unit, info, comm, win); });
 }
 
-MPIX_INTERPOSED int MPI_Win_allocate_c(MPI_Aint size, MPI_Aint disp_unit, MPI_Info info,
-                                       MPI_Comm comm, void* baseptr, MPI_Win* win) {
+MPIX_INTERPOSED int MPI_Win_allocate_c(MPI_Aint size, MPI_Aint disp_unit, MPI_Info info, MPI_Comm comm, void* baseptr,
+                                       MPI_Win* win) {
   return mpix::allocate_window(
-      NewWindow{"MPI_Win_allocate_c", MPI_WIN_FLAVOR_ALLOCATE, nullptr, size, disp_unit}, info,
-      comm, baseptr, win,
+      NewWindow{"MPI_Win_allocate_c", MPI_WIN_FLAVOR_ALLOCATE, nullptr, size, disp_unit}, info, comm, baseptr, win,
       [=] { return PMPI_Win_allocate_c(size, disp_unit, info, comm, baseptr, win); },
       [=](void* base, MPI_Aint bytes) { return PMPI_Win_create_c(base, bytes, disp_unit, info, comm, win); });
 }
 
-MPIX_INTERPOSED int MPI_Win_allocate_shared_c(MPI_Aint size, MPI_Aint disp_unit, MPI_Info info,
-                                              MPI_Comm comm, void* baseptr, MPI_Win* win) {
+MPIX_INTERPOSED int MPI_Win_allocate_shared_c(MPI_Aint size, MPI_Aint disp_unit, MPI_Info info, MPI_Comm comm,
+                                              void* baseptr, MPI_Win* win) {
   const int made = PMPI_Win_allocate_shared_c(size, disp_unit, info, comm, baseptr, win);
   if (made != MPI_SUCCESS) return made;
   return mpix::adopt(*win, comm,

@@ -23,8 +23,8 @@ struct NewWindow {
 };
 
 /// Whether MPI must not see this memory, because the CPU cannot reach it and MPI is not GPU-aware, or because it
-/// is MPICH and processes cannot map it (a stream-ordered pool), which makes MPICH 5.0.1 end the program. Its window is then made over nothing;
-/// base, size and displacement unit are ours to know, ordinary RMA calls on it an error.
+/// is MPICH and processes cannot map it (a stream-ordered pool), which makes MPICH 5.0.1 end the program. Its window is
+/// then made over nothing; base, size and displacement unit are ours to know, ordinary RMA calls on it an error.
 bool hide_from_mpi(const void* base, MPI_Aint bytes);
 
 /// With what the info says.
@@ -34,9 +34,9 @@ inline NewWindow told_by(MPI_Info info, NewWindow created) {
   return created;
 }
 
-/// Collective. Whether the window over nothing is to be one that MPI allocates: Open MPI with its presets makes none over
-/// memory of the program where there is no network with remote writes (MPI_ERR_WIN), but allocates them on one node. Only
-/// where all ranks hide their memory.
+/// Collective. Whether the window over nothing is to be one that MPI allocates: Open MPI with its presets makes none
+/// over memory of the program where there is no network with remote writes (MPI_ERR_WIN), but allocates them on one
+/// node. Only where all ranks hide their memory.
 bool allocate_hidden(MPI_Comm comm, bool hidden);
 
 /// Collective: give a window that MPI has just created its state. Also succeeds where stream epochs
@@ -57,8 +57,7 @@ int over_what_mpi_sees(const NewWindow& created, void* base, MPI_Info info, MPI_
 
 /// MPI_Win_create: MPI gets the memory (`create_over`), or, where it must not see it, nothing.
 template <class CreateOver>
-int create_window(NewWindow created, MPI_Info info, MPI_Comm comm, MPI_Win* win,
-                  CreateOver create_over) {
+int create_window(NewWindow created, MPI_Info info, MPI_Comm comm, MPI_Win* win, CreateOver create_over) {
   created.hidden = hide_from_mpi(created.base, created.bytes);
   const int made = over_what_mpi_sees(created, created.base, info, comm, win, create_over);
   return made == MPI_SUCCESS ? adopt(*win, comm, told_by(info, created)) : made;
@@ -68,8 +67,8 @@ int create_window(NewWindow created, MPI_Info info, MPI_Comm comm, MPI_Win* win,
 /// we do, and MPI gets a window over it (`create_over`). As MPI demands of all hints that change an
 /// allocation, every rank asks for the same kind.
 template <class Allocate, class CreateOver>
-int allocate_window(NewWindow created, MPI_Info info, MPI_Comm comm, void* baseptr, MPI_Win* win,
-                    Allocate allocate, CreateOver create_over) {
+int allocate_window(NewWindow created, MPI_Info info, MPI_Comm comm, void* baseptr, MPI_Win* win, Allocate allocate,
+                    CreateOver create_over) {
   void** const base = static_cast<void**>(baseptr);
   if (wants_device_memory(info)) {
     void* memory = nullptr;

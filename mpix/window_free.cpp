@@ -15,9 +15,7 @@ namespace {
 void quiesce(WinState& state) {
   if (!state.window) return;
   state.window->check_free();
-  if (!state.window->drain())
-    log(LogLevel::warn, "window '" + state.window->name() +
-                            "' is freed after it broke");
+  if (!state.window->drain()) log(LogLevel::warn, "window '" + state.window->name() + "' is freed after it broke");
 }
 
 void report(const WinState& state) {
@@ -36,8 +34,7 @@ int free_window(MPI_Win* win, WinState& state) {
   if (freed != MPI_SUCCESS) {
     // MPICH removes the attributes before it looks whether the window may be freed.
     state.being_freed = false;
-    if (state.detached)
-      guarded(Caller::on_window("MPI_Win_free", handle), [&] { attach(handle, &state); });
+    if (state.detached) guarded(Caller::on_window("MPI_Win_free", handle), [&] { attach(handle, &state); });
     state.detached = false;
     return freed;
   }

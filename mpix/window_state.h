@@ -36,8 +36,8 @@ struct WinState {
   void* base = nullptr;
   MPI_Aint bytes = 0;
   int displacement_unit = 1;
-  bool rma_refused = false;          ///< hidden on some rank: ordinary RMA calls cannot be MPI's
-  void* device_memory = nullptr;     ///< of MPI_Win_allocate, where we allocated and not MPI
+  bool rma_refused = false;       ///< hidden on some rank: ordinary RMA calls cannot be MPI's
+  void* device_memory = nullptr;  ///< of MPI_Win_allocate, where we allocated and not MPI
   /// RMA calls are not MPI's: a stream access epoch is open, or none at all where there should be one, or rma_refused.
   std::atomic<bool> records{false};
   std::mutex following;
@@ -56,7 +56,8 @@ struct WinState {
 };
 
 /// The state of a window; null where the handle is not that of a window created through libmpix, or of none. Does not
-/// ask MPI, which would raise an error for what is no handle. Some nanoseconds for the windows that this thread used last.
+/// ask MPI, which would raise an error for what is no handle. Some nanoseconds for the windows that this thread used
+/// last.
 WinState* find_state(MPI_Win win);
 
 /// The same, or throws: for calls that make no sense without it.

@@ -157,8 +157,8 @@ BareChain::BareChain(std::size_t bytes, bool provider_thread) : state_(std::make
   const bool addressed = s.info->domain_attr->mr_mode & FI_MR_VIRT_ADDR;
   mine.key = fi_mr_key(s.region);
   mine.base = addressed ? reinterpret_cast<std::uintptr_t>(s.memory.data()) : 0;
-  MPI_Sendrecv(&mine, sizeof mine, MPI_BYTE, 1 - s.rank, 0, &theirs, sizeof theirs, MPI_BYTE, 1 - s.rank, 0, MPI_COMM_WORLD,
-               MPI_STATUS_IGNORE);
+  MPI_Sendrecv(&mine, sizeof mine, MPI_BYTE, 1 - s.rank, 0, &theirs, sizeof theirs, MPI_BYTE, 1 - s.rank, 0,
+               MPI_COMM_WORLD, MPI_STATUS_IGNORE);
   if (fi_av_insert(s.addresses, theirs.name, 1, &s.peer, 0, nullptr) != 1) require(-FI_EADDRNOTAVAIL, "fi_av_insert");
   s.peer_key = theirs.key;
   s.peer_base = theirs.base;

@@ -103,9 +103,10 @@ int main(int argc, char** argv) {
   }
   if (rank == 0) {
     const double thread = middle(thread_times), poll = middle(poll_times), epoch = middle(epoch_times);
-    std::printf("chain: a put of %d bytes from one node to another over sockets; medians of %d rounds, middle of %d "
-                "turns [us]\n",
-                bytes, rounds, repeats);
+    std::printf(
+        "chain: a put of %d bytes from one node to another over sockets; medians of %d rounds, middle of %d "
+        "turns [us]\n",
+        bytes, rounds, repeats);
     std::printf("%-60s %8.1f\n", "bare chain, the provider's thread makes progress", thread);
     std::printf("%-60s %8.1f\n", "bare chain, who polls makes progress", poll);
     std::printf("%-60s %8.1f\n", "one-put epoch", epoch);

@@ -202,8 +202,8 @@ class Messages {
     const auto add = [&](auto call, int base) {
       for (int peer = 0; peer < world_.size; ++peer)
         if (peer != world_.rank)
-          call(memory_.data() + bytes_ * static_cast<std::size_t>(base + peer), static_cast<int>(bytes_), MPI_BYTE, peer, 1,
-               MPI_COMM_WORLD, &requests.emplace_back());
+          call(memory_.data() + bytes_ * static_cast<std::size_t>(base + peer), static_cast<int>(bytes_), MPI_BYTE,
+               peer, 1, MPI_COMM_WORLD, &requests.emplace_back());
     };
     add(MPI_Irecv, 0);
     add(MPI_Isend, world_.size);
@@ -241,9 +241,10 @@ int main(int argc, char** argv) {
   {
     const World world;
     if (world.rank == 0)
-      std::printf("exchange: each rank to each other, %d ranks, sockets; mean of %d rounds, middle of %d turns [us]\n"
-                  "%8s %14s %14s %14s\n",
-                  world.size, rounds, repeats, "bytes", "one write each", "one send each", "MPI messages");
+      std::printf(
+          "exchange: each rank to each other, %d ranks, sockets; mean of %d rounds, middle of %d turns [us]\n"
+          "%8s %14s %14s %14s\n",
+          world.size, rounds, repeats, "bytes", "one write each", "one send each", "MPI messages");
     for (std::size_t bytes : {64, 256, 896, 1024, 2048, 4096, 8192}) {
       Fabric writes(By::write, bytes), sends(By::send, bytes);
       Messages messages(bytes);
@@ -254,7 +255,8 @@ int main(int argc, char** argv) {
         with_messages.push_back(time_of(messages));
       }
       if (world.rank == 0)
-        std::printf("%8zu %14.1f %14.1f %14.1f\n", bytes, middle(with_writes), middle(with_sends), middle(with_messages));
+        std::printf("%8zu %14.1f %14.1f %14.1f\n", bytes, middle(with_writes), middle(with_sends),
+                    middle(with_messages));
     }
   }
   MPI_Finalize();

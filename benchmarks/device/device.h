@@ -79,8 +79,7 @@ class DeviceArray {
   ~DeviceArray() {
     if (data_ != nullptr) device_->release(data_);
   }
-  DeviceArray(DeviceArray&& other) noexcept
-      : device_(other.device_), data_(std::exchange(other.data_, nullptr)) {}
+  DeviceArray(DeviceArray&& other) noexcept : device_(other.device_), data_(std::exchange(other.data_, nullptr)) {}
   DeviceArray& operator=(DeviceArray&&) = delete;
 
   T* data() const { return data_; }

@@ -37,9 +37,8 @@ inline cudaError_t gpu_host_free(void* memory) { return cudaFreeHost(memory); }
 #include <string>
 
 /// Throws what the vendor says about an error.
-#define CHECK_GPU(call)                                                                          \
-  do {                                                                                           \
-    const GPU(Error_t) error_ = (call);                                                          \
-    if (error_ != GPU(Success))                                                                  \
-      throw std::runtime_error(std::string(#call) + ": " + GPU(GetErrorString)(error_));         \
+#define CHECK_GPU(call)                                                                                            \
+  do {                                                                                                             \
+    const GPU(Error_t) error_ = (call);                                                                            \
+    if (error_ != GPU(Success)) throw std::runtime_error(std::string(#call) + ": " + GPU(GetErrorString)(error_)); \
   } while (0)

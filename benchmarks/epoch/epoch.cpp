@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the libmpix authors
 
-// What one stream epoch costs: its time, and the CPU time of each call that enqueues it. Errors of MPI abort the job, as
-// its default error handlers say.
+// What one stream epoch costs: its time, and the CPU time of each call that enqueues it. Errors of MPI abort the job,
+// as its default error handlers say.
 #include <mpi.h>
 #include <mpix.h>
 
@@ -279,7 +279,8 @@ void print_table(const Options& options, const bench::Device& device, const std:
   for (int n : neighbours) std::printf(options.csv ? ",%d neighbours" : " %9d", n);
   for (const Row& row : rows) {
     if (!row.wanted(options, device)) continue;
-    std::printf(options.csv ? "\n%s" : "\n%-46s", row.name + (options.csv ? std::string(row.name).find_first_not_of(' ') : 0));
+    std::printf(options.csv ? "\n%s" : "\n%-46s",
+                row.name + (options.csv ? std::string(row.name).find_first_not_of(' ') : 0));
     for (const Costs& c : costs) std::printf(options.csv ? ",%.3f" : " %9.3f", row.value(c));
   }
   std::printf("\n");

@@ -56,19 +56,43 @@ Options read_options(int argc, char** argv, int rank) {
   optind = 1;
   opterr = rank == 0;
   for (int option; (option = getopt(argc, argv, letters)) != -1;) switch (option) {
-      case 'd': options.device = optarg; break;
-      case 'n': options.epochs = number(optarg, 1); break;
-      case 'k': options.neighbours = numbers(optarg); break;
-      case 'b': options.bytes = number(optarg, 0); break;
-      case 'p': options.puts = number(optarg, 0); break;
-      case 'r': options.repeats = number(optarg, 1); break;
-      case 'f': options.fused = true; break;
-      case 'l': options.lazy = true; break;
-      case 'm': options.staged = true; break;
-      case 'o': options.ordinary = false; break;
-      case 'c': options.csv = true; break;
-      case 'h': usage(0, rank);
-      default: usage(2, rank);
+      case 'd':
+        options.device = optarg;
+        break;
+      case 'n':
+        options.epochs = number(optarg, 1);
+        break;
+      case 'k':
+        options.neighbours = numbers(optarg);
+        break;
+      case 'b':
+        options.bytes = number(optarg, 0);
+        break;
+      case 'p':
+        options.puts = number(optarg, 0);
+        break;
+      case 'r':
+        options.repeats = number(optarg, 1);
+        break;
+      case 'f':
+        options.fused = true;
+        break;
+      case 'l':
+        options.lazy = true;
+        break;
+      case 'm':
+        options.staged = true;
+        break;
+      case 'o':
+        options.ordinary = false;
+        break;
+      case 'c':
+        options.csv = true;
+        break;
+      case 'h':
+        usage(0, rank);
+      default:
+        usage(2, rank);
     }
   if (optind != argc) usage(2, rank);
   return options;

@@ -19,7 +19,8 @@ double count_wrong(Field& field) {
   device.copy_from_host(wrong.data(), &count, sizeof count);
   const Mesh& mesh = field.geometry().mesh;
   const int* const first = mesh.first_element;
-  const CountWrong body{Reference(field.problem()), mesh.n, {first[0], first[1], first[2]}, field.values(), wrong.data()};
+  const CountWrong body{
+      Reference(field.problem()), mesh.n, {first[0], first[1], first[2]}, field.values(), wrong.data()};
   const Kernel<CountWrong> kernel(device, body, element_rows(mesh));
   device.launch(kernel);
   device.copy_to_host(&count, wrong.data(), sizeof count);

@@ -10,13 +10,10 @@
 namespace faces {
 namespace {
 
-bool rescales(int step) {
-  return (step + 1) % shares_between_rescales == 0;
-}
+bool rescales(int step) { return (step + 1) % shares_between_rescales == 0; }
 
 Scale scale_by(int exponent) {
-  return Scale{{1.0, std::ldexp(1.0, exponent), std::ldexp(1.0, 2 * exponent),
-                std::ldexp(1.0, 3 * exponent)}};
+  return Scale{{1.0, std::ldexp(1.0, exponent), std::ldexp(1.0, 2 * exponent), std::ldexp(1.0, 3 * exponent)}};
 }
 
 const Scale no_scale = scale_by(0);
@@ -56,16 +53,12 @@ void ShareKernels::poison_buffers() {
   field_.device().launch(poison_received_);
 }
 
-void ShareKernels::pack() {
-  field_.device().launch(pack_);
-}
+void ShareKernels::pack() { field_.device().launch(pack_); }
 
 void ShareKernels::sum_inside(int step) {
   if (field_.problem().compute) field_.device().launch(rescales(step) ? inside_rescale_ : inside_);
 }
 
-void ShareKernels::sum_surface(int step) {
-  field_.device().launch(rescales(step) ? surface_rescale_ : surface_);
-}
+void ShareKernels::sum_surface(int step) { field_.device().launch(rescales(step) ? surface_rescale_ : surface_); }
 
 }  // namespace faces

@@ -30,9 +30,7 @@ Layout box_layout(const Mesh& mesh, int direction, long offset) {
   return box;
 }
 
-std::string number(const char* name, long value) {
-  return std::string(name) + "=" + std::to_string(value);
-}
+std::string number(const char* name, long value) { return std::string(name) + "=" + std::to_string(value); }
 
 }  // namespace
 
@@ -42,34 +40,25 @@ std::string why_invalid(const Problem& problem, int ranks) {
   long processes = 1;
   for (int axis = 0; axis < 3; ++axis) {
     const long length = problem.grid[axis];
-    if (length < 1)
-      return number(grid_names[axis], length) +
-             ": a grid needs at least 1 process in each direction";
+    if (length < 1) return number(grid_names[axis], length) + ": a grid needs at least 1 process in each direction";
     processes = length > ranks ? LONG_MAX : processes;
     if (processes <= ranks) processes *= length;
     const long elements = problem.elements[axis];
-    if (elements < 1)
-      return number(element_names[axis], elements) + ": at least 1 element is needed";
-    if (elements * length > INT_MAX)
-      return number(element_names[axis], elements) + ": too many elements";
+    if (elements < 1) return number(element_names[axis], elements) + ": at least 1 element is needed";
+    if (elements * length > INT_MAX) return number(element_names[axis], elements) + ": too many elements";
   }
   if (processes != ranks)
-    return std::to_string(ranks) + " processes do not form a grid of " +
-           std::to_string(problem.grid[0]) + " x " + std::to_string(problem.grid[1]) + " x " +
-           std::to_string(problem.grid[2]);
-  if (problem.points < 2)
-    return number("n", problem.points) + ": an element needs at least 2 points along an edge";
-  if (problem.niface < 1)
-    return number("niface", problem.niface) + ": at least 1 repetition is needed";
+    return std::to_string(ranks) + " processes do not form a grid of " + std::to_string(problem.grid[0]) + " x " +
+           std::to_string(problem.grid[1]) + " x " + std::to_string(problem.grid[2]);
+  if (problem.points < 2) return number("n", problem.points) + ": an element needs at least 2 points along an edge";
+  if (problem.niface < 1) return number("niface", problem.niface) + ": at least 1 repetition is needed";
   if (problem.niel < 1) return number("niel", problem.niel) + ": at least 1 repetition is needed";
-  if (problem.nshare < 1)
-    return "nshare=0: at least 1 share is needed (or -1, without compute kernels)";
+  if (problem.nshare < 1) return "nshare=0: at least 1 share is needed (or -1, without compute kernels)";
 
   // MPI counts and the rows of a kernel are ints. Doubles are exact enough to see what exceeds
   // them.
   const double n = problem.points;
-  const double m[3] = {double(problem.elements[0]), double(problem.elements[1]),
-                       double(problem.elements[2])};
+  const double m[3] = {double(problem.elements[0]), double(problem.elements[1]), double(problem.elements[2])};
   const double message = n * n * (m[0] * m[1] + m[1] * m[2] + m[2] * m[0]);
   if (3 * m[0] * m[1] * m[2] > INT_MAX || n * n * n > INT_MAX || 4 * message > INT_MAX)
     return "mx, my, mz or n too large: message lengths and element numbers must fit into an int";

@@ -51,9 +51,8 @@ bool read_standard_input(bool wait, int (&value)[Options::values]) {
   const std::vector<std::string> words = words_of(read_words(Options::values));
   if (words.empty()) return false;
   if (words.size() < Options::values)
-    throw InputError(
-        "standard input holds " + std::to_string(words.size()) +
-        " values, not the ten lx ly lz mx my mz n niface niel nshare (--no-stdin ignores it)");
+    throw InputError("standard input holds " + std::to_string(words.size()) +
+                     " values, not the ten lx ly lz mx my mz n niface niel nshare (--no-stdin ignores it)");
   try {
     for (std::size_t v = 0; v < Options::values; ++v) value[v] = parse_integer(words[v]);
   } catch (const InputError& error) {

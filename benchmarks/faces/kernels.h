@@ -4,9 +4,9 @@
 
 // The compute kernels, one source for the CPU and for GPUs.
 //
-// A kernel is a struct of few plain values with `point(row, p)` for 0 <= p < row.length. Rows hold what their points have
-// in common; they are worked out once, in advance (rows.cpp), and lie in the device's memory. No two points write to the
-// same place: a GPU gives a block to each row and a thread to each point; the host runs two nested loops.
+// A kernel is a struct of few plain values with `point(row, p)` for 0 <= p < row.length. Rows hold what their points
+// have in common; they are worked out once, in advance (rows.cpp), and lie in the device's memory. No two points write
+// to the same place: a GPU gives a block to each row and a thread to each point; the host runs two nested loops.
 
 #if defined(__CUDACC__) || defined(__HIPCC__)
 #define FACES_KERNEL __host__ __device__ inline
@@ -88,7 +88,7 @@ struct SumInside {
     int first[2];  ///< point number along the two other axes
     int extent;    ///< points along the first of them
     long at;
-    long below;    ///< from a copy to the one in the element below, along the row's own axis
+    long below;  ///< from a copy to the one in the element below, along the row's own axis
     long stride[2];
     long other_below[2];
   };

@@ -48,7 +48,9 @@ class Kernel final : public bench::Launchable {
   using Row = typename Body::Row;
 
   Kernel(Device& device, const Body& body, const std::vector<Row>& rows)
-      : body_(body), memory_(device, static_cast<long>(rows.size())), rows_{memory_.data(), static_cast<int>(rows.size()), 0} {
+      : body_(body),
+        memory_(device, static_cast<long>(rows.size())),
+        rows_{memory_.data(), static_cast<int>(rows.size()), 0} {
     for (const Row& row : rows) rows_.longest = std::max(rows_.longest, row.length);
     device.copy_from_host(memory_.data(), rows.data(), rows.size() * sizeof(Row));
     device.synchronize();

@@ -86,10 +86,7 @@ int run_program(int argc, char** argv) {
     if (rank == 0) std::fprintf(stderr, "faces: %s\n", error.what());
     return bad_input;
   } catch (const std::bad_alloc&) {
-    std::fprintf(
-        stderr,
-        "faces: rank %d: out of memory: fewer or smaller elements (mx, my, mz, n) need less\n",
-        rank);
+    std::fprintf(stderr, "faces: rank %d: out of memory: fewer or smaller elements (mx, my, mz, n) need less\n", rank);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "faces: rank %d: %s\n", rank, error.what());
   }

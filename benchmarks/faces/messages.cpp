@@ -24,8 +24,7 @@ Staging::Staging(Field& field, double* received, double* received_by_mpi)
 
 std::vector<Staging::Piece> Staging::pieces_of(const Geometry& geometry) {
   std::vector<Neighbour> in_order = geometry.neighbours;
-  std::sort(in_order.begin(), in_order.end(),
-            [](const Neighbour& a, const Neighbour& b) { return a.slot < b.slot; });
+  std::sort(in_order.begin(), in_order.end(), [](const Neighbour& a, const Neighbour& b) { return a.slot < b.slot; });
   std::vector<Piece> pieces;
   long end = -small_gap - 1;
   for (const Neighbour& neighbour : in_order) {

@@ -109,8 +109,7 @@ void set_device(CommandLine& line, const std::string& argument) {
 }
 
 bool yes_or_no(const std::string& argument, const char* yes, const char* no) {
-  if (argument != yes && argument != no)
-    throw InputError("'" + argument + "' is neither " + yes + " nor " + no);
+  if (argument != yes && argument != no) throw InputError("'" + argument + "' is neither " + yes + " nor " + no);
   return argument == yes;
 }
 
@@ -147,44 +146,38 @@ const OptionSpec option_specs[] = {
     {"my", "N", "elements of a process along y (default: from --size)", set_value<Options::my>},
     {"mz", "N", "elements of a process along z (default: from --size)", set_value<Options::mz>},
     {"n", "N", "points along an element's edge (default: from --size)", set_value<Options::n>},
-    {"niface", "N", "times that buffers and windows are made anew (default: from --size)",
-     set_value<Options::niface>},
-    {"niel", "N", "timed runs with each of them, after one untimed (default: from --size)",
-     set_value<Options::niel>},
+    {"niface", "N", "times that buffers and windows are made anew (default: from --size)", set_value<Options::niface>},
+    {"niel", "N", "timed runs with each of them, after one untimed (default: from --size)", set_value<Options::niel>},
     {"nshare", "N", "exchanges in a run; negative: without compute kernels (default: from --size)",
      set_value<Options::nshare>},
     {"size", "NAME", "preset of these values, see below (default: small)", set_preset},
-    {"variant", "LIST", "see below, separated by commas (default: all that the device can do)",
-     set_variants},
+    {"variant", "LIST", "see below, separated by commas (default: all that the device can do)", set_variants},
     {"device", "NAME", "auto, host, cuda, hip (default: auto, which is what libmpix uses)", set_device},
     {"gpu-aware", "yes|no",
      "no: MPI does not take memory of the device, so p2p and rma copy messages through memory of the CPU "
      "(default: GPU: MPIX_MPI_GPU_AWARE, or what MPI says; host: yes)",
      set_gpu_aware},
     {"compute", "on|off", "with or without compute kernels (default: the sign of nshare)", set_compute},
-    {"window", "HOW",
-     "allocate or create: MPI_Win_allocate, or MPI_Win_create over own memory (default: allocate)",
+    {"window", "HOW", "allocate or create: MPI_Win_allocate, or MPI_Win_create over own memory (default: allocate)",
      set_window},
     {"baseline-streams", nullptr,
      "host: kernels of p2p and rma on a host stream too, as on a GPU (default: called on the main thread)",
      [](CommandLine& line, const std::string&) { line.options.baseline_streams = true; }},
     {"sync", "K",
-     "st, st-fused, st-lazy, st-lazy-fused: synchronize the stream after every K exchanges, as for MPIX_THROTTLE=application "
+     "st, st-fused, st-lazy, st-lazy-fused: synchronize the stream after every K exchanges, as for "
+     "MPIX_THROTTLE=application "
      "(default: at the end of a run)",
      set_sync},
-    {"repeat", "K", "measure so often, the variants in turn, and give medians (default: 1)",
-     set_repeat},
+    {"repeat", "K", "measure so often, the variants in turn, and give medians (default: 1)", set_repeat},
     {"stdin", nullptr, "wait for standard input (default: use it if it comes within a second)",
      [](CommandLine& line, const std::string&) { line.stdin_wanted = true; }},
     {"no-stdin", nullptr, "do not read standard input (default when a value or --size is given)",
      [](CommandLine& line, const std::string&) { line.stdin_refused = true; }},
-    {"csv", nullptr,
-     "table as comma-separated values, all else in lines that start with # (default: text)",
+    {"csv", nullptr, "table as comma-separated values, all else in lines that start with # (default: text)",
      [](CommandLine& line, const std::string&) { line.options.csv = true; }},
     {"inject-error", nullptr, "change one result, to see the correctness check fail (default: off)",
      [](CommandLine& line, const std::string&) { line.options.inject_error = true; }},
-    {"help", nullptr, "this text (also -h)",
-     [](CommandLine&, const std::string&) { throw HelpWanted(); }},
+    {"help", nullptr, "this text (also -h)", [](CommandLine&, const std::string&) { throw HelpWanted(); }},
 };
 
 const OptionSpec& find_option(const std::string& name) {
@@ -204,15 +197,12 @@ CommandLine parse_command_line(int argc, char** argv) {
   for (int k = 1; k < argc; ++k) {
     std::string word = argv[k];
     if (word == "-h") throw HelpWanted();
-    if (word.rfind("--", 0) != 0)
-      throw InputError("'" + word + "' is not an option (-h lists them)");
+    if (word.rfind("--", 0) != 0) throw InputError("'" + word + "' is not an option (-h lists them)");
     const std::size_t equals = word.find('=');
-    const OptionSpec& spec =
-        find_option(word.substr(2, equals == std::string::npos ? equals : equals - 2));
+    const OptionSpec& spec = find_option(word.substr(2, equals == std::string::npos ? equals : equals - 2));
     std::string argument;
     if (equals != std::string::npos) {
-      if (spec.argument == nullptr)
-        throw InputError("--" + std::string(spec.name) + " takes no value");
+      if (spec.argument == nullptr) throw InputError("--" + std::string(spec.name) + " takes no value");
       argument = word.substr(equals + 1);
     } else if (spec.argument != nullptr) {
       if (++k == argc) throw InputError("--" + std::string(spec.name) + " needs a value");
@@ -224,8 +214,7 @@ CommandLine parse_command_line(int argc, char** argv) {
       throw InputError("--" + std::string(spec.name) + ": " + error.what());
     }
   }
-  if (line.stdin_wanted && line.stdin_refused)
-    throw InputError("--stdin and --no-stdin contradict each other");
+  if (line.stdin_wanted && line.stdin_refused) throw InputError("--stdin and --no-stdin contradict each other");
   return line;
 }
 
@@ -237,14 +226,11 @@ int parse_integer(const std::string& text) {
   errno = 0;
   const long value = std::strtol(text.c_str(), &end, 10);
   if (text.empty() || *end != '\0') throw InputError("'" + text + "' is not an integer");
-  if (errno == ERANGE || value < -limit || value > limit)
-    throw InputError(text + " is out of range");
+  if (errno == ERANGE || value < -limit || value > limit) throw InputError(text + " is out of range");
   return static_cast<int>(value);
 }
 
-const char* preset_name(int preset) {
-  return presets[preset].name;
-}
+const char* preset_name(int preset) { return presets[preset].name; }
 
 Options read_options(int argc, char** argv) {
   CommandLine line = parse_command_line(argc, argv);
@@ -258,8 +244,7 @@ Options read_options(int argc, char** argv) {
   if (look_for_input && read_standard_input(line.stdin_wanted, options.value))
     options.source = InputSource::standard_input;
   else if (line.stdin_wanted)
-    throw InputError(
-        "--stdin: standard input is empty; it should hold lx ly lz mx my mz n niface niel nshare");
+    throw InputError("--stdin: standard input is empty; it should hold lx ly lz mx my mz n niface niel nshare");
   for (int v = 0; v < Options::values; ++v)
     if (line.given[v]) options.value[v] = line.input_value[v];
 
@@ -290,11 +275,9 @@ Problem Options::problem_for(int ranks) const {
     problem.grid[axis] = value[lx + axis];
     problem.elements[axis] = value[mx + axis];
     // Sizes whose product does not divide the number of ranks would be an MPI error.
-    if (problem.grid[axis] > 0)
-      fixed = problem.grid[axis] > ranks / fixed ? 0 : fixed * problem.grid[axis];
+    if (problem.grid[axis] > 0) fixed = problem.grid[axis] > ranks / fixed ? 0 : fixed * problem.grid[axis];
     if (fixed == 0 || ranks % fixed != 0)
-      throw InputError(std::to_string(ranks) + " processes do not form a grid of " +
-                       grid_text(*this));
+      throw InputError(std::to_string(ranks) + " processes do not form a grid of " + grid_text(*this));
   }
   FACES_MPI(MPI_Dims_create(ranks, 3, problem.grid));
   problem.points = value[n];
@@ -327,8 +310,7 @@ std::string help_text() {
     std::string left = std::string("  ") + preset.name;
     left.resize(10, ' ');
     std::string numbers;
-    for (int v = Options::mx; v < Options::values; ++v)
-      numbers += std::to_string(preset.value[v]) + " ";
+    for (int v = Options::mx; v < Options::values; ++v) numbers += std::to_string(preset.value[v]) + " ";
     numbers.resize(std::max<std::size_t>(numbers.size(), 22), ' ');
     text += left + numbers + preset.about + "\n";
   }

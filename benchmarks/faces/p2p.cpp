@@ -44,13 +44,12 @@ class PointToPoint final : public Exchange {
       device_.synchronize();
       for (std::size_t k = 0; k < neighbours.size(); ++k) {
         const Neighbour& from = neighbours[k];
-        FACES_MPI(MPI_Irecv(receive_ + from.slot, from.count, MPI_DOUBLE, from.rank, tag, MPI_COMM_WORLD,
-                            &receives_[k]));
+        FACES_MPI(
+            MPI_Irecv(receive_ + from.slot, from.count, MPI_DOUBLE, from.rank, tag, MPI_COMM_WORLD, &receives_[k]));
       }
       for (std::size_t k = 0; k < neighbours.size(); ++k) {
         const Neighbour& to = neighbours[k];
-        FACES_MPI(MPI_Isend(send_ + to.slot, to.count, MPI_DOUBLE, to.rank, tag, MPI_COMM_WORLD,
-                            &sends_[k]));
+        FACES_MPI(MPI_Isend(send_ + to.slot, to.count, MPI_DOUBLE, to.rank, tag, MPI_COMM_WORLD, &sends_[k]));
       }
       kernels_.sum_inside(step);
       FACES_MPI(MPI_Waitall(count, receives_.data(), MPI_STATUSES_IGNORE));

@@ -15,8 +15,7 @@ class Reference {
 
   /// After the run, at point i of element j, both numbered in the process at first_element.
   FACES_KERNEL double value(const int first_element[3], const int j[3], const int i[3]) const {
-    const int element[3] = {first_element[0] + j[0], first_element[1] + j[1],
-                            first_element[2] + j[2]};
+    const int element[3] = {first_element[0] + j[0], first_element[1] + j[1], first_element[2] + j[2]};
     if (!problem_.compute && !on_surface(j, i)) return initial_value(element, i);
     const Copies x = copies_along(0, element[0], i[0]);
     const Copies y = copies_along(1, element[1], i[1]);
@@ -42,8 +41,7 @@ class Reference {
     const int last = problem_.points - 1;
     const int elements = problem_.grid[axis] * problem_.elements[axis];
     if (point == 0 && element > 0) return Copies{2, {element - 1, element}, {last, 0}};
-    if (point == last && element < elements - 1)
-      return Copies{2, {element, element + 1}, {last, 0}};
+    if (point == last && element < elements - 1) return Copies{2, {element, element + 1}, {last, 0}};
     return Copies{1, {element, 0}, {point, 0}};
   }
 

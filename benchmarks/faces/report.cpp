@@ -31,9 +31,7 @@ Timing median_of(const std::vector<Timing>& timings) {
 }
 
 /// The time that variants are compared by: the exchange is over when it is over everywhere.
-double compared_time(const Result& result) {
-  return median_of(result.timings).most;
-}
+double compared_time(const Result& result) { return median_of(result.timings).most; }
 
 /// Time relative to that of a variant: "-" where that was not run.
 std::string ratio_to(const char* name, const Result& result, const std::vector<Result>& results) {
@@ -44,9 +42,7 @@ std::string ratio_to(const char* name, const Result& result, const std::vector<R
   return text;
 }
 
-double megabytes(long doubles) {
-  return static_cast<double>(doubles) * sizeof(double) / 1e6;
-}
+double megabytes(long doubles) { return static_cast<double>(doubles) * sizeof(double) / 1e6; }
 
 std::string library_version() {
   char text[MPI_MAX_LIBRARY_VERSION_STRING] = "";
@@ -82,24 +78,21 @@ void Report::settings(const Geometry& geometry) {
   const Problem& p = problem_;
   line("Faces: nearest-neighbour exchange, not periodic, and sum of shared points");
   line("  MPI               %s", library_version().c_str());
-  line("  input from        %s",
-       options_.source == InputSource::standard_input
-           ? "standard input"
-           : (std::string("size ") + preset_name(options_.preset) + " and options").c_str());
+  line("  input from        %s", options_.source == InputSource::standard_input
+                                     ? "standard input"
+                                     : (std::string("size ") + preset_name(options_.preset) + " and options").c_str());
   line("  processes         %d x %d x %d (lx ly lz)", p.grid[0], p.grid[1], p.grid[2]);
-  line("  elements          %d x %d x %d a process (mx my mz), of %d points an edge (n)",
-       p.elements[0], p.elements[1], p.elements[2], p.points);
-  line("  messages [B]      faces %ld %ld %ld, edges %ld %ld %ld (x y z), corner %ld",
-       bytes(1, 0, 0), bytes(0, 1, 0), bytes(0, 0, 1), bytes(0, 1, 1), bytes(1, 0, 1),
-       bytes(1, 1, 0), bytes(1, 1, 1));
+  line("  elements          %d x %d x %d a process (mx my mz), of %d points an edge (n)", p.elements[0], p.elements[1],
+       p.elements[2], p.points);
+  line("  messages [B]      faces %ld %ld %ld, edges %ld %ld %ld (x y z), corner %ld", bytes(1, 0, 0), bytes(0, 1, 0),
+       bytes(0, 0, 1), bytes(0, 1, 1), bytes(1, 0, 1), bytes(1, 1, 0), bytes(1, 1, 1));
   line("  busiest process   %ld neighbours, sends %ld B an exchange", most[1], most[0]);
   line("  memory [MB]       %.1f a process: %.1f field, 2 x %.1f messages",
-       megabytes(geometry.field_size + 2 * geometry.buffer_size),
-       megabytes(geometry.field_size), megabytes(geometry.buffer_size));
-  line("  repetitions       %d face inits x %d element inits (and one untimed) x %d shares",
-       p.niface, p.niel, p.nshare);
-  line("  compute kernels   %s",
-       p.compute ? "yes" : "no: only pack, and sum on the surface of the process");
+       megabytes(geometry.field_size + 2 * geometry.buffer_size), megabytes(geometry.field_size),
+       megabytes(geometry.buffer_size));
+  line("  repetitions       %d face inits x %d element inits (and one untimed) x %d shares", p.niface, p.niel,
+       p.nshare);
+  line("  compute kernels   %s", p.compute ? "yes" : "no: only pack, and sum on the surface of the process");
   how_it_runs();
 }
 
@@ -115,13 +108,12 @@ void Report::how_it_runs() {
   else
     line("  kernels           %s", setup_.device->describe().c_str());
   line("  p2p, rma          %s", setup_.staged
-                                    ? "staged: messages are copied through pinned memory of the CPU, as MPI does not "
-                                      "take the device's"
-                                    : "MPI takes memory of the device");
-  line("  windows           %s",
-       options_.window == WindowMemory::create
-           ? "MPI_Win_create over memory of the program"
-           : "MPI_Win_allocate; st: with mpi_memory_alloc_kinds=mpix:device");
+                                     ? "staged: messages are copied through pinned memory of the CPU, as MPI does not "
+                                       "take the device's"
+                                     : "MPI takes memory of the device");
+  line("  windows           %s", options_.window == WindowMemory::create
+                                     ? "MPI_Win_create over memory of the program"
+                                     : "MPI_Win_allocate; st: with mpi_memory_alloc_kinds=mpix:device");
   if (options_.inject_error) line("  injected error    yes: the correctness check must fail");
 }
 
@@ -153,17 +145,17 @@ void Report::table(const std::vector<Result>& results) {
          microseconds_a_share(timing.most), ratio_to("p2p", result, results).c_str(),
          ratio_to("rma", result, results).c_str(), timing.average, timing.least, timing.most, result.passed, ranks_);
   }
-  line("avg, min, max over ranks of the time in all %ld shares; a share: max / shares; ratios of times: below 1 is "
-       "faster",
-       problem_.shares());
+  line(
+      "avg, min, max over ranks of the time in all %ld shares; a share: max / shares; ratios of times: below 1 is "
+      "faster",
+      problem_.shares());
   closing_line(results);
 }
 
 void Report::closing_line(const std::vector<Result>& results) {
   const Result* fastest = nullptr;
   for (const Result& result : results)
-    if (result.variant->kind == Variant::st &&
-        (fastest == nullptr || compared_time(result) < compared_time(*fastest)))
+    if (result.variant->kind == Variant::st && (fastest == nullptr || compared_time(result) < compared_time(*fastest)))
       fastest = &result;
   if (fastest == nullptr) return;
   std::string comparison;
@@ -171,7 +163,8 @@ void Report::closing_line(const std::vector<Result>& results) {
     const std::string ratio = ratio_to(other, *fastest, results);
     if (ratio != "-") comparison += (comparison.empty() ? "" : ", ") + ratio + " of the time of " + other;
   }
-  if (!comparison.empty()) line("%s, the fastest stream-triggered variant, takes %s", fastest->variant->name, comparison.c_str());
+  if (!comparison.empty())
+    line("%s, the fastest stream-triggered variant, takes %s", fastest->variant->name, comparison.c_str());
 }
 
 void Report::csv_table(const std::vector<Result>& results) {
@@ -182,10 +175,9 @@ void Report::csv_table(const std::vector<Result>& results) {
     const Timing timing = median_of(result.timings);
     const Problem& p = problem_;
     std::printf("%s,%d,%d,%d,%d,%d,%d,%d,%d,%d,%d,%d,%d,%.9g,%.9g,%.9g,%.6g,%s,%s,%d,%d\n",
-                setup_.label(*result.variant).c_str(), p.grid[0], p.grid[1], p.grid[2], p.elements[0],
-                p.elements[1], p.elements[2], p.points, p.niface, p.niel, p.nshare,
-                p.compute ? 1 : 0, options_.repeat, timing.average, timing.least, timing.most,
-                microseconds_a_share(timing.most), ratio_to("p2p", result, results).c_str(),
+                setup_.label(*result.variant).c_str(), p.grid[0], p.grid[1], p.grid[2], p.elements[0], p.elements[1],
+                p.elements[2], p.points, p.niface, p.niel, p.nshare, p.compute ? 1 : 0, options_.repeat, timing.average,
+                timing.least, timing.most, microseconds_a_share(timing.most), ratio_to("p2p", result, results).c_str(),
                 ratio_to("rma", result, results).c_str(), result.passed, ranks_);
   }
   std::fflush(stdout);

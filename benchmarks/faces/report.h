@@ -25,7 +25,11 @@ struct Result {
 class Report {
  public:
   explicit Report(const Setup& setup)
-      : active_(setup.rank == 0), setup_(setup), options_(setup.options), problem_(setup.problem), ranks_(setup.ranks) {}
+      : active_(setup.rank == 0),
+        setup_(setup),
+        options_(setup.options),
+        problem_(setup.problem),
+        ranks_(setup.ranks) {}
 
   /// Collective: asks all ranks for the traffic.
   void settings(const Geometry& geometry);
@@ -38,9 +42,7 @@ class Report {
   void how_it_runs();
   void closing_line(const std::vector<Result>& results);
   void csv_table(const std::vector<Result>& results);
-  double microseconds_a_share(double seconds) const {
-    return seconds * 1e6 / static_cast<double>(problem_.shares());
-  }
+  double microseconds_a_share(double seconds) const { return seconds * 1e6 / static_cast<double>(problem_.shares()); }
 
   const bool active_;
   const Setup& setup_;

@@ -43,8 +43,7 @@ class ActiveRma final : public Exchange {
       FACES_MPI(MPI_Win_post(neighbours_.handle(), 0, win));
       FACES_MPI(MPI_Win_start(neighbours_.handle(), 0, win));
       for (const Neighbour& to : geometry_.neighbours)
-        FACES_MPI(MPI_Put(send_ + to.slot, to.count, MPI_DOUBLE, to.rank, to.remote_slot, to.count,
-                          MPI_DOUBLE, win));
+        FACES_MPI(MPI_Put(send_ + to.slot, to.count, MPI_DOUBLE, to.rank, to.remote_slot, to.count, MPI_DOUBLE, win));
       FACES_MPI(MPI_Win_complete(win));
       kernels_->sum_inside(step);
       FACES_MPI(MPI_Win_wait(win));

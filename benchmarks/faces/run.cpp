@@ -17,16 +17,14 @@ namespace {
 /// Says on standard error how far a long run is, every few seconds.
 class Progress {
  public:
-  Progress(bool active, std::string label, long runs)
-      : active_(active), label_(std::move(label)), runs_(runs) {}
+  Progress(bool active, std::string label, long runs) : active_(active), label_(std::move(label)), runs_(runs) {}
 
   void run_done() {
     ++done_;
     const double now = MPI_Wtime();
     if (!active_ || done_ == runs_ || now - last_ < seconds_between) return;
     last_ = now;
-    std::fprintf(stderr, "faces: %s: %ld of %ld runs done, %.0f s\n", label_.c_str(), done_, runs_,
-                 now - start_);
+    std::fprintf(stderr, "faces: %s: %ld of %ld runs done, %.0f s\n", label_.c_str(), done_, runs_, now - start_);
   }
 
  private:
@@ -42,9 +40,12 @@ class Progress {
 
 std::unique_ptr<Exchange> make_exchange(const Variant& variant, const Setup& setup, Field& field) {
   switch (variant.kind) {
-    case Variant::p2p: return make_point_to_point(field, setup.staged);
-    case Variant::rma: return make_active_rma(field, setup.options.window, setup.staged);
-    case Variant::st: break;
+    case Variant::p2p:
+      return make_point_to_point(field, setup.staged);
+    case Variant::rma:
+      return make_active_rma(field, setup.options.window, setup.staged);
+    case Variant::st:
+      break;
   }
   return make_stream_triggered(field, setup.options.window, variant.use, setup.options.sync);
 }

@@ -63,8 +63,7 @@ class StreamTriggered final : public Exchange {
       kernels_.pack();
       FACES_MPI(MPI_Win_start(neighbours_.handle(), MPIX_MODE_STREAM, win));
       for (const Neighbour& to : geometry_.neighbours)
-        FACES_MPI(MPI_Put(send_ + to.slot, to.count, MPI_DOUBLE, to.rank, to.remote_slot, to.count,
-                          MPI_DOUBLE, win));
+        FACES_MPI(MPI_Put(send_ + to.slot, to.count, MPI_DOUBLE, to.rank, to.remote_slot, to.count, MPI_DOUBLE, win));
       if (use_.fused) {
         FACES_MPI(MPIX_Win_complete_wait_stream(win, stream));
         kernels_.sum_inside(step);

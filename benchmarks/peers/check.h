@@ -8,13 +8,13 @@
 #include <cstdio>
 
 /// A call that fails ends the job: a benchmark has nothing to save.
-#define PEERS_CHECK(call, good, text)                                                         \
-  do {                                                                                        \
-    const auto result_ = (call);                                                              \
-    if (result_ != (good)) {                                                                  \
-      std::fprintf(stderr, "%s:%d: %s: %s\n", __FILE__, __LINE__, #call, text(result_));      \
-      MPI_Abort(MPI_COMM_WORLD, 1);                                                           \
-    }                                                                                         \
+#define PEERS_CHECK(call, good, text)                                                    \
+  do {                                                                                   \
+    const auto result_ = (call);                                                         \
+    if (result_ != (good)) {                                                             \
+      std::fprintf(stderr, "%s:%d: %s: %s\n", __FILE__, __LINE__, #call, text(result_)); \
+      MPI_Abort(MPI_COMM_WORLD, 1);                                                      \
+    }                                                                                    \
   } while (0)
 
 #define CHECK_CUDA(call) PEERS_CHECK(call, cudaSuccess, cudaGetErrorString)

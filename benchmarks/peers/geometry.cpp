@@ -27,7 +27,8 @@ void add(Exchange& exchange, std::size_t bytes, int target, int origin) {
 void add_near(Exchange& exchange, int rank, int ranks) {
   if (ranks != 2 && ranks != 4 && ranks != 8) throw std::runtime_error("the exchange near is of 2, 4 or 8 ranks");
   for (int step = 1; step < ranks; ++step)
-    add(exchange, bytes_across(exchange.face, __builtin_popcount(static_cast<unsigned>(step))), rank ^ step, rank ^ step);
+    add(exchange, bytes_across(exchange.face, __builtin_popcount(static_cast<unsigned>(step))), rank ^ step,
+        rank ^ step);
   exchange.about = "grid of 2 ranks a side: " + std::to_string(ranks - 1) + " neighbours";
 }
 
@@ -68,11 +69,16 @@ void add_pair(Exchange& exchange, int rank, int ranks) {
 
 Exchange make_exchange(const std::string& name, std::size_t face, int rank, int ranks) {
   Exchange exchange{name, "", face, {}, 0, {}};
-  if (name == "near") add_near(exchange, rank, ranks);
-  else if (name == "full") add_full(exchange, rank, ranks);
-  else if (name == "ring") add_ring(exchange, rank, ranks);
-  else if (name == "pair") add_pair(exchange, rank, ranks);
-  else throw std::runtime_error("there is no exchange '" + name + "'");
+  if (name == "near")
+    add_near(exchange, rank, ranks);
+  else if (name == "full")
+    add_full(exchange, rank, ranks);
+  else if (name == "ring")
+    add_ring(exchange, rank, ranks);
+  else if (name == "pair")
+    add_pair(exchange, rank, ranks);
+  else
+    throw std::runtime_error("there is no exchange '" + name + "'");
   for (const Message& message : exchange.messages) exchange.neighbours.push_back(message.target);
   std::sort(exchange.neighbours.begin(), exchange.neighbours.end());
   exchange.neighbours.erase(std::unique(exchange.neighbours.begin(), exchange.neighbours.end()),

@@ -51,8 +51,10 @@ const RatioGoal ratio_goals[] = {
     {"stream, three calls / NVSHMEM", "mpix", stream, "nvshmem", stream, 0.3, 0, mailbox_sizes},
     {"stream, 2 user kernels / MPI Isend/Irecv", "mpix-user", stream, "mpi-p2p", stream, 0.2, 0, any_size},
     {"stream, 2 user kernels / MPI active RMA", "mpix-user", stream, "mpi-rma", stream, 0.2, 0, any_size},
-    {"stream, 2 user kernels / staged Isend/Irecv", "mpix-user", stream, "mpi-p2p-staged", stream, no_limit, 0, any_size},
-    {"stream, 2 user kernels / staged active RMA", "mpix-user", stream, "mpi-rma-staged", stream, no_limit, 0, any_size},
+    {"stream, 2 user kernels / staged Isend/Irecv", "mpix-user", stream, "mpi-p2p-staged", stream, no_limit, 0,
+     any_size},
+    {"stream, 2 user kernels / staged active RMA", "mpix-user", stream, "mpi-rma-staged", stream, no_limit, 0,
+     any_size},
 };
 
 /// The worst of several sizes.
@@ -126,10 +128,10 @@ void print_ring_goal(const std::vector<Section>& sections, const Machine& machin
   for (const Section& section : sections)
     if (section.exchange == "ring" && section.face <= mailbox_sizes)
       if (const Measured* row = measured(section, "mpix", stream)) worst.add(row->time.median, section.face);
-  worst.print(margin,
-              "ring: " + std::to_string(machine.ranks) + " ranks on one GPU, " + (mps ? "MPS" : "no MPS") +
-                  ", us an epoch",
-              mps ? 25 : 500, 1);
+  worst.print(
+      margin,
+      "ring: " + std::to_string(machine.ranks) + " ranks on one GPU, " + (mps ? "MPS" : "no MPS") + ", us an epoch",
+      mps ? 25 : 500, 1);
 }
 
 void print_bandwidth_goal(const std::vector<Section>& sections, const char* margin) {

@@ -43,12 +43,15 @@ void print_setting(const Options& options, const Machine& machine, const Peers& 
   for (const auto& peer : peers) std::printf("%s  %s: %s\n", margin, peer->name().c_str(), peer->about().c_str());
   for (char** variable = environ; *variable; ++variable)
     for (const char* prefix : {"MPIX_", "NCCL_", "NVSHMEM_", "CUDA_DEVICE_MAX_CONNECTIONS"})
-      if (std::strncmp(*variable, prefix, std::strlen(prefix)) == 0 && !is_packaging(*variable)) std::printf("%s  %s\n", margin, *variable);
-  std::printf("%s  %d measurements of %d epochs (fewer where they take longer than %g ms), all rows in turn; graphs of "
-              "%d epochs, WHILE bodies of 1 (loop) and %d (unrolled)\n%s  us an epoch of the slowest rank: median, least, most; every word of 12 epochs a row "
-              "checked\n",
-              margin, options.repeats, options.epochs, options.limit_ms, options.epochs_in_graph,
-              options.epochs_in_body, margin);
+      if (std::strncmp(*variable, prefix, std::strlen(prefix)) == 0 && !is_packaging(*variable))
+        std::printf("%s  %s\n", margin, *variable);
+  std::printf(
+      "%s  %d measurements of %d epochs (fewer where they take longer than %g ms), all rows in turn; graphs of "
+      "%d epochs, WHILE bodies of 1 (loop) and %d (unrolled)\n%s  us an epoch of the slowest rank: median, least, "
+      "most; every word of 12 epochs a row "
+      "checked\n",
+      margin, options.repeats, options.epochs, options.limit_ms, options.epochs_in_graph, options.epochs_in_body,
+      margin);
   std::fflush(stdout);
 }
 

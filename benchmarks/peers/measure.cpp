@@ -24,7 +24,12 @@ bool is_multiple(Mode mode) { return mode == Mode::graph || mode == Mode::unroll
 class Candidate {
  public:
   Candidate(const Row& row, Mode mode, Data& data, const Options& options, cudaStream_t stream)
-      : row_(row), mode_(mode), step_(mode == Mode::graph ? options.epochs_in_graph : mode == Mode::unrolled ? options.epochs_in_body : 1), stream_(stream) {
+      : row_(row),
+        mode_(mode),
+        step_(mode == Mode::graph      ? options.epochs_in_graph
+              : mode == Mode::unrolled ? options.epochs_in_body
+                                       : 1),
+        stream_(stream) {
     check(data);
     if (failure_.empty() && mode == Mode::graph) {
       graph_ = std::make_unique<EpochGraph>(options.epochs_in_graph, row.captured_epoch, stream);
@@ -81,14 +86,16 @@ class Candidate {
     if (mode_ == Mode::stream) {
       for (int i = 0; i < rounds; ++i) checked(row_.epoch);
     } else if (mode_ == Mode::graph) {
-      EpochGraph graph(rounds_in_graph, [&] { checked(row_.captured_epoch); }, stream_);
+      EpochGraph graph(
+          rounds_in_graph, [&] { checked(row_.captured_epoch); }, stream_);
       failure_ = graph.failure();
       agree();
       if (failure_.empty()) graph.launch(rounds / rounds_in_graph);
       CHECK_CUDA(cudaStreamSynchronize(stream_));
     } else {
       const int in_body = is_multiple(mode_) ? rounds_in_graph : 1;
-      LoopGraph loop(in_body, [&] { checked(row_.captured_epoch); }, stream_);
+      LoopGraph loop(
+          in_body, [&] { checked(row_.captured_epoch); }, stream_);
       failure_ = loop.failure();
       agree();
       if (failure_.empty()) {
@@ -150,10 +157,14 @@ bool is_possible(const Row& row, Mode mode) {
 
 const char* name_of(Mode mode) {
   switch (mode) {
-    case Mode::stream: return "stream";
-    case Mode::graph: return "graph";
-    case Mode::loop: return "loop";
-    case Mode::unrolled: return "unrolled";
+    case Mode::stream:
+      return "stream";
+    case Mode::graph:
+      return "graph";
+    case Mode::loop:
+      return "loop";
+    case Mode::unrolled:
+      return "unrolled";
   }
   return "";
 }

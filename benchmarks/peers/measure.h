@@ -27,11 +27,11 @@ Spread spread_of(std::vector<double> samples);
 struct Measured {
   std::string key, name;
   Mode mode;
-  int epochs;          ///< in each measurement
+  int epochs;  ///< in each measurement
   Spread time;
-  Spread cpu;          ///< to enqueue them
-  bool right;          ///< every word that was checked
-  std::string failure; ///< not empty: why it could not be measured
+  Spread cpu;           ///< to enqueue them
+  bool right;           ///< every word that was checked
+  std::string failure;  ///< not empty: why it could not be measured
 };
 
 /// Measure all rows in all modes, in turn, so that what changes with time changes all. Collective.

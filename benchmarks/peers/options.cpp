@@ -24,7 +24,8 @@ std::vector<std::string> split(const std::string& list) {
 double number(const std::string& text, double least) {
   char* end = nullptr;
   const double value = std::strtod(text.c_str(), &end);
-  if (text.empty() || *end != '\0' || !(value >= least)) throw std::runtime_error("'" + text + "' is not a number that fits");
+  if (text.empty() || *end != '\0' || !(value >= least))
+    throw std::runtime_error("'" + text + "' is not a number that fits");
   return value;
 }
 
@@ -70,11 +71,13 @@ const std::vector<Spec>& specs() {
        [](Options& o, const std::string& t) {
          o.exchanges = t == "none" ? std::vector<std::string>() : some_of(t, {"near", "full", "ring"});
        }},
-      {"faces", "512,32k,128k,512k,2m", "bytes of a face", [](Options& o, const std::string& t) { o.faces = sizes(t); }},
+      {"faces", "512,32k,128k,512k,2m", "bytes of a face",
+       [](Options& o, const std::string& t) { o.faces = sizes(t); }},
       {"large", "64m,256m", "bytes of one put, for the bandwidth between pairs of GPUs; or none",
        [](Options& o, const std::string& t) { o.large = sizes(t); }},
       {"rows", "all",
-       "of nccl, nccl-user, nccl-rma, nvshmem, mpi-p2p, mpi-rma (also where they are staged), mpix, mpix-lazy, mpix-fused, mpix-fused-lazy, "
+       "of nccl, nccl-user, nccl-rma, nvshmem, mpi-p2p, mpi-rma (also where they are staged), mpix, mpix-lazy, "
+       "mpix-fused, mpix-fused-lazy, "
        "mpix-user, mpix-user-lazy",
        [](Options& o, const std::string& t) {
          o.rows = some_of(t, {"all", "nccl", "nccl-user", "nccl-rma", "nvshmem", "mpi-p2p", "mpi-rma", "mpix",
@@ -84,7 +87,9 @@ const std::vector<Spec>& specs() {
       {"modes", "stream,graph,loop,unrolled",
        "how epochs are run; loop: all of them in one launch of a graph with a WHILE node, whose body is an epoch; "
        "unrolled: with as many epochs in its body as --body says",
-       [](Options& o, const std::string& t) { o.modes = some_of(t, {"stream", "graph", "loop", "unrolled"}); }},
+       [](Options& o, const std::string& t) {
+         o.modes = some_of(t, {"stream", "graph", "loop", "unrolled"});
+       }},
       {"epochs", "1000", "in one measurement", [](Options& o, const std::string& t) { o.epochs = integer(t, 1); }},
       {"repeats", "7", "measurements of each row and mode, all of them in turn",
        [](Options& o, const std::string& t) { o.repeats = integer(t, 1); }},
@@ -143,10 +148,10 @@ Options read_options(int argc, char** argv, bool* help) {
 }
 
 void print_help() {
-  std::printf("peers: the halo exchange of GPUs on a node by libmpix, and by other libraries in the same run\n"
-              "usage: mpiexec -n RANKS peers [OPTION...]; one GPU a rank\n\n");
-  for (const Spec& spec : specs())
-    std::printf("  --%s=%s\n      %s\n", spec.name, spec.preset, spec.help);
+  std::printf(
+      "peers: the halo exchange of GPUs on a node by libmpix, and by other libraries in the same run\n"
+      "usage: mpiexec -n RANKS peers [OPTION...]; one GPU a rank\n\n");
+  for (const Spec& spec : specs()) std::printf("  --%s=%s\n      %s\n", spec.name, spec.preset, spec.help);
   std::printf("  -h\n      this text, with the default of each option\n");
 }
 

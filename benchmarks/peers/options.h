@@ -9,16 +9,16 @@
 namespace peers {
 
 struct Options {
-  std::vector<std::string> exchanges;    ///< near, full, ring
-  std::vector<std::size_t> faces;        ///< bytes
-  std::vector<std::size_t> large;        ///< bytes of one put, for the bandwidth rows
-  std::vector<std::string> rows;         ///< keys; empty: all
-  std::vector<std::string> modes;        ///< stream, graph, loop, unrolled
+  std::vector<std::string> exchanges;  ///< near, full, ring
+  std::vector<std::size_t> faces;      ///< bytes
+  std::vector<std::size_t> large;      ///< bytes of one put, for the bandwidth rows
+  std::vector<std::string> rows;       ///< keys; empty: all
+  std::vector<std::string> modes;      ///< stream, graph, loop, unrolled
   int epochs;
   int repeats;
   int epochs_in_graph, epochs_in_body;
-  double limit_ms;                       ///< of one measurement: fewer epochs where it would take longer
-  int gpus;                              ///< 0: all that are there
+  double limit_ms;  ///< of one measurement: fewer epochs where it would take longer
+  int gpus;         ///< 0: all that are there
   std::string mpi_memory;
   bool csv;
 };

@@ -17,10 +17,10 @@ namespace peers {
 /// What is known before any library is asked.
 struct Machine {
   int rank, ranks;
-  int gpus;               ///< that this process sees
-  bool gpus_are_shared;   ///< by several ranks
-  cudaStream_t stream;    ///< all that is measured runs on it
-  std::string mpi_memory; ///< auto, device or staged: what the MPI rows hand to MPI
+  int gpus;                ///< that this process sees
+  bool gpus_are_shared;    ///< by several ranks
+  cudaStream_t stream;     ///< all that is measured runs on it
+  std::string mpi_memory;  ///< auto, device or staged: what the MPI rows hand to MPI
 };
 
 /// One way to make an exchange, and a row of the report.

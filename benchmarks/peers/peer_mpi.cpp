@@ -56,7 +56,11 @@ class MpiMemory {
 class MpiExchanger final : public Exchanger {
  public:
   MpiExchanger(const Exchange& exchange, bool staged, cudaStream_t stream)
-      : exchange_(exchange), how_(staged ? "staged" : "GPU-aware"), suffix_(staged ? "-staged" : ""), stream_(stream), memory_(exchange, staged, stream) {
+      : exchange_(exchange),
+        how_(staged ? "staged" : "GPU-aware"),
+        suffix_(staged ? "-staged" : ""),
+        stream_(stream),
+        memory_(exchange, staged, stream) {
     CHECK_MPI(MPI_Win_create(memory_.receive(), static_cast<MPI_Aint>(exchange.bytes), 1, MPI_INFO_NULL, MPI_COMM_WORLD,
                              &window_));
     MPI_Group world;
@@ -77,7 +81,12 @@ class MpiExchanger final : public Exchanger {
         (this->*exchange)();
         memory_.return_to_stream();
       };
-      return Row{key + suffix_, std::string(name) + ", " + how_, epoch, {}, false, memory_.device_send(),
+      return Row{key + suffix_,
+                 std::string(name) + ", " + how_,
+                 epoch,
+                 {},
+                 false,
+                 memory_.device_send(),
                  [this]() -> const char* { return memory_.device_receive(); }};
     };
     return {row("mpi-p2p", "MPI Isend/Irecv", &MpiExchanger::point_to_point),

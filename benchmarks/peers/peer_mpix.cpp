@@ -84,9 +84,7 @@ class Halo {
 class MpixExchanger final : public Exchanger {
  public:
   MpixExchanger(const Exchange& exchange, cudaStream_t stream)
-      : send_(exchange.bytes),
-        exchange_(exchange),
-        stream_(stream) {}
+      : send_(exchange.bytes), exchange_(exchange), stream_(stream) {}
 
   std::vector<Row> rows() override {
     return {row("mpix", "post, complete, wait", false, &Halo::three_calls),

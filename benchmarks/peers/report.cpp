@@ -17,8 +17,8 @@ double gigabytes_a_second(const Section& section, const Measured& row) {
 std::string ratio_text(const Section& section, const Measured& row) {
   const Measured* reference = reference_of(section, row);
   if (!reference || !reference->failure.empty() || !row.failure.empty()) return "";
-  const double ratio = is_bandwidth(section) ? reference->time.median / row.time.median
-                                             : row.time.median / reference->time.median;
+  const double ratio =
+      is_bandwidth(section) ? reference->time.median / row.time.median : row.time.median / reference->time.median;
   char text[32];
   std::snprintf(text, sizeof text, "%.2f", ratio);
   return text;
@@ -39,7 +39,9 @@ void print_csv_row(const Section& section, const Measured& row) {
   std::printf("%s,%zu,%s,%s,%d,%.3f,%.3f,%.3f,%.4f,%s,%s\n", section.exchange.c_str(), section.face, row.key.c_str(),
               name_of(row.mode), row.epochs, row.time.median, row.time.least, row.time.most, row.cpu.median,
               ratio_text(section, row).c_str(),
-              !row.failure.empty() ? "not measured" : row.right ? "ok" : "WRONG");
+              !row.failure.empty() ? "not measured"
+              : row.right          ? "ok"
+                                   : "WRONG");
 }
 
 std::string cell(const Section& section, const std::string& key, Mode mode) {
@@ -93,8 +95,8 @@ void print_section(const Section& section, bool csv) {
     for (const Measured& row : section.rows) print_csv_row(section, row);
   } else {
     std::printf("\n%s (%s), face %s\n  %-36s %-8s %9s %9s %9s %9s %6s  data\n", section.exchange.c_str(),
-                section.about.c_str(), size_text(section.face).c_str(), "us an epoch", "mode", "median", "least", "most",
-                "CPU", "ratio");
+                section.about.c_str(), size_text(section.face).c_str(), "us an epoch", "mode", "median", "least",
+                "most", "CPU", "ratio");
     for (const Measured& row : section.rows) print_row(section, row);
   }
   std::fflush(stdout);

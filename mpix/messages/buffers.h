@@ -6,15 +6,15 @@
 #include <cstddef>
 #include <string>
 
-#include "net/network.h"
 #include "mpix/mpi_library.h"
+#include "net/network.h"
 
 // What both ends of a message agree on.
 namespace mpix {
 
 constexpr int packet_tag = 0, data_tag = 1;
-/// What MPI libraries send at once, without asking the target whether there is room. MPICH over TCP asks from 8 KiB on: an
-/// epoch of 16 KB takes 60 µs in packets of less, and 100 to 170 in one of more.
+/// What MPI libraries send at once, without asking the target whether there is room. MPICH over TCP asks from 8 KiB on:
+/// an epoch of 16 KB takes 60 µs in packets of less, and 100 to 170 in one of more.
 constexpr std::size_t packet_bytes = 8 * 1024 - 64;
 /// Up to here a write goes in packets, and is copied on the way. About here that takes as long as asking.
 constexpr std::size_t most_bytes_in_packets = 64 * 1024;

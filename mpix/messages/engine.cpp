@@ -43,7 +43,8 @@ class MessageEngine::MessageTransfer final : public Transfer, public InBlock {
 
 class MessageEngine::ExposedRegistration final : public Registration {
  public:
-  ExposedRegistration(std::shared_ptr<MessageEngine> engine, std::uint64_t key) : engine_(std::move(engine)), key_(key) {}
+  ExposedRegistration(std::shared_ptr<MessageEngine> engine, std::uint64_t key)
+      : engine_(std::move(engine)), key_(key) {}
   ~ExposedRegistration() override { engine_->hide(key_); }
   RemoteMemory remote() const override { return {key_, 0}; }
 
@@ -58,7 +59,7 @@ MessageEngine::MessageEngine(std::shared_ptr<MessageWorld> world)
 // ---- transfers ---------------------------------------------------------------------------------------
 
 std::unique_ptr<Transfer> MessageEngine::queue(int peer, const NetworkWrite* writes, std::size_t count,
-                                             const NetworkSignal* signal) {
+                                               const NetworkSignal* signal) {
   MessageBuffer* const outgoing = pool_.take();
   auto transfer = std::make_unique<MessageTransfer>(shared_from_this(), outgoing);
   outgoing->peer = peer;

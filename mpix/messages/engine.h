@@ -7,18 +7,19 @@
 #include <memory>
 #include <mutex>
 
-#include "net/network.h"
 #include "base/progress_agent.h"
 #include "mpix/messages/receives.h"
 #include "mpix/messages/requests.h"
 #include "mpix/messages/sends.h"
 #include "mpix/messages/world.h"
+#include "net/network.h"
 
 namespace mpix {
 
 /// Transfers as messages of MPI. The origin packs writes and signals into packets (net/packet.h); each is one message,
-/// and what is too large for a few packets follows in messages of its own, from the memory of the program into that of the
-/// target. The target has receives posted ahead, and applies what comes; who waits for the network does so, or the agent.
+/// and what is too large for a few packets follows in messages of its own, from the memory of the program into that of
+/// the target. The target has receives posted ahead, and applies what comes; who waits for the network does so, or the
+/// agent.
 ///
 /// The order, from the origin's data to who polls the signal at the target:
 ///
@@ -31,15 +32,15 @@ namespace mpix {
 /// | signal stored (release)     | the same                          | the data were stored by this thread, or by MPI before it said that they are there |
 /// | signal seen (acquire)       | a stream                          | |
 ///
-/// So transfers to one peer take effect in the order of their starts, and `finished` needs no answer of the peer: MPI has
-/// taken all of it, and what is started later comes behind. A packet that is late, to memory that is not exposed any
-/// more, is dropped: the last posts of a window may be, as nobody waits for them.
+/// So transfers to one peer take effect in the order of their starts, and `finished` needs no answer of the peer: MPI
+/// has taken all of it, and what is started later comes behind. A packet that is late, to memory that is not exposed
+/// any more, is dropped: the last posts of a window may be, as nobody waits for them.
 class MessageEngine final : public Progressing, public std::enable_shared_from_this<MessageEngine> {
  public:
   explicit MessageEngine(std::shared_ptr<MessageWorld> world);
 
-  /// Post the receives. Until then MPI keeps what comes: as a rule posts, and never more than a few small packets of a peer,
-  /// as what comes next needs this process's posts. Again it does nothing. Throws Error.
+  /// Post the receives. Until then MPI keeps what comes: as a rule posts, and never more than a few small packets of a
+  /// peer, as what comes next needs this process's posts. Again it does nothing. Throws Error.
   void receive();
 
   std::shared_ptr<const Registration> expose(void* base, std::size_t bytes);

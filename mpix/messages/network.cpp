@@ -21,11 +21,13 @@ struct MessageAddress {
 
 std::shared_ptr<MessageWorld> usable(std::shared_ptr<MessageWorld> world) {
   if (!world)
-    throw Error(Fault::unsupported, "messages of MPI can carry epochs only where libmpix stood in front of MPI in MPI_Init, "
-                                    "with the ranks on several nodes and MPIX_NIC=auto or mpi");
+    throw Error(Fault::unsupported,
+                "messages of MPI can carry epochs only where libmpix stood in front of MPI in MPI_Init, "
+                "with the ranks on several nodes and MPIX_NIC=auto or mpi");
   if (world->thread_level() < MPI_THREAD_MULTIPLE)
-    throw Error(Fault::unsupported, "messages of MPI can carry epochs only with MPI_THREAD_MULTIPLE: ask for it on all ranks in "
-                                    "MPI_Init_thread, or set MPIX_NIC=mpi, which does (this MPI may not have it)");
+    throw Error(Fault::unsupported,
+                "messages of MPI can carry epochs only with MPI_THREAD_MULTIPLE: ask for it on all ranks in "
+                "MPI_Init_thread, or set MPIX_NIC=mpi, which does (this MPI may not have it)");
   return world;
 }
 
@@ -75,7 +77,8 @@ void end_messages(MessageWorld& world, MessageNetwork* network) {
   if (network) sent = network->engine().stop_sending();
   std::uint64_t coming = 0;
   MPI_Request request = MPI_REQUEST_NULL;
-  bool counted = PMPI_Ireduce_scatter_block(sent.data(), &coming, 1, MPI_UINT64_T, MPI_SUM, world.comm(), &request) == MPI_SUCCESS;
+  bool counted =
+      PMPI_Ireduce_scatter_block(sent.data(), &coming, 1, MPI_UINT64_T, MPI_SUM, world.comm(), &request) == MPI_SUCCESS;
   constexpr auto patience = std::chrono::seconds(10);
   auto until = Clock::time_point::max();
   for (int done = 0; counted;) {

@@ -6,11 +6,11 @@
 #include <mutex>
 #include <optional>
 
-#include "net/network.h"
 #include "base/progress_agent.h"
 #include "base/settings.h"
 #include "mpix/messages/engine.h"
 #include "mpix/messages/world.h"
+#include "net/network.h"
 
 namespace mpix {
 
@@ -25,7 +25,9 @@ class MessageNetwork final : public Network {
   void begin() override;
   NetworkAddress address() const override;
   Connection connect(const NetworkAddress& peer) override;
-  std::shared_ptr<const Registration> expose(void* base, std::size_t bytes) override { return engine_->expose(base, bytes); }
+  std::shared_ptr<const Registration> expose(void* base, std::size_t bytes) override {
+    return engine_->expose(base, bytes);
+  }
   std::shared_ptr<const Registration> register_source(const void*, std::size_t) override { return nullptr; }
   Capacity capacity() const override { return capacity_; }
   std::unique_ptr<Transfer> queue(Connection peer, const NetworkWrite* writes, std::size_t count,

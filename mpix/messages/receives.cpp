@@ -84,7 +84,8 @@ void MessageReceives::take(const MessageRequests::Result& tested) {
 }
 
 void MessageReceives::note(const MessageRequests::Ended& ended) {
-  if (ended.error != MPI_SUCCESS) return fail("a message of " + rank_text(ended.status.MPI_SOURCE) + ": " + error_text(ended.error));
+  if (ended.error != MPI_SUCCESS)
+    return fail("a message of " + rank_text(ended.status.MPI_SOURCE) + ": " + error_text(ended.error));
   Place& place = *places_[ended.place];
   int bytes = 0;
   PMPI_Get_count(&ended.status, MPI_BYTE, &bytes);
@@ -122,7 +123,9 @@ bool MessageReceives::apply(Place& place) {
       case PacketRecord::Kind::write:
         if (!exposed_.write(record, place.reader.data())) drop(place, record);
         break;
-      case PacketRecord::Kind::write_apart: receive_large(place, record); break;
+      case PacketRecord::Kind::write_apart:
+        receive_large(place, record);
+        break;
       case PacketRecord::Kind::add:
       case PacketRecord::Kind::set:
         if (!place.large.empty()) {
@@ -134,7 +137,8 @@ bool MessageReceives::apply(Place& place) {
         break;
     }
   }
-  if (!place.reader.at_end()) log(LogLevel::warn, "a message of " + rank_text(place.source) + " makes no sense from some point on");
+  if (!place.reader.at_end())
+    log(LogLevel::warn, "a message of " + rank_text(place.source) + " makes no sense from some point on");
   return place.large.empty();
 }
 
@@ -150,7 +154,8 @@ void MessageReceives::drop(const Place& place, const PacketRecord& record) {
   const bool warns = !is_signal && !has_warned_;
   if (warns) has_warned_ = true;  // once: there may be many
   log(warns ? LogLevel::warn : LogLevel::debug,
-      rank_text(place.source) + (is_signal ? " signals to" : " writes " + std::to_string(record.amount) + " bytes into") +
+      rank_text(place.source) +
+          (is_signal ? " signals to" : " writes " + std::to_string(record.amount) + " bytes into") +
           " memory that is not a window's, or no more: dropped");
 }
 
@@ -165,7 +170,8 @@ void MessageReceives::receive_large(Place& place, const PacketRecord& record) {
   }
   in_pieces(to, record.amount, [&](char* piece, std::size_t bytes) {
     MPI_Request request = MPI_REQUEST_NULL;
-    const int code = PMPI_Irecv(piece, static_cast<int>(bytes), MPI_BYTE, place.source, data_tag, world_.comm(), &request);
+    const int code =
+        PMPI_Irecv(piece, static_cast<int>(bytes), MPI_BYTE, place.source, data_tag, world_.comm(), &request);
     if (code != MPI_SUCCESS) {
       fail("MPI_Irecv of data of " + rank_text(place.source) + ": " + error_text(code));
       place.is_damaged = true;

@@ -9,20 +9,20 @@
 #include <string>
 #include <vector>
 
-#include "net/exposed_memory.h"
-#include "net/packet.h"
 #include "mpix/messages/requests.h"
 #include "mpix/messages/world.h"
+#include "net/exposed_memory.h"
+#include "net/packet.h"
 
 namespace mpix {
 
 /// What comes to this process, and where it goes. One thread at a time.
 ///
-/// Receives for packets of anybody are posted ahead, a few, and more where more come at once: MPI looks at each of them each
-/// time (of 32 that took a tenth of the time of small exchanges). They are looked at in the order in which they were posted. That is also
-/// the order of each origin's packets, as messages of one pair are not to overtake. A packet is applied record by
-/// record; at a signal it stops while large data in front of it are missing, and the origin's next packets queue up
-/// behind it. Those of others go on.
+/// Receives for packets of anybody are posted ahead, a few, and more where more come at once: MPI looks at each of them
+/// each time (of 32 that took a tenth of the time of small exchanges). They are looked at in the order in which they
+/// were posted. That is also the order of each origin's packets, as messages of one pair are not to overtake. A packet
+/// is applied record by record; at a signal it stops while large data in front of it are missing, and the origin's next
+/// packets queue up behind it. Those of others go on.
 class MessageReceives {
  public:
   MessageReceives(const MessageWorld& world, MessageRequests& requests);

@@ -32,7 +32,9 @@ const MessageRequests::Result& MessageRequests::test() {
       result_.sends.push_back({index - receives_, statuses_[i], error});
   }
   // Those that ended have no request any more.
-  if (!result_.sends.empty()) all_.erase(std::remove(all_.begin() + static_cast<std::ptrdiff_t>(receives_), all_.end(), MPI_REQUEST_NULL), all_.end());
+  if (!result_.sends.empty())
+    all_.erase(std::remove(all_.begin() + static_cast<std::ptrdiff_t>(receives_), all_.end(), MPI_REQUEST_NULL),
+               all_.end());
   return result_;
 }
 

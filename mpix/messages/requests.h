@@ -9,9 +9,10 @@
 
 namespace mpix {
 
-/// The requests of the messages under way: of receives, at places of their own, then of sends. They are tested by one call
-/// for all, as each call lets MPI look at all of its sockets: a thread that waits looks again sooner, and takes less from
-/// the others of its core. (Receives and sends by themselves were four looks at the sockets for each of ours.)
+/// The requests of the messages under way: of receives, at places of their own, then of sends. They are tested by one
+/// call for all, as each call lets MPI look at all of its sockets: a thread that waits looks again sooner, and takes
+/// less from the others of its core. (Receives and sends by themselves were four looks at the sockets for each of
+/// ours.)
 class MessageRequests {
  public:
   /// For the call of MPI that makes it.

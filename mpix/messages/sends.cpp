@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "net/packet.h"
 #include "mpix/messages/buffers.h"
+#include "net/packet.h"
 
 namespace mpix {
 namespace {
@@ -63,7 +63,8 @@ void MessageSends::send(MessageBuffer& outgoing, const NetworkSignal* in_front) 
     if (in_front) packet.add(*in_front);
     in_front = nullptr;
     const std::size_t first = next;
-    while (next < writes.size() && (comes_apart(writes[next]) ? packet.add_apart(writes[next]) : packet.add(writes[next], at))) {
+    while (next < writes.size() &&
+           (comes_apart(writes[next]) ? packet.add_apart(writes[next]) : packet.add(writes[next], at))) {
       ++next;
       at = 0;
     }
@@ -95,7 +96,8 @@ bool MessageSends::may_hold(const MessageBuffer& outgoing) {
 }
 
 MessageBuffer* MessageSends::take_held(int peer) {
-  const auto found = std::find_if(held_.begin(), held_.end(), [=](const Held& held) { return held.outgoing->peer == peer; });
+  const auto found =
+      std::find_if(held_.begin(), held_.end(), [=](const Held& held) { return held.outgoing->peer == peer; });
   if (found == held_.end()) return nullptr;
   MessageBuffer* const outgoing = found->outgoing;
   held_.erase(found);

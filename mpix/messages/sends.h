@@ -10,13 +10,14 @@
 #include <string>
 #include <vector>
 
-#include "net/network.h"
 #include "mpix/messages/requests.h"
 #include "mpix/messages/world.h"
+#include "net/network.h"
 
 namespace mpix {
 
-/// A transfer over messages of MPI. Goes back to its pool when its handle is gone and none of its messages is under way.
+/// A transfer over messages of MPI. Goes back to its pool when its handle is gone and none of its messages is under
+/// way.
 struct MessageBuffer {
   int peer = 0;
   std::vector<NetworkWrite> writes;
@@ -42,11 +43,11 @@ class MessageBufferPool {
 
 /// The messages of this process that are on their way. One thread at a time.
 ///
-/// A transfer that is a signal only, as a post, is held for a moment, for the next transfer to the same peer to carry it:
-/// as a rule that is an epoch's data, and a neighbour takes one message an epoch, as it does with point-to-point. The
-/// order of transfers stays. Nobody may have to wait for a held one: it goes when a thread that waits looks for the second
-/// time since, or when it has been held too long, which the agent finds. Where nothing came to carry it, the next few for
-/// this peer are not held.
+/// A transfer that is a signal only, as a post, is held for a moment, for the next transfer to the same peer to carry
+/// it: as a rule that is an epoch's data, and a neighbour takes one message an epoch, as it does with point-to-point.
+/// The order of transfers stays. Nobody may have to wait for a held one: it goes when a thread that waits looks for the
+/// second time since, or when it has been held too long, which the agent finds. Where nothing came to carry it, the
+/// next few for this peer are not held.
 class MessageSends {
  public:
   MessageSends(const MessageWorld& world, MessageRequests& requests, MessageBufferPool& pool)
@@ -56,8 +57,8 @@ class MessageSends {
         holds_to_skip_(static_cast<std::size_t>(world.size())),
         packets_to_(static_cast<std::size_t>(world.size())) {}
 
-  /// Everything of a transfer, in packets and large data, in the order in which the peer shall apply it. What goes wrong
-  /// is its failure.
+  /// Everything of a transfer, in packets and large data, in the order in which the peer shall apply it. What goes
+  /// wrong is its failure.
   void start(MessageBuffer& outgoing);
   enum class Who { waits, agent };
   /// Send what has been held too long for who calls.

@@ -34,7 +34,8 @@ std::shared_ptr<MessageWorld> MessageWorld::make_if_needed(const std::vector<int
   }
   int all = 0;
   check(PMPI_Allreduce(&wishes, &all, 1, MPI_INT, MPI_BOR, MPI_COMM_WORLD));
-  const bool one_node = std::count(nodes.begin(), nodes.end(), nodes.front()) == static_cast<std::ptrdiff_t>(nodes.size());
+  const bool one_node =
+      std::count(nodes.begin(), nodes.end(), nodes.front()) == static_cast<std::ptrdiff_t>(nodes.size());
   if (!(all & may_need) || (one_node && !(all & pretends))) return nullptr;
   return std::shared_ptr<MessageWorld>(new MessageWorld);
 }

@@ -11,7 +11,8 @@
 
 namespace mpix {
 
-/// The communicator of these messages: the processes that were started together, where the program's receives match nothing.
+/// The communicator of these messages: the processes that were started together, where the program's receives match
+/// nothing.
 ///
 /// Making one is collective over MPI_COMM_WORLD, and so is its end. A window may be created by some of the ranks
 /// only, in any order with other calls, so that is too late: it is made in MPI_Init, where ranks are on several nodes
@@ -44,8 +45,8 @@ class MessageWorld {
   int thread_level_ = MPI_THREAD_SINGLE;
 };
 
-/// What level of threads a program gets that asks for `required`: more, where messages of MPI may be needed, as its settings and
-/// its launcher say.
+/// What level of threads a program gets that asks for `required`: more, where messages of MPI may be needed, as its
+/// settings and its launcher say.
 int thread_level(int required);
 
 }  // namespace mpix

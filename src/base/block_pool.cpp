@@ -34,7 +34,7 @@ class Shelf {
     const std::size_t blocks = blocks_of_slab * (slabs_.size() + 1);
     if (free_.capacity() < blocks) free_.reserve(2 * blocks);  // so that giving back needs no memory
     slabs_.push_back(nullptr);
-    slabs_.back() = static_cast<char*>(::operator new(blocks_of_slab * bytes, std::align_val_t(step)));
+    slabs_.back() = static_cast<char*>(::operator new(blocks_of_slab* bytes, std::align_val_t(step)));
     for (std::size_t i = blocks_of_slab; i > 0; --i) free_.push_back(slabs_.back() + (i - 1) * bytes);
   }
 

@@ -25,9 +25,13 @@ struct BlockAllocator {
   T* allocate(std::size_t count) { return static_cast<T*>(take_block(count * sizeof(T))); }
   void deallocate(T* block, std::size_t count) noexcept { give_block(block, count * sizeof(T)); }
   template <class U>
-  bool operator==(const BlockAllocator<U>&) const noexcept { return true; }
+  bool operator==(const BlockAllocator<U>&) const noexcept {
+    return true;
+  }
   template <class U>
-  bool operator!=(const BlockAllocator<U>&) const noexcept { return false; }
+  bool operator!=(const BlockAllocator<U>&) const noexcept {
+    return false;
+  }
   static_assert(alignof(T) <= alignof(std::max_align_t), "blocks are aligned as those of malloc");
 };
 

@@ -18,7 +18,7 @@ struct RankCounts {
   const char *all, *local;
 };
 constexpr RankCounts rank_counts[] = {
-    {"PMI_SIZE", "MPI_LOCALNRANKS"},                        // Hydra: MPICH, Intel MPI
+    {"PMI_SIZE", "MPI_LOCALNRANKS"},                         // Hydra: MPICH, Intel MPI
     {"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE"},  // Open MPI
 };
 constexpr const char* node_counts[] = {"SLURM_STEP_NUM_NODES", "FLUX_JOB_NNODES"};

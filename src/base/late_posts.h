@@ -23,8 +23,8 @@ class HeldPosts {
   virtual Late send_late() = 0;
 };
 
-/// The thread that sends posts which were held for a message to ride in (offnode/remote_peers.h), and which no message came
-/// for. It looks at short intervals while posts are held, and sleeps when none has been for some time.
+/// The thread that sends posts which were held for a message to ride in (offnode/remote_peers.h), and which no message
+/// came for. It looks at short intervals while posts are held, and sleeps when none has been for some time.
 class LatePosts {
  public:
   LatePosts() = default;

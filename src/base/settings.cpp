@@ -48,10 +48,20 @@ std::size_t parse_size(const SettingInfo& setting, const std::string& text, doub
   double unit = 1;
   if (!digits.empty()) {
     switch (digits.back()) {
-      case 'k': case 'K': unit = 1024.0; break;
-      case 'm': case 'M': unit = 1024.0 * 1024; break;
-      case 'g': case 'G': unit = 1024.0 * 1024 * 1024; break;
-      default: break;
+      case 'k':
+      case 'K':
+        unit = 1024.0;
+        break;
+      case 'm':
+      case 'M':
+        unit = 1024.0 * 1024;
+        break;
+      case 'g':
+      case 'G':
+        unit = 1024.0 * 1024 * 1024;
+        break;
+      default:
+        break;
     }
     if (unit != 1) digits.pop_back();
   }
@@ -87,7 +97,8 @@ const Row rows[] = {
     {{"MPIX_DEVICE", "auto|cuda|hip|host", "auto",
       "where streams and window memory live; auto: the first that is built and has a device"},
      [](Settings& s, Info i, Text t) {
-       s.device = parse_choice<const char*>(i, t, {{"auto", "auto"}, {"cuda", "cuda"}, {"hip", "hip"}, {"host", "host"}});
+       s.device =
+           parse_choice<const char*>(i, t, {{"auto", "auto"}, {"cuda", "cuda"}, {"hip", "hip"}, {"host", "host"}});
      }},
     {{"MPIX_LOG", "error|warn|info|debug", "warn", "what is told on standard error; info: one line at start"},
      [](Settings& s, Info i, Text t) {
@@ -100,7 +111,8 @@ const Row rows[] = {
     {{"MPIX_STATS", "on|off", "off", "print each window's counters when it is freed"},
      [](Settings& s, Info i, Text t) { s.stats = parse_flag(i, t); }},
     {{"MPIX_EAGER_SIZE", "bytes (k, m), 0 to 1m, or auto", "auto",
-      "most bytes an epoch sends to one target through its mailbox; with more, all its puts go direct. The same on all ranks. "
+      "most bytes an epoch sends to one target through its mailbox; with more, all its puts go direct. The same on all "
+      "ranks. "
       "auto: 64 on the host, 128k on a GPU"},
      [](Settings& s, Info i, Text t) {
        if (t != "auto") s.eager_bytes = parse_size(i, t, 1024 * 1024);
@@ -115,7 +127,8 @@ const Row rows[] = {
     {{"MPIX_MERGE", "on|off", "on", "one kernel for all operations of an epoch, or (for comparison) one for each"},
      [](Settings& s, Info i, Text t) { s.merge = parse_flag(i, t); }},
     {{"MPIX_WAIT", "auto|kernel|memory", "auto",
-      "how streams of a GPU wait: in kernels that poll, or in memory operations, which let other processes have the GPU "
+      "how streams of a GPU wait: in kernels that poll, or in memory operations, which let other processes have the "
+      "GPU "
       "meanwhile. The same on all ranks. auto: memory where ranks of a window share a GPU without MPS"},
      [](Settings& s, Info i, Text t) {
        s.waits = parse_choice<Waits>(
@@ -123,7 +136,8 @@ const Row rows[] = {
      }},
     {{"MPIX_LAUNCH", "auto|plain|dependent|graph", "auto",
       "how kernels are launched on a GPU outside of captures: plainly, set up while the kernel in front still runs, or "
-      "as prepared graphs of one kernel; auto: each window tries which calls are faster as graphs, and launches the others "
+      "as prepared graphs of one kernel; auto: each window tries which calls are faster as graphs, and launches the "
+      "others "
       "dependent where the GPU can, else plain"},
      [](Settings& s, Info i, Text t) {
        s.launch_form = parse_choice<LaunchForm>(i, t,
@@ -152,7 +166,8 @@ const Row rows[] = {
     {{"MPIX_NODE_SIZE", "ranks, 0: as the machine is", "0", "pretend that nodes hold so many ranks (for tests)"},
      [](Settings& s, Info i, Text t) { s.node_size = static_cast<int>(parse_integer(i, t, 0, 1 << 20)); }},
     {{"MPIX_SPIN", "microseconds, or auto", "auto",
-      "how long a host stream polls before it sleeps; auto: 1000 for ranks of other nodes; else 200 where ranks have cores "
+      "how long a host stream polls before it sleeps; auto: 1000 for ranks of other nodes; else 200 where ranks have "
+      "cores "
       "of their own, and 50 where not"},
      [](Settings& s, Info i, Text t) { s.spin_seconds = t == "auto" ? -1 : parse_number(i, t, 0, 1e9) * 1e-6; }},
     {{"MPIX_NIC", "auto|cxi|sockets|mpi|none", "auto",
@@ -169,36 +184,47 @@ const Row rows[] = {
                                           {"none", "none"}});
      }},
     {{"MPIX_NIC_EAGER_SIZE", "bytes (k, m), 0 to 1m, or auto", "auto",
-      "most bytes an epoch sends to one target of another node in one gathered message; larger puts go direct. The same "
+      "most bytes an epoch sends to one target of another node in one gathered message; larger puts go direct. The "
+      "same "
       "on all ranks. auto: 16k"},
      [](Settings& s, Info i, Text t) {
        if (t != "auto") s.nic_eager_bytes = parse_size(i, t, 1024 * 1024);
      }},
     {{"MPIX_THROTTLE", "adaptive|static|application", "adaptive",
-      "what a call does that finds the budget of triggered operations used up: wait until as many as it needs are over, "
+      "what a call does that finds the budget of triggered operations used up: wait until as many as it needs are "
+      "over, "
       "until all of the window's are, or fail"},
      [](Settings& s, Info i, Text t) {
        s.throttle = parse_choice<Throttle>(
-           i, t, {{"adaptive", Throttle::adaptive}, {"static", Throttle::fixed}, {"application", Throttle::application}});
+           i, t,
+           {{"adaptive", Throttle::adaptive}, {"static", Throttle::fixed}, {"application", Throttle::application}});
      }},
     {{"MPIX_TRIGGERED_OPS", "operations, or auto", "auto",
-      "budget of triggered operations of this process; auto: its share of the NIC's, 512 where the provider does not tell, "
+      "budget of triggered operations of this process; auto: its share of the NIC's, 512 where the provider does not "
+      "tell, "
       "no limit over messages of MPI"},
      [](Settings& s, Info i, Text t) {
        if (t != "auto") s.triggered_operations = static_cast<std::size_t>(parse_integer(i, t, 1, 1 << 20));
      }},
     {{"MPIX_NIC_CHAIN", "on|auto", "auto",
-      "a signal is triggered by the delivery of the data before it always, or only where the provider does not keep them "
+      "a signal is triggered by the delivery of the data before it always, or only where the provider does not keep "
+      "them "
       "in order"},
      [](Settings& s, Info i, Text t) {
        s.always_chain = parse_choice<bool>(i, t, {{"on", true}, {"auto", false}});
      }},
     {{"MPIX_RELAY", "on|auto", "auto",
-      "a thread carries what goes to and comes from ranks of other nodes always, or only for devices that need it, which "
+      "a thread carries what goes to and comes from ranks of other nodes always, or only for devices that need it, "
+      "which "
       "are GPUs. The same on all ranks (for tests)"},
-     [](Settings& s, Info i, Text t) { s.relay = parse_choice<bool>(i, t, {{"on", true}, {"auto", false}}); }},
-    {{"MPIX_COUNTER_LIMIT", "count", "1073741824", "a counter of the NIC that has passed it is reset when it is idle (for tests)"},
-     [](Settings& s, Info i, Text t) { s.counter_limit = static_cast<std::uint64_t>(parse_integer(i, t, 1, 1 << 30)); }},
+     [](Settings& s, Info i, Text t) {
+       s.relay = parse_choice<bool>(i, t, {{"on", true}, {"auto", false}});
+     }},
+    {{"MPIX_COUNTER_LIMIT", "count", "1073741824",
+      "a counter of the NIC that has passed it is reset when it is idle (for tests)"},
+     [](Settings& s, Info i, Text t) {
+       s.counter_limit = static_cast<std::uint64_t>(parse_integer(i, t, 1, 1 << 30));
+     }},
 };
 
 }  // namespace
@@ -236,7 +262,8 @@ std::size_t edits_between(const std::string& a, const std::string& b) {
         continue;
       }
       here = std::min({least[i - 1][j] + 1, least[i][j - 1] + 1, least[i - 1][j - 1] + (a[i - 1] == b[j - 1] ? 0 : 1)});
-      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) here = std::min(here, least[i - 2][j - 2] + 1);
+      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
+        here = std::min(here, least[i - 2][j - 2] + 1);
     }
   return least[a.size()][b.size()];
 }
@@ -262,7 +289,8 @@ std::vector<std::string> unknown_settings() {
     if (std::strncmp(*entry, prefix, prefix_length) != 0) continue;
     const std::string name(*entry, std::strcspn(*entry, "="));
     const bool is_empty = std::strlen(*entry) <= name.size() + 1;
-    const bool known = std::any_of(std::begin(rows), std::end(rows), [&](const Row& row) { return name == row.info.name; });
+    const bool known =
+        std::any_of(std::begin(rows), std::end(rows), [&](const Row& row) { return name == row.info.name; });
     if (known || is_empty) continue;
     const char* const nearest = nearest_setting(name);
     complaints.push_back("unknown setting " + name + ": " +

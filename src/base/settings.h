@@ -38,14 +38,14 @@ struct Settings {
   double timeout_seconds;
   bool fail_on_timeout;
   std::optional<bool> mpi_gpu_aware;  ///< none: ask MPI
-  int node_size;        ///< 0: as the machine is
-  double spin_seconds;  ///< negative: chosen by the device
+  int node_size;                      ///< 0: as the machine is
+  double spin_seconds;                ///< negative: chosen by the device
 
   // Between nodes.
-  std::string nic;                           ///< auto, cxi, sockets, mpi, none
+  std::string nic;                             ///< auto, cxi, sockets, mpi, none
   std::optional<std::size_t> nic_eager_bytes;  ///< none: what was measured to be best
   Throttle throttle;
-  std::size_t triggered_operations;          ///< 0: as many as the provider allows
+  std::size_t triggered_operations;  ///< 0: as many as the provider allows
   std::uint64_t counter_limit;
   bool always_chain;
   bool relay;  ///< even for a device that needs none

@@ -24,9 +24,10 @@ void Stats::add(const Stats& other) {
 std::string describe(const Stats& stats) {
   const auto n = [](std::uint64_t value) { return std::to_string(value); };
   std::string text = n(stats.exposure_epochs) + " exposure epochs, " + n(stats.access_epochs) + " access epochs, " +
-         n(stats.puts) + " puts; bytes: mailbox " + n(stats.bytes_mailbox) + ", direct " + n(stats.bytes_direct) +
-         ", staged " + n(stats.bytes_staged) + ", copy engine " + n(stats.bytes_copied) + "; plans: " + n(stats.plans_built) + " built, " +
-         n(stats.plans_reused) + " reused";
+                     n(stats.puts) + " puts; bytes: mailbox " + n(stats.bytes_mailbox) + ", direct " +
+                     n(stats.bytes_direct) + ", staged " + n(stats.bytes_staged) + ", copy engine " +
+                     n(stats.bytes_copied) + "; plans: " + n(stats.plans_built) + " built, " + n(stats.plans_reused) +
+                     " reused";
   if (stats.network_operations > 0)
     text += "; to other nodes: " + n(stats.network_operations) + " operations, bytes: eager " +
             n(stats.bytes_network_eager) + ", direct " + n(stats.bytes_network_direct) + "; at most " +

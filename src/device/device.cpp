@@ -3,11 +3,11 @@
 #include "device/device.h"
 
 #include "base/error.h"
-#include "device/node_memory.h"
 #include "base/settings.h"
 #include "device/cuda/cuda_device.h"
 #include "device/hip/hip_device.h"
 #include "device/host/host_device.h"
+#include "device/node_memory.h"
 
 namespace mpix {
 namespace {
@@ -29,15 +29,21 @@ const BackEnd back_ends[] = {
 
 const char* name_of(Call call) {
   switch (call) {
-    case Call::post: return "MPIX_Win_post_stream";
-    case Call::complete: return "MPIX_Win_complete_stream";
-    case Call::wait: return "MPIX_Win_wait_stream";
-    case Call::complete_wait: return "MPIX_Win_complete_wait_stream";
+    case Call::post:
+      return "MPIX_Win_post_stream";
+    case Call::complete:
+      return "MPIX_Win_complete_stream";
+    case Call::wait:
+      return "MPIX_Win_wait_stream";
+    case Call::complete_wait:
+      return "MPIX_Win_complete_wait_stream";
   }
   return "?";
 }
 
-std::unique_ptr<NodeMemory> Device::new_node_memory(const NodeShape& shape) { return make_exported_node_memory(*this, shape); }
+std::unique_ptr<NodeMemory> Device::new_node_memory(const NodeShape& shape) {
+  return make_exported_node_memory(*this, shape);
+}
 
 std::unique_ptr<Device> make_device(const Settings& settings, int local_ranks) {
   for (const BackEnd& back_end : back_ends) {

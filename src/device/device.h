@@ -85,23 +85,25 @@ class WaitingRoom {
   virtual void share(std::uint32_t sharers) = 0;
 
   /// How many may be taken where so many ranks share the multiprocessors: one of these stays free.
-  static std::uint32_t most(std::uint32_t all, std::uint32_t sharers) { return all / sharers > 0 ? all / sharers - 1 : 0; }
+  static std::uint32_t most(std::uint32_t all, std::uint32_t sharers) {
+    return all / sharers > 0 ? all / sharers - 1 : 0;
+  }
 };
 
 struct Launch {
-  Program program;  ///< its tables in device memory
-  Tables on_host;   ///< the same tables in host memory
-  std::uint32_t sharers = 1;  ///< ranks that run their kernels at the same place
+  Program program;                                ///< its tables in device memory
+  Tables on_host;                                 ///< the same tables in host memory
+  std::uint32_t sharers = 1;                      ///< ranks that run their kernels at the same place
   const std::uint64_t* expected_bytes = nullptr;  ///< that receives are likely to move, by rank; null: not known
   Call call = Call::post;
-  bool before_copies = false;  ///< the first part of a complete whose largest puts the copy engine carries
+  bool before_copies = false;     ///< the first part of a complete whose largest puts the copy engine carries
   StallHandler* stall = nullptr;  ///< outlives the launch; not for a device that stalls_silently()
   using Keep = std::array<std::shared_ptr<const void>, 2>;
   LaunchMemory* memory = nullptr;  ///< the window's; null: none
   WaitingRoom* room = nullptr;     ///< the window's; null: it does not wait in kernels, or they take no places
-  Keep keep;  ///< what program points to, alive for as long as the launch may run
+  Keep keep;                       ///< what program points to, alive for as long as the launch may run
   std::array<std::shared_ptr<RemoteWork>, 2> remote;  ///< null: nothing
-  bool relayed = false;  ///< some of its peers are: they ring no bells
+  bool relayed = false;                               ///< some of its peers are: they ring no bells
 };
 
 /// Operations of a stream on words of memory, one after another.
@@ -112,7 +114,7 @@ struct MemoryOps {
 };
 
 /// A place where streams run and window memory lies: the engine's only view of it. One back end a directory
-/// (gpu/host, …). Functions throw Error; those marked noexcept cannot fail in a way that matters.
+/// (host/, …). Functions throw Error; those marked noexcept cannot fail in a way that matters.
 class Device {
  public:
   virtual ~Device() = default;

@@ -35,7 +35,8 @@ class ExportedNodeMemory final : public NodeMemory {
       offer.window_offset = static_cast<std::uint64_t>(static_cast<const char*>(shape_.window) - shape_.around->base);
     }
     const std::size_t bytes = mailbox_offset(shape_.me, shape_.locals);
-    control_ = std::shared_ptr<char>(device_.allocate(bytes).base, [device = &device_](char* base) { device->release(base); });
+    control_ =
+        std::shared_ptr<char>(device_.allocate(bytes).base, [device = &device_](char* base) { device->release(base); });
     offer.control = device_.export_memory(control_.get());
     return offer;
   }

@@ -21,7 +21,8 @@ const char* const names[] = {"none", "waits", "waits and posts", "all"};
 
 constexpr std::size_t begin_of(std::size_t segment) { return 2 * segment; }
 constexpr std::size_t end_of(std::size_t segment) { return 2 * segment + 1; }
-constexpr std::uint64_t rounds_of_trial = LaunchTrials::rounds_before + LaunchTrials::segments * LaunchTrials::rounds_of_segment;
+constexpr std::uint64_t rounds_of_trial =
+    LaunchTrials::rounds_before + LaunchTrials::segments * LaunchTrials::rounds_of_segment;
 constexpr std::uint64_t rounds_between_looks = 64;
 constexpr double unknown = std::numeric_limits<double>::infinity();
 
@@ -47,7 +48,8 @@ void LaunchTrials::begin_round(Stream stream) {
   const std::uint64_t at = position - rounds_before;
   const auto segment = static_cast<std::size_t>(at / rounds_of_segment);
   if (at % rounds_of_segment == 0) {
-    if (segment > 0 && (timed_[segment - 1] = timed_[segment - 1] && stream == stream_)) set_mark(end_of(segment - 1), stream);
+    if (segment > 0 && (timed_[segment - 1] = timed_[segment - 1] && stream == stream_))
+      set_mark(end_of(segment - 1), stream);
     begin_segment(segment);
   } else if (at % rounds_of_segment == rounds_to_settle && !to_judge_) {
     set_mark(begin_of(segment), stream);

@@ -28,15 +28,15 @@ class StreamMarks {
 
 /// Which calls of a window go to their stream as prepared graphs of one kernel, and which as launches, found by trying.
 ///
-/// A prepared graph takes the CPU less than half of what a launch takes, and the stream more, for nothing of it overlaps
-/// with its neighbours. Where the CPU bounds the program (small messages, small kernels around) graphs are up to a third
-/// faster; where the stream does, they cost as much. Which it is depends on the machine, on the messages, and on what the
-/// program does in between, so nobody knows beforehand (measured on H200: benchmarks/RESULTS.md).
+/// A prepared graph takes the CPU less than half of what a launch takes, and the stream more, for nothing of it
+/// overlaps with its neighbours. Where the CPU bounds the program (small messages, small kernels around) graphs are up
+/// to a third faster; where the stream does, they cost as much. Which it is depends on the machine, on the messages,
+/// and on what the program does in between, so nobody knows beforehand (measured on H200: benchmarks/RESULTS.md).
 ///
-/// So a window tries each way for some rounds, several times in turn. What they take is the time in the stream or that of the
-/// thread that enqueues, whichever is longer: a stream that has much in front of it for the moment says nothing of the
-/// thread, which may hold it up later. A round is a repetition of its calls. Ranks that run the same program try the same at the same
-/// time. Later it tries again, as programs have phases.
+/// So a window tries each way for some rounds, several times in turn. What they take is the time in the stream or that
+/// of the thread that enqueues, whichever is longer: a stream that has much in front of it for the moment says nothing
+/// of the thread, which may hold it up later. A round is a repetition of its calls. Ranks that run the same program try
+/// the same at the same time. Later it tries again, as programs have phases.
 class LaunchTrials {
  public:
   explicit LaunchTrials(std::unique_ptr<StreamMarks> marks) : marks_(std::move(marks)) {}
@@ -48,9 +48,10 @@ class LaunchTrials {
   static constexpr std::size_t ways = 4;
   static constexpr std::size_t passes = 3;
   static constexpr std::size_t segments = ways * passes;
-  static constexpr std::uint64_t rounds_before = 64;     ///< the program warms up
+  static constexpr std::uint64_t rounds_before = 64;  ///< the program warms up
   static constexpr std::uint64_t rounds_of_segment = 64;
-  static constexpr std::uint64_t rounds_to_settle = 16;  ///< of these: graphs are made, the stream goes on with what it had
+  static constexpr std::uint64_t rounds_to_settle =
+      16;  ///< of these: graphs are made, the stream goes on with what it had
   static constexpr std::uint64_t rounds_between_trials = 32768;
   static constexpr double worth_it = 0.97;  ///< of the time of plain launches: less gain is noise
 

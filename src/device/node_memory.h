@@ -16,16 +16,17 @@ struct NodeRank {
   int local = 0;
   std::size_t mailbox_bytes = 0;  ///< of each mailbox that it has
   std::size_t window_bytes = 0;
-  bool staged = false;            ///< peers cannot map the window, and leave what they put in staging memory of its size
+  bool staged = false;  ///< peers cannot map the window, and leave what they put in staging memory of its size
 };
 
 /// What a rank tells the others of its memory.
 struct NodeOffer {
   ExportedMemory control;
-  ExportedMemory window;        ///< the allocation around the window; where it is staged the device may have staging memory here
+  ExportedMemory
+      window;  ///< the allocation around the window; where it is staged the device may have staging memory here
   std::uint64_t window_offset;  ///< of the window in that allocation
-  /// Which memory this rank would share: 0 none yet. The ranks of a group share what the least of them names. It may name
-  /// memory that is new to all (`is_new`); what it names else the others must name as well.
+  /// Which memory this rank would share: 0 none yet. The ranks of a group share what the least of them names. It may
+  /// name memory that is new to all (`is_new`); what it names else the others must name as well.
   std::uint64_t id;
   bool is_new;
 };
@@ -36,10 +37,10 @@ struct NodePlace {
   std::uint32_t entry;
 };
 
-/// The memory that the ranks of a node share for one window, as one rank sees it: each rank has a header, a mailbox for each
-/// rank, and a window. The ranks make it together, in this order: all offer; those of each group that cannot work with what
-/// its least rank offers, once more (offer_anew); all join; the least rank of each group chooses a place; all open. Nobody may
-/// touch it before all have joined, and some part of it may be mapped only when it is asked for.
+/// The memory that the ranks of a node share for one window, as one rank sees it: each rank has a header, a mailbox for
+/// each rank, and a window. The ranks make it together, in this order: all offer; those of each group that cannot work
+/// with what its least rank offers, once more (offer_anew); all join; the least rank of each group chooses a place; all
+/// open. Nobody may touch it before all have joined, and some part of it may be mapped only when it is asked for.
 ///
 /// Header: Bell | GuardMarks | PairWords by number on the node.
 class NodeMemory {
@@ -53,8 +54,8 @@ class NodeMemory {
 
   virtual NodeOffer offer() = 0;
   virtual NodeOffer offer_anew() = 0;
-  /// `group`: the ranks that share, this one and the least among them; `offer`: the least one's. Throws Error where this rank
-  /// can share with nobody.
+  /// `group`: the ranks that share, this one and the least among them; `offer`: the least one's. Throws Error where
+  /// this rank can share with nobody.
   virtual void join(const std::vector<NodeRank>& group, const NodeOffer& offer) = 0;
   /// Throws Error where that rank cannot be reached.
   virtual void join(const NodeRank& rank, const NodeOffer& its_offer) = 0;
@@ -77,14 +78,16 @@ class NodeMemory {
 /// What a rank knows of its window before the exchange.
 struct NodeShape {
   NodeRank me;
-  int locals = 0;                         ///< ranks of the node
+  int locals = 0;  ///< ranks of the node
   const void* window = nullptr;
-  std::optional<Allocation> around;       ///< the window, where peers can map it
-  std::vector<std::uint64_t> processes;   ///< of the node, which stand for the same ones in every window; empty: not known
+  std::optional<Allocation> around;  ///< the window, where peers can map it
+  std::vector<std::uint64_t>
+      processes;  ///< of the node, which stand for the same ones in every window; empty: not known
 };
 
-/// For devices whose ranks share what each allocates and exports: control memory and staging memory of its own, which peers map
-/// when they join. The control memory of a rank: its header | mailbox of rank 0 | … | mailbox of the last rank of the node.
+/// For devices whose ranks share what each allocates and exports: control memory and staging memory of its own, which
+/// peers map when they join. The control memory of a rank: its header | mailbox of rank 0 | … | mailbox of the last
+/// rank of the node.
 std::unique_ptr<NodeMemory> make_exported_node_memory(Device& device, const NodeShape& shape);
 
 }  // namespace mpix

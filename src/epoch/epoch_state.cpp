@@ -11,10 +11,8 @@ void require(bool condition, const char* otherwise) {
   if (!condition) throw Error(Fault::synchronization, otherwise);
 }
 
-constexpr const char* stream_access_open =
-    "a stream access epoch is open; MPIX_Win_complete_stream closes it";
-constexpr const char* stream_exposure_open =
-    "a stream exposure epoch is open; MPIX_Win_wait_stream closes it";
+constexpr const char* stream_access_open = "a stream access epoch is open; MPIX_Win_complete_stream closes it";
+constexpr const char* stream_exposure_open = "a stream exposure epoch is open; MPIX_Win_wait_stream closes it";
 
 }  // namespace
 
@@ -27,8 +25,7 @@ void EpochState::check_start_stream() const {
 void EpochState::check_complete_stream() const {
   require(access_ != Side::ordinary,
           "the open access epoch is an ordinary one, without MPIX_MODE_STREAM; MPI_Win_complete closes it");
-  require(access_ == Side::stream,
-          "no stream access epoch is open; MPI_Win_start with MPIX_MODE_STREAM opens one");
+  require(access_ == Side::stream, "no stream access epoch is open; MPI_Win_start with MPIX_MODE_STREAM opens one");
 }
 
 void EpochState::check_post_stream() const {

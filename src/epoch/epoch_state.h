@@ -22,8 +22,8 @@ namespace mpix {
 /// | fence                         | not stream        | not stream        |
 /// | free                          | not stream        | not stream        |
 ///
-/// Put, get, … where nothing is open are MPI's to judge, too, but on a window that has had stream epochs: lacks_access().
-/// For ordinary epochs only what collides with stream epochs is checked; the rest is MPI's to judge.
+/// Put, get, … where nothing is open are MPI's to judge, too, but on a window that has had stream epochs:
+/// lacks_access(). For ordinary epochs only what collides with stream epochs is checked; the rest is MPI's to judge.
 class EpochState {
  public:
   enum class Side { closed, ordinary, stream };
@@ -31,7 +31,8 @@ class EpochState {
   Side access() const { return access_; }
   Side exposure() const { return exposure_; }
 
-  /// RMA calls have no epoch that they could belong to, and the window is one of stream epochs: MPI_Win_start is missing.
+  /// RMA calls have no epoch that they could belong to, and the window is one of stream epochs: MPI_Win_start is
+  /// missing.
   bool lacks_access() const { return has_stream_epochs_ && access_ == Side::closed && locks_ == 0 && !fenced_; }
 
   // Stream epochs: check, then change once the call has succeeded.

@@ -7,10 +7,10 @@
 #include <string>
 #include <vector>
 
-#include "team/neighbourhood.h"
-#include "epoch/plan.h"
-#include "watch/stall.h"
 #include "device/device.h"
+#include "epoch/plan.h"
+#include "team/neighbourhood.h"
+#include "watch/stall.h"
 
 namespace mpix {
 

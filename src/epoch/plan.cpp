@@ -229,7 +229,8 @@ void AccessRecorder::put(const Put& put) {
     std::uint32_t& staged = staged_puts_[static_cast<std::size_t>(put.target)];
     if (staged == target.most_puts)
       throw Error(Fault::memory,
-                  "more than " + std::to_string(target.most_puts) + " puts to rank " + std::to_string(put.target) + " in one epoch, " +
+                  "more than " + std::to_string(target.most_puts) + " puts to rank " + std::to_string(put.target) +
+                      " in one epoch, " +
                       (target.relayed ? "and it is on another node"
                                       : "and peers cannot map the memory of its window (into memory of the kind "
                                         "mpix:device any number goes)"));
@@ -273,14 +274,14 @@ void AccessRecorder::check(const Put& put) {
   const std::uint64_t unit = target.displacement_unit;
   const auto displacement = static_cast<std::uint64_t>(put.displacement);
   const std::uint64_t room = target.window_bytes;
-  const bool overflows = put.first > room || (unit > 0 && displacement > UINT64_MAX / unit) ||
-                         displacement * unit > room - put.first;
+  const bool overflows =
+      put.first > room || (unit > 0 && displacement > UINT64_MAX / unit) || displacement * unit > room - put.first;
   if (overflows || put.bytes > room - put.offset(unit))
-    throw Error(Fault::range, std::to_string(put.bytes) + " bytes at displacement " +
-                                  std::to_string(put.displacement) + (put.first > 0 ? " and " + std::to_string(put.first) + " bytes" : "") +
-                                  " (in units of " + std::to_string(unit) +
-                                  ") reach past the end of rank " + std::to_string(put.target) + "'s window of " +
-                                  std::to_string(target.window_bytes) + " bytes");
+    throw Error(Fault::range, std::to_string(put.bytes) + " bytes at displacement " + std::to_string(put.displacement) +
+                                  (put.first > 0 ? " and " + std::to_string(put.first) + " bytes" : "") +
+                                  " (in units of " + std::to_string(unit) + ") reach past the end of rank " +
+                                  std::to_string(put.target) + "'s window of " + std::to_string(target.window_bytes) +
+                                  " bytes");
   device_.check_origin(put.source);
 }
 

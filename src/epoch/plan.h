@@ -8,11 +8,11 @@
 #include <memory>
 #include <vector>
 
-#include "team/neighbourhood.h"
-#include "offnode/remote_plan.h"
-#include "team/put.h"
 #include "base/stats.h"
 #include "device/device.h"
+#include "offnode/remote_plan.h"
+#include "team/neighbourhood.h"
+#include "team/put.h"
 
 namespace mpix {
 
@@ -51,7 +51,7 @@ struct AccessPlan {
   std::vector<Put> puts;
 
   DeviceArray<PutOp> ops;
-  DeviceArray<SendPeer> merged;    ///< one entry for each target; where there are copies: with those alone
+  DeviceArray<SendPeer> merged;  ///< one entry for each target; where there are copies: with those alone
   /// Where there are copies, what runs before them: an entry for each target, which waits for its post when it
   /// has copies, and is all that there is to do otherwise.
   DeviceArray<SendPeer> before_copies;
@@ -59,11 +59,11 @@ struct AccessPlan {
   DeviceArray<SendPeer> unmerged;  ///< one entry for each operation, and one that signals for each target
   std::vector<RemoteSend> remote;  ///< targets on other nodes, which the tables do not have
   std::vector<std::shared_ptr<const void>> outgoing;  ///< memory of ours that `ops` write into
-  std::uint64_t most_bytes = 0;    ///< to one target
+  std::uint64_t most_bytes = 0;                       ///< to one target
   /// What a target has to move into its window, by rank. Halo exchanges are symmetric, as a rule: about so much
   /// will come from there.
   std::vector<std::uint64_t> bytes_to_move;
-  Stats effect;                    ///< what one run of it adds to the window's counters
+  Stats effect;  ///< what one run of it adds to the window's counters
 
   static std::shared_ptr<const AccessPlan> build(std::vector<int> targets, std::vector<Put> puts,
                                                  const Neighbourhood& peers, RemotePeers& remote, Device& device,
@@ -123,8 +123,8 @@ class AccessRecorder {
   std::vector<bool> is_target_;                 ///< by rank
   std::shared_ptr<const AccessPlan> followed_;  ///< the epoch so far equals its first `count_` puts
   std::size_t count_ = 0;
-  std::vector<Put> recorded_;                   ///< when nothing is followed
-  std::vector<std::uint32_t> staged_puts_;      ///< by rank; counts recorded_
+  std::vector<Put> recorded_;               ///< when nothing is followed
+  std::vector<std::uint32_t> staged_puts_;  ///< by rank; counts recorded_
 };
 
 }  // namespace mpix

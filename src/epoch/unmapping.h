@@ -8,9 +8,9 @@ namespace mpix {
 
 class Window;
 
-/// When memory of peers is unmapped that closed windows have left mapped (Device::close_import). To unmap waits for what
-/// runs on a GPU, and all calls of the process wait with it: so not while a stream may wait for a peer, which may wait for
-/// a call that this process has yet to make.
+/// When memory of peers is unmapped that closed windows have left mapped (Device::close_import). To unmap waits for
+/// what runs on a GPU, and all calls of the process wait with it: so not while a stream may wait for a peer, which may
+/// wait for a call that this process has yet to make.
 ///
 /// | then                                                            | what is closed                                |
 /// |-----------------------------------------------------------------|-----------------------------------------------|

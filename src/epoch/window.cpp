@@ -198,9 +198,10 @@ void Window::launch_post(const std::shared_ptr<const ExposurePlan>& plan, Stream
 void Window::check_stream(Stream stream) {
   capture_ = device_.check_stream(stream);
   if (held_post_.plan && capture_ != held_post_.capture)
-    throw Error(Fault::synchronization,
-                "the post before this call was made inside a capture, and this call is not in the same one, or the other "
-                "way round: with mpix_lazy_post a post goes with the next call on its window");
+    throw Error(
+        Fault::synchronization,
+        "the post before this call was made inside a capture, and this call is not in the same one, or the other "
+        "way round: with mpix_lazy_post a post goes with the next call on its window");
 }
 
 void Window::carry_held_post(Launch& launch, Stream stream) {
@@ -459,7 +460,8 @@ void Window::keep_for_graph(Stream stream, std::shared_ptr<const void> plan) {
     std::shared_ptr<const void> plan, control, words, relayed;
   };
   was_captured_ = true;
-  device_.keep_for_graph(stream, std::make_shared<Parts>(Parts{std::move(plan), peers_.control_memory(), host_words_, relay_ ? relay_->memory() : nullptr}));
+  device_.keep_for_graph(stream, std::make_shared<Parts>(Parts{std::move(plan), peers_.control_memory(), host_words_,
+                                                               relay_ ? relay_->memory() : nullptr}));
 }
 
 bool Window::has_run() {
@@ -514,9 +516,9 @@ bool Window::has_all_posts() {
 }
 
 /// All that was enqueued here and at peers has run, say the counters. On a GPU a post may be on its way still: it is a
-/// store to a peer, in front of a store to a counter here, and nothing orders the two. The memory that it comes to must not
-/// be another window's by then. It is there at once; where it never comes, as the peer has died or its window has broken,
-/// the memory is nobody's any more.
+/// store to a peer, in front of a store to a counter here, and nothing orders the two. The memory that it comes to must
+/// not be another window's by then. It is there at once; where it never comes, as the peer has died or its window has
+/// broken, the memory is nobody's any more.
 void Window::await_posts() {
   if (!device_.posts_may_be_late()) return;
   try {

@@ -13,21 +13,21 @@
 #include <string>
 #include <vector>
 
-#include "watch/blocked_call.h"
-#include "team/bootstrap.h"
+#include "base/settings.h"
+#include "base/stats.h"
+#include "device/device.h"
+#include "device/plans_in_flight.h"
 #include "epoch/epoch_state.h"
 #include "epoch/guards.h"
-#include "team/neighbourhood.h"
 #include "epoch/plan.h"
-#include "device/plans_in_flight.h"
-#include "offnode/relay.h"
-#include "offnode/remote_epoch.h"
-#include "base/settings.h"
-#include "watch/stall.h"
-#include "base/stats.h"
 #include "epoch/unmapping.h"
 #include "epoch/wait_watch.h"
-#include "device/device.h"
+#include "offnode/relay.h"
+#include "offnode/remote_epoch.h"
+#include "team/bootstrap.h"
+#include "team/neighbourhood.h"
+#include "watch/blocked_call.h"
+#include "watch/stall.h"
 
 namespace mpix {
 
@@ -109,8 +109,10 @@ class Window {
   /// Lets go of the window while it waits, and checks again what the call demands.
   OperationBudget::Lease admit(Lock& hold, const Grant& wanted, Call call, const std::function<void()>& check_again);
   void report_throttling(Call call, const Grant& wanted, double waited, double* reported);
-  std::shared_ptr<RemoteOperations> queued(std::shared_ptr<RemoteOperations> operations, Call call, OperationBudget::Lease lease);
-  std::shared_ptr<RemoteOperations> queue_posts(const std::shared_ptr<const ExposurePlan>& plan, OperationBudget::Lease lease);
+  std::shared_ptr<RemoteOperations> queued(std::shared_ptr<RemoteOperations> operations, Call call,
+                                           OperationBudget::Lease lease);
+  std::shared_ptr<RemoteOperations> queue_posts(const std::shared_ptr<const ExposurePlan>& plan,
+                                                OperationBudget::Lease lease);
   std::shared_ptr<RemoteOperations> queue_sends(const std::shared_ptr<const AccessPlan>& plan, Call call,
                                                 OperationBudget::Lease lease);
   void add_remote(Launch& launch, const std::shared_ptr<RemoteOperations>& operations, std::size_t first,
@@ -138,7 +140,8 @@ class Window {
   void keep_for_graph(Stream stream, std::shared_ptr<const void> plan);
   void enqueue(Launch& launch, Stream stream);
   void launch_copies(const std::shared_ptr<const AccessPlan>& plan, Stream stream);
-  void launch_complete(const std::shared_ptr<const AccessPlan>& plan, Call call, Stream stream, OperationBudget::Lease lease);
+  void launch_complete(const std::shared_ptr<const AccessPlan>& plan, Call call, Stream stream,
+                       OperationBudget::Lease lease);
   void launch_wait(const std::shared_ptr<const ExposurePlan>& plan, Call call, Stream stream);
 
   mutable std::mutex mutex_;  ///< guards all below but what is const
@@ -152,7 +155,7 @@ class Window {
   StallReporter stall_;
 
   EpochState state_;
-  std::atomic<bool> recording_{false};  ///< state_.access() is stream
+  std::atomic<bool> recording_{false};     ///< state_.access() is stream
   std::atomic<bool> lacks_access_{false};  ///< state_.lacks_access()
   AccessRecorder recorder_;
   PlanCache<ExposurePlan> exposure_plans_;
@@ -173,15 +176,16 @@ class Window {
   std::uint64_t capture_ = 0;  ///< that the stream of this call is in
   bool was_captured_ = false;
   bool network_begun_ = false;
-  std::unique_ptr<Guards> guards_;    ///< null: kernels wait
-  std::unique_ptr<Relay> relay_;      ///< null: nobody is relayed
-  std::unique_ptr<WaitWatch> watch_;  ///< null: streams report by themselves, or nobody wants to know
-  const std::uint64_t most_receive_bytes_;           ///< that one origin is likely to send by mailbox
+  std::unique_ptr<Guards> guards_;                 ///< null: kernels wait
+  std::unique_ptr<Relay> relay_;                   ///< null: nobody is relayed
+  std::unique_ptr<WaitWatch> watch_;               ///< null: streams report by themselves, or nobody wants to know
+  const std::uint64_t most_receive_bytes_;         ///< that one origin is likely to send by mailbox
   std::shared_ptr<const AccessPlan> last_access_;  ///< for what will come: plans are alike in both directions
   std::unique_ptr<LaunchMemory> launch_memory_;
   PlansInFlight in_flight_;
   Stats stats_;
-  std::optional<std::chrono::steady_clock::time_point> draining_since_;  ///< nothing but the network is left to wait for
+  std::optional<std::chrono::steady_clock::time_point>
+      draining_since_;  ///< nothing but the network is left to wait for
 };
 
 }  // namespace mpix

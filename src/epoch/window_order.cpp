@@ -23,10 +23,10 @@ EpochCounts Window::run(int rank) {
   return run;
 }
 
-/// Two ranks that each wait before they complete, in one stream, wait for each other for ever. Seen from here: the stream
-/// has something to wait for and something to complete, for one rank, and has not completed more epochs than it has waited
-/// for. A program that only enqueues ahead has: it completes, waits, completes, waits. Of a ping-pong with a peer that is
-/// late the side that answers looks the same, so this asks, and does not say.
+/// Two ranks that each wait before they complete, in one stream, wait for each other for ever. Seen from here: the
+/// stream has something to wait for and something to complete, for one rank, and has not completed more epochs than it
+/// has waited for. A program that only enqueues ahead has: it completes, waits, completes, waits. Of a ping-pong with a
+/// peer that is late the side that answers looks the same, so this asks, and does not say.
 std::string Window::complete_behind_wait() {
   const std::unique_lock<std::mutex> hold(mutex_, std::try_to_lock);  // a call may wait for the stream that asks
   if (!hold || was_captured_ || last_wait_ != last_complete_) return "";

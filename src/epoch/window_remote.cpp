@@ -26,7 +26,8 @@ void Window::begin_network(const std::vector<int>& ranks) {
   network_begun_ = true;
 }
 
-OperationBudget::Lease Window::admit(Lock& hold, const Grant& wanted, Call call, const std::function<void()>& check_again) {
+OperationBudget::Lease Window::admit(Lock& hold, const Grant& wanted, Call call,
+                                     const std::function<void()>& check_again) {
   if (wanted.empty()) return {};
   OperationBudget& budget = remote_->budget();
   OperationBudget::Turn turn;
@@ -71,8 +72,9 @@ void Window::report_throttling(Call call, const Grant& wanted, double waited, do
     stall_.failed(call, lost);
     return;
   }
-  const std::string what = "the epoch needs " + std::to_string(wanted.operations) + " triggered operations of a budget of " +
-                           std::to_string(budget.total()) + ", and earlier epochs hold them";
+  const std::string what = "the epoch needs " + std::to_string(wanted.operations) +
+                           " triggered operations of a budget of " + std::to_string(budget.total()) +
+                           ", and earlier epochs hold them";
   const std::string missing = budget.missing(this);
   const bool own = !budget.missing(this, Whose::own).empty();
   if (missing.empty())
@@ -149,7 +151,9 @@ bool Window::remote_has_run() {
     const RemotePeer* peer = remote_->find(rank);
     if (!peer) continue;
     const EpochCounts& enqueued = enqueued_[static_cast<std::size_t>(rank)];
-    const auto reached = [](const std::uint64_t& counter, std::uint64_t value) { return load_acquire(&counter) >= value; };
+    const auto reached = [](const std::uint64_t& counter, std::uint64_t value) {
+      return load_acquire(&counter) >= value;
+    };
     if (!reached(peer->opened, enqueued.opened) || !reached(peer->sent, enqueued.sent) ||
         !reached(peer->closed, enqueued.closed))
       return false;

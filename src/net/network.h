@@ -142,8 +142,8 @@ class Network {
   /// Empty, or why nothing comes from anybody any more.
   virtual std::string failure() { return ""; }
 
-  /// Ask the peer for a sign of life, where that is possible: what takes no part of the capacity, and leaves this word of
-  /// 8 bytes as it is. Empty, or why it cannot be reached, as far as this question, or one before, has told so far.
+  /// Ask the peer for a sign of life, where that is possible: what takes no part of the capacity, and leaves this word
+  /// of 8 bytes as it is. Empty, or why it cannot be reached, as far as this question, or one before, has told so far.
   virtual std::string probe(Connection, const RemoteMemory&, std::uint64_t /*offset*/) { return ""; }
 };
 

@@ -16,8 +16,8 @@ namespace {
 
 using Hold = std::lock_guard<std::mutex>;
 
-/// Where nothing has been granted or has come back for so long, who comes later may go first: what is in the way may wait
-/// for just that.
+/// Where nothing has been granted or has come back for so long, who comes later may go first: what is in the way may
+/// wait for just that.
 constexpr auto longest_standstill = std::chrono::milliseconds(10);
 
 /// Where nothing has come back for so long, the oldest epoch may be one that waits for a peer, and later ones be over.
@@ -55,7 +55,8 @@ class ShortNaps {
 
 }  // namespace
 
-OperationBudget::OperationBudget(std::unique_ptr<Network> network, const Settings& settings, bool cores_to_spare, std::string remark)
+OperationBudget::OperationBudget(std::unique_ptr<Network> network, const Settings& settings, bool cores_to_spare,
+                                 std::string remark)
     : network_(std::move(network)),
       policy_(make_throttle_policy(settings.throttle, cores_to_spare)),
       remark_(std::move(remark)),
@@ -134,9 +135,10 @@ void OperationBudget::enter(const void* window) {
 /// Once, and not before a call has to wait: most windows of a program may never have an epoch on a stream.
 void OperationBudget::warn_if_not_sure() {
   if (policy_->refuses() || is_each_sure_of_one() || std::exchange(has_warned_, true)) return;
-  log(LogLevel::warn, std::to_string(windows_.size()) + " windows share a budget of " + std::to_string(capacity_.operations) +
-                          " triggered operations: threads that drive windows of their own may wait for each other for ever "
-                          "(MPIX_TRIGGERED_OPS)");
+  log(LogLevel::warn,
+      std::to_string(windows_.size()) + " windows share a budget of " + std::to_string(capacity_.operations) +
+          " triggered operations: threads that drive windows of their own may wait for each other for ever "
+          "(MPIX_TRIGGERED_OPS)");
 }
 
 bool OperationBudget::is_each_sure_of_one() const {
@@ -206,11 +208,14 @@ Demand OperationBudget::demand_for(const void* window, const Grant& wanted, bool
 std::optional<Grant> OperationBudget::try_admit(const void* window, const Grant& wanted, Turn& turn, bool may_refuse) {
   std::unique_lock<std::mutex> hold(mutex_);
   reclaim_lost();
-  // As a rule the oldest are over, and that is enough. Not at each call where there is plenty: the thread of a stream is
-  // at work on them, and each look takes them from its core.
-  const auto is_plenty = [](std::size_t used, std::size_t more, std::size_t all) { return all / 2 > used && more <= all / 2 - used; };
+  // As a rule the oldest are over, and that is enough. Not at each call where there is plenty: the thread of a stream
+  // is at work on them, and each look takes them from its core.
+  const auto is_plenty = [](std::size_t used, std::size_t more, std::size_t all) {
+    return all / 2 > used && more <= all / 2 - used;
+  };
   constexpr unsigned calls_between_looks = 16;
-  if (++admissions_ % calls_between_looks == 0 || !is_plenty(used_.operations, wanted.operations, capacity_.operations) ||
+  if (++admissions_ % calls_between_looks == 0 ||
+      !is_plenty(used_.operations, wanted.operations, capacity_.operations) ||
       !is_plenty(used_.transfers, wanted.transfers, capacity_.transfers))
     reclaim(Until::first_under_way);
   if (capacity_.operations == 0 || capacity_.transfers == 0)
@@ -218,7 +223,8 @@ std::optional<Grant> OperationBudget::try_admit(const void* window, const Grant&
   windows_.try_emplace(window);
   Grant grant = share_of(window, wanted);
   // Who has waited already looks at all of them only now and then.
-  if (!fits(grant, room_for(window)) && (!turn.waits() || policy_->refuses() || far_enough() == Until::end)) reclaim(Until::end);
+  if (!fits(grant, room_for(window)) && (!turn.waits() || policy_->refuses() || far_enough() == Until::end))
+    reclaim(Until::end);
   const Grant asked = may_refuse ? wanted : grant;
   const bool has_room = fits(grant, room_for(window));
   bool admitted = (has_room || may_refuse) && policy_->admits(demand_for(window, asked, turn.waits())) && has_room;

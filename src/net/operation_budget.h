@@ -46,8 +46,8 @@ class GrantHolder {
   virtual Grant reclaim() = 0;
   /// What it holds after that.
   virtual Grant held() const = 0;
-  /// The operations of it that carry data, or tell of them. Posts are none: one may wait for the next data to carry it, and so
-  /// those must not wait for it.
+  /// The operations of it that carry data, or tell of them. Posts are none: one may wait for the next data to carry it,
+  /// and so those must not wait for it.
   virtual std::size_t with_data() const = 0;
   /// Empty, or why it will hold it for ever.
   virtual std::string failure() = 0;
@@ -67,7 +67,8 @@ class GrantHolder {
 class OperationBudget {
  public:
   /// `remark`, where there is one, is a warning to log when an epoch first needs the network.
-  OperationBudget(std::unique_ptr<Network> network, const Settings& settings, bool cores_to_spare = false, std::string remark = "");
+  OperationBudget(std::unique_ptr<Network> network, const Settings& settings, bool cores_to_spare = false,
+                  std::string remark = "");
 
   /// See Network; before the first epoch of a window with ranks of other nodes.
   void begin();
@@ -91,7 +92,8 @@ class OperationBudget {
   std::optional<Grant> try_admit(const void* window, const Grant& wanted, Turn& turn, bool may_refuse = true);
   /// From here on the holder's grant is given back as it reclaims.
   void enlist(std::shared_ptr<GrantHolder> holder);
-  /// The same for one whose operations could not all be queued: the grant of those that were is lost until they are over.
+  /// The same for one whose operations could not all be queued: the grant of those that were is lost until they are
+  /// over.
   void give_up(std::shared_ptr<GrantHolder> holder);
   /// The same for one that was enlisted, and that no stream will serve.
   void withdraw(const std::shared_ptr<GrantHolder>& holder) noexcept;
@@ -136,31 +138,31 @@ class OperationBudget {
   using Line = std::list<Waiting>;
   enum class Until { first_under_way, end };
   using Holders = std::list<std::shared_ptr<GrantHolder>, BlockAllocator<std::shared_ptr<GrantHolder>>>;
-  void reclaim(Until until);                     // under mutex_
-  void reclaim_lost();                           // under mutex_
+  void reclaim(Until until);                               // under mutex_
+  void reclaim_lost();                                     // under mutex_
   void give_back(const void* window, const Grant& grant);  // under mutex_
   void take_back(const void* window, const Grant& grant) noexcept;
-  void lose(const std::shared_ptr<GrantHolder>& holder);  // under mutex_
-  bool is_each_sure_of_one() const;                         // under mutex_
-  void warn_if_not_sure();                                   // under mutex_
-  Grant room_for(const void* window) const;                 // under mutex_
+  void lose(const std::shared_ptr<GrantHolder>& holder);                                        // under mutex_
+  bool is_each_sure_of_one() const;                                                             // under mutex_
+  void warn_if_not_sure();                                                                      // under mutex_
+  Grant room_for(const void* window) const;                                                     // under mutex_
   bool has_room_for(const void* window, const Grant& grant, Line::const_iterator place) const;  // under mutex_
-  Clock::duration standstill();                 // under mutex_
-  bool stands_still();                          // under mutex_
-  Until far_enough();                           // under mutex_
+  Clock::duration standstill();                                                                 // under mutex_
+  bool stands_still();                                                                          // under mutex_
+  Until far_enough();                                                                           // under mutex_
   void tell_sleepers();
   bool is_worth_waking(Line::const_iterator place) const;  // under mutex_
   bool may_go(Line::const_iterator place) const;           // under mutex_
   void leave(Line::iterator place);
   std::string first_of(const void* window, std::string (GrantHolder::*ask)());
   Demand demand_for(const void* window, const Grant& wanted, bool refused) const;  // likewise
-  Grant share_of(const void* window, const Grant& wanted) const;    // likewise
+  Grant share_of(const void* window, const Grant& wanted) const;                   // likewise
 
   const std::unique_ptr<Network> network_;
   const std::unique_ptr<ThrottlePolicy> policy_;
   std::string remark_;
   mutable std::mutex mutex_;  ///< guards what follows
-  Capacity capacity_;  ///< without what is lost
+  Capacity capacity_;         ///< without what is lost
   Grant used_;
   std::size_t most_used_ = 0;
   bool has_warned_ = false;

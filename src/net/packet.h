@@ -11,8 +11,8 @@
 namespace mpix {
 
 /// Writes and signals for one peer as bytes that travel, on a network that cannot write into memory of peers: records,
-/// one after the other, which the peer applies in this order. The data of a write stand behind its record, in pieces where
-/// one packet has no room for all; or, if so told, they come apart, in messages of their own.
+/// one after the other, which the peer applies in this order. The data of a write stand behind its record, in pieces
+/// where one packet has no room for all; or, if so told, they come apart, in messages of their own.
 struct PacketRecord {
   enum class Kind : std::uint64_t { write = 1, write_apart, add, set };
   Kind kind;
@@ -32,8 +32,8 @@ class PacketWriter {
   std::size_t size() const { return size_; }
   bool empty() const { return size_ == 0; }
 
-  /// What is left of a write, from `from` on, as far as there is room for it. True when that was all; else `from` is where
-  /// the next packet goes on.
+  /// What is left of a write, from `from` on, as far as there is room for it. True when that was all; else `from` is
+  /// where the next packet goes on.
   bool add(const NetworkWrite& write, std::size_t& from) {
     if (sizeof(PacketRecord) > capacity_ - size_) return false;
     const std::size_t room = (capacity_ - size_ - sizeof(PacketRecord)) / 8 * 8, left = write.bytes - from;
@@ -56,8 +56,8 @@ class PacketWriter {
 
   bool add(const NetworkSignal& signal) {
     if (sizeof(PacketRecord) > capacity_ - size_) return false;
-    append({signal.kind == NetworkSignal::Kind::add ? PacketRecord::Kind::add : PacketRecord::Kind::set, signal.memory.key,
-            signal.memory.base + signal.offset, signal.value});
+    append({signal.kind == NetworkSignal::Kind::add ? PacketRecord::Kind::add : PacketRecord::Kind::set,
+            signal.memory.key, signal.memory.base + signal.offset, signal.value});
     return true;
   }
 

@@ -41,8 +41,8 @@ class RemoteMessage {
     }
   }
 
-  /// How long it was. What came from a peer is applied only within the message's own room and the window: throws Error where it
-  /// says otherwise, and then has written nothing beyond either.
+  /// How long it was. What came from a peer is applied only within the message's own room and the window: throws Error
+  /// where it says otherwise, and then has written nothing beyond either.
   static std::size_t scatter(const char* from, std::size_t room, char* window, std::size_t window_bytes) {
     std::uint64_t count = 0;
     if (room >= head) std::memcpy(&count, from, head);
@@ -53,7 +53,9 @@ class RemoteMessage {
     for (std::uint64_t i = 0; i < count; ++i) {
       Entry described;
       std::memcpy(&described, entry, sizeof described);
-      if (described.offset > window_bytes || described.bytes > window_bytes - described.offset || described.bytes > left) fail();
+      if (described.offset > window_bytes || described.bytes > window_bytes - described.offset ||
+          described.bytes > left)
+        fail();
       std::memcpy(window + described.offset, data, described.bytes);
       entry += sizeof described;
       data += padded(described.bytes);

@@ -16,10 +16,11 @@ class Application final : public ThrottlePolicy {
   bool refuses() const override { return true; }
   bool admits(const Demand& demand) const override {
     if (demand.wanted <= demand.free) return true;
-    throw Error(Fault::memory, "the epoch needs " + std::to_string(demand.wanted) + " triggered operations, and " +
-                                   std::to_string(demand.free) + " of the budget of " + std::to_string(demand.total) +
-                                   " are free: synchronize the stream more often (MPIX_THROTTLE=application never waits; "
-                                   "MPIX_TRIGGERED_OPS is the budget)");
+    throw Error(Fault::memory,
+                "the epoch needs " + std::to_string(demand.wanted) + " triggered operations, and " +
+                    std::to_string(demand.free) + " of the budget of " + std::to_string(demand.total) +
+                    " are free: synchronize the stream more often (MPIX_THROTTLE=application never waits; "
+                    "MPIX_TRIGGERED_OPS is the budget)");
   }
 };
 
@@ -39,8 +40,8 @@ class Adaptive final : public ThrottlePolicy {
   explicit Adaptive(bool cores_to_spare) : worth_waking_(cores_to_spare ? 5 : 6) {}
   const char* name() const override { return "adaptive"; }
   bool admits(const Demand& demand) const override { return demand.needed() <= demand.free; }
-  /// Streams have the rest to go on with, and who is let in a little later has not to sleep again at the next call. Without
-  /// cores to spare who wakes takes that of a stream, so that happens less often.
+  /// Streams have the rest to go on with, and who is let in a little later has not to sleep again at the next call.
+  /// Without cores to spare who wakes takes that of a stream, so that happens less often.
   bool worth_waking(const Demand& demand) const override {
     return admits(demand) && 8 * demand.free >= worth_waking_ * demand.total;
   }
@@ -53,9 +54,12 @@ class Adaptive final : public ThrottlePolicy {
 
 std::unique_ptr<ThrottlePolicy> make_throttle_policy(Throttle throttle, bool cores_to_spare) {
   switch (throttle) {
-    case Throttle::application: return std::make_unique<Application>();
-    case Throttle::fixed: return std::make_unique<Static>();
-    case Throttle::adaptive: break;
+    case Throttle::application:
+      return std::make_unique<Application>();
+    case Throttle::fixed:
+      return std::make_unique<Static>();
+    case Throttle::adaptive:
+      break;
   }
   return std::make_unique<Adaptive>(cores_to_spare);
 }

@@ -12,8 +12,8 @@ namespace mpix {
 
 /// An epoch's request for triggered operations, and what there is.
 struct Demand {
-  std::size_t wanted;     ///< by the whole epoch
-  std::size_t total;      ///< the budget
+  std::size_t wanted;  ///< by the whole epoch
+  std::size_t total;   ///< the budget
   std::size_t free;
   std::size_t of_window;  ///< of the data of the window's earlier epochs; for policies that look at it
   bool refused = false;   ///< it has asked before, and waits

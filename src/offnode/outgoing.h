@@ -9,8 +9,8 @@
 #include <mutex>
 #include <vector>
 
-#include "net/network.h"
 #include "device/device.h"
+#include "net/network.h"
 
 namespace mpix {
 
@@ -73,15 +73,15 @@ class Outgoing {
     const std::uint64_t* finished;
   };
 
-  void add_chunk(std::uint64_t units);                         // under mutex_
-  void put_back(std::uint64_t first, std::uint64_t units);     // likewise
-  void take_back();                                            // likewise
-  const Chunk& chunk_of(std::uint64_t place) const;            // likewise
+  void add_chunk(std::uint64_t units);                      // under mutex_
+  void put_back(std::uint64_t first, std::uint64_t units);  // likewise
+  void take_back();                                         // likewise
+  const Chunk& chunk_of(std::uint64_t place) const;         // likewise
 
   Device& device_;
   Network& network_;
   const std::uint64_t least_;  ///< units
-  std::mutex mutex_;  ///< guards what follows
+  std::mutex mutex_;           ///< guards what follows
   std::vector<Chunk> chunks_;
   std::map<std::uint64_t, std::uint64_t> free_;  ///< first → units; pieces of one chunk that touch are one
   std::vector<Leaving> leaving_;

@@ -145,8 +145,8 @@ Shipment::Content Relay::content_of_send(const Lane& lane) const {
   write_line(&header, lane.slot.header_to_send().word, flag_of(epoch));
   slot->half[0] = header.half[0];
   slot->half[1] = 0;
-  content.writes.push_back({slot, peers_->outbox_registration(), lane.slot.lines() * sizeof(Line), peer.block,
-                            peer.inbox_offset + in_ring});
+  content.writes.push_back(
+      {slot, peers_->outbox_registration(), lane.slot.lines() * sizeof(Line), peer.block, peer.inbox_offset + in_ring});
   content.signal = NetworkSignal{NetworkSignal::Kind::set, header.half[1], peer.block,
                                  peer.inbox_offset + in_ring + sizeof header.half[0]};
   return content;
@@ -215,7 +215,8 @@ void Relay::look_for_trouble() {
     for (const auto* under_way : {&lane.posts_under_way, &lane.sends_under_way}) {
       for (const auto& shipment : *under_way) {
         const std::string failure = shipment->failure();
-        if (!failure.empty()) return stall_.failed(under_way == &lane.posts_under_way ? Call::post : Call::complete, failure);
+        if (!failure.empty())
+          return stall_.failed(under_way == &lane.posts_under_way ? Call::post : Call::complete, failure);
       }
       if (!under_way->empty()) note(oldest, under_way->front()->born());
     }
@@ -262,7 +263,8 @@ std::string Relay::unposted() const {
   MissingRanks missing;
   for (const Lane& lane : lanes_) {
     const std::uint64_t landed = load_acquire(&lane.peer->words->landed);
-    if (landed < load_acquire(lane.peer->words->mine.own.sent.epochs)) missing.add(lane.peer->rank, Missing::post, landed + 1);
+    if (landed < load_acquire(lane.peer->words->mine.own.sent.epochs))
+      missing.add(lane.peer->rank, Missing::post, landed + 1);
   }
   return missing.text();
 }

@@ -10,12 +10,12 @@
 #include <optional>
 #include <string>
 
+#include "base/stats.h"
+#include "device/device.h"
 #include "offnode/relay_peers.h"
 #include "offnode/relay_slot.h"
 #include "offnode/relay_thread.h"
 #include "offnode/shipment.h"
-#include "base/stats.h"
-#include "device/device.h"
 
 namespace mpix {
 
@@ -29,8 +29,8 @@ namespace mpix {
 /// | posts      | there.posted is more than was taken            | a signal that adds the difference |
 /// | epoch e    | all lines of its slot are there, e - 1 is taken | a write for each staged put, one of the lines, without half of the header, and this half as the signal |
 ///
-/// The lines could do without a signal where a network writes each half of a line whole. None promises that: a stream of
-/// bytes may be cut within a word, and a copy of what is left of the word may store its end first.
+/// The lines could do without a signal where a network writes each half of a line whole. None promises that: a stream
+/// of bytes may be cut within a word, and a copy of what is left of the word may store its end first.
 ///
 /// Each takes its part of the budget when it is ready to go. Where there is none it asks again in the next round, and
 /// keeps its turn meanwhile.
@@ -73,8 +73,8 @@ class Relay final : public Relayed {
     std::uint64_t told = 0;      ///< mine.posted
     RelaySlot slot;              ///< of the epoch sends + 1
     OperationBudget::Turn posts_turn, sends_turn;
-    std::uint64_t seen = 0;          ///< of what the peer does, and
-    Clock::time_point seen_since{};  ///< since when that is all
+    std::uint64_t seen = 0;                                                 ///< of what the peer does, and
+    Clock::time_point seen_since{};                                         ///< since when that is all
     std::list<std::shared_ptr<Shipment>> posts_under_way, sends_under_way;  ///< the oldest first
   };
 

@@ -117,9 +117,7 @@ void RelayPeers::introduce(RelayPeer& peer, std::size_t position, std::uint32_t 
 
 RelayPeers::RelayPeers(const LocalMemory& memory, Bootstrap& bootstrap, Device& device, OperationBudget* budget,
                        const std::string& why_not, const Settings& settings, Neighbourhood& neighbours)
-    : budget_(budget),
-      why_not_(why_not),
-      eager_bytes_(settings.nic_eager_bytes.value_or(preset_eager_bytes)) {
+    : budget_(budget), why_not_(why_not), eager_bytes_(settings.nic_eager_bytes.value_or(preset_eager_bytes)) {
   const int me = bootstrap.rank();
   const std::uint32_t depth = settings.mailbox_slots;
   for (int rank = 0; rank < bootstrap.size(); ++rank)
@@ -139,7 +137,8 @@ RelayPeers::RelayPeers(const LocalMemory& memory, Bootstrap& bootstrap, Device& 
       const Card& card = cards[static_cast<std::size_t>(peer.rank)];
       const bool agree = std::strcmp(card.network, mine.network) == 0;
       if (mine.usable && card.usable && !agree)
-        why_not_ = "MPIX_NIC differs between the ranks: " + std::string(mine.network) + " here, " + card.network + " there";
+        why_not_ =
+            "MPIX_NIC differs between the ranks: " + std::string(mine.network) + " here, " + card.network + " there";
       const std::size_t window_bytes = neighbours.peer(peer.rank).window_bytes;
       if (window_bytes > Outgoing::most_offset) why_not_ = "its window is larger than 256 GiB";
       if (!mine.usable || !card.usable || !agree || window_bytes > Outgoing::most_offset) continue;
@@ -168,8 +167,7 @@ RelayPeers::RelayPeers(const LocalMemory& memory, Bootstrap& bootstrap, Device& 
     const auto rank = static_cast<std::size_t>(peer.rank);
     Peer& neighbour = neighbours.peer(peer.rank);
     if (!reached[rank] || all_unreached[rank].has(me)) {
-      neighbour.trouble =
-          "rank " + std::to_string(rank) + " is on another node, and cannot be reached: " + why_not_;
+      neighbour.trouble = "rank " + std::to_string(rank) + " is on another node, and cannot be reached: " + why_not_;
       continue;
     }
     peer.outbox.lines = reinterpret_cast<Line*>(next);

@@ -8,12 +8,12 @@
 #include <string>
 #include <vector>
 
-#include "team/bootstrap.h"
-#include "net/operation_budget.h"
-#include "team/neighbourhood.h"
-#include "offnode/outgoing.h"
 #include "base/settings.h"
 #include "device/device.h"
+#include "net/operation_budget.h"
+#include "offnode/outgoing.h"
+#include "team/bootstrap.h"
+#include "team/neighbourhood.h"
 
 namespace mpix {
 
@@ -40,16 +40,16 @@ struct RelayWords {
 /// | inbox lines        | t       | o's NIC             | t's wait, after the header | as below |
 /// | staging            | t       | o's NIC             | t's wait, after the header | the transfer's signal, which sets the second half of the header, comes after its writes. For what is staged t acquires; a line has its epoch's flag besides |
 ///
-/// Slot e is written again in e + depth, which needs mine.posted >= e + 1, and the outgoing memory of a plan in e + 1 at
-/// the earliest, which needs the same: so e is finished, whatever a network may mean by that t has received it. The post
-/// of t says that t's slot and staging may be written, as on a node.
+/// Slot e is written again in e + depth, which needs mine.posted >= e + 1, and the outgoing memory of a plan in e + 1
+/// at the earliest, which needs the same: so e is finished, whatever a network may mean by that t has received it. The
+/// post of t says that t's slot and staging may be written, as on a node.
 ///
 /// No deadlock: mine.posted follows `landed` as transfers end, and these wait for no program, only for the budget and
 /// the network.
 struct RelayPeer {
   int rank = -1;
   Connection connection = 0;
-  RemoteMemory block;  ///< its, and
+  RemoteMemory block;                                 ///< its, and
   std::uint64_t landed_offset = 0, inbox_offset = 0;  ///< what is for me in there
   RemoteMemory staging;
   RelayWords* words = nullptr;

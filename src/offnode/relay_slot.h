@@ -9,8 +9,8 @@
 
 namespace mpix {
 
-/// The next epoch of an outbox, as the relay finds it: by what stands in its lines, and not by what was enqueued, so that
-/// it makes no difference whether a graph has sent it.
+/// The next epoch of an outbox, as the relay finds it: by what stands in its lines, and not by what was enqueued, so
+/// that it makes no difference whether a graph has sent it.
 class RelaySlot {
  public:
   /// A put that is staged, as the kernel told it: `offset` is marked with its place (offnode/outgoing.h).

@@ -15,8 +15,9 @@ class Relayed {
   virtual OperationBudget& budget() = 0;
 };
 
-/// The one thread of a process that relays, and lets the networks work meanwhile: there only while something is relayed.
-/// It polls while things move, giving its core away after each round; when they do not it naps, longer and longer.
+/// The one thread of a process that relays, and lets the networks work meanwhile: there only while something is
+/// relayed. It polls while things move, giving its core away after each round; when they do not it naps, longer and
+/// longer.
 void add_to_relay(Relayed& relayed);
 /// Returns when no look is under way any more.
 void remove_from_relay(Relayed& relayed);

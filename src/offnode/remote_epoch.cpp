@@ -51,8 +51,12 @@ NetworkWrite RemoteOperations::write_of(const Item& item, std::size_t i) const {
   if (!has_message || i > 0) return send.direct[i - (has_message ? 1 : 0)];
   const std::size_t slot = peers_->slot(item.epoch) * item.peer->slot_bytes;
   const bool sent = send.marked && item.peer->place != 0;
-  return {item.peer->staging + slot, peers_->staging_registration(), send.marked ? 8 * send.words() : send.message_bytes,
-          item.peer->control, item.peer->inbox_offset + slot, sent ? item.peer->place + peers_->slot(item.epoch) : 0};
+  return {item.peer->staging + slot,
+          peers_->staging_registration(),
+          send.marked ? 8 * send.words() : send.message_bytes,
+          item.peer->control,
+          item.peer->inbox_offset + slot,
+          sent ? item.peer->place + peers_->slot(item.epoch) : 0};
 }
 
 void RemoteOperations::write_message(const Item& item) {
@@ -90,8 +94,8 @@ bool RemoteOperations::queue_stage(Item& item) {
   for (std::size_t i = 0; i < count; ++i) writes.push_back(write_of(item, item.writes_queued + i));
   const NetworkSignal signal = item.has_signal() ? signal_of(item) : NetworkSignal{};
   try {
-    item.transfer = peers_->budget().network().queue(item.peer->connection, writes.data(), count,
-                                                           signals > 0 ? &signal : nullptr);
+    item.transfer =
+        peers_->budget().network().queue(item.peer->connection, writes.data(), count, signals > 0 ? &signal : nullptr);
   } catch (const Error& error) {
     throw Error(error.fault(), item.peer->lost(error.what()));
   }
@@ -144,7 +148,8 @@ bool RemoteOperations::send_post(std::size_t index) {
 Grant RemoteOperations::reclaim() {
   Hold hold(mutex_);
   recycle();
-  const bool all_queued = given_up_ || std::all_of(items_.begin(), items_.end(), [](const Item& item) { return item.all_queued; });
+  const bool all_queued =
+      given_up_ || std::all_of(items_.begin(), items_.end(), [](const Item& item) { return item.all_queued; });
   if (!all_queued) return {};
   const Grant back = free_;
   held_.take(back);
@@ -193,8 +198,9 @@ std::string RemoteOperations::missing() const {
   std::string text;
   for (const Item& item : items_)
     if (item.at_hand && (item.transfer || item.state != State::served))
-      append(text, item.peer->rank, std::string("has not been reached with the ") + (item.send ? "data" : "post") +
-                                        " of epoch " + std::to_string(item.epoch));
+      append(text, item.peer->rank,
+             std::string("has not been reached with the ") + (item.send ? "data" : "post") + " of epoch " +
+                 std::to_string(item.epoch));
   return text;
 }
 
@@ -277,12 +283,14 @@ bool RemoteOperations::serve(Item& item) {
   return true;
 }
 
-void RemoteOperations::note_served(const Item& item) { set(item.send ? item.peer->sent : item.peer->opened, item.epoch); }
+void RemoteOperations::note_served(const Item& item) {
+  set(item.send ? item.peer->sent : item.peer->opened, item.epoch);
+}
 
 bool RemoteOperations::served(std::size_t first, std::size_t end) const {
   Hold hold(mutex_);
-  return std::all_of(items_.begin() + static_cast<std::ptrdiff_t>(first), items_.begin() + static_cast<std::ptrdiff_t>(end),
-                     is_served);
+  return std::all_of(items_.begin() + static_cast<std::ptrdiff_t>(first),
+                     items_.begin() + static_cast<std::ptrdiff_t>(end), is_served);
 }
 
 void RemoteOperations::describe(std::size_t first, std::size_t end, std::string& text) const {
@@ -292,14 +300,17 @@ void RemoteOperations::describe(std::size_t first, std::size_t end, std::string&
     const auto epoch = [&](std::uint64_t number) { return "access epoch " + std::to_string(number); };
     switch (item.state) {
       case State::served:
-      case State::held: break;
+      case State::held:
+        break;
       case State::waiting:
         append(text, item.peer->rank,
-               "has not posted " + epoch(peers_->has_credit(*item.peer, item.epoch) ? item.epoch
-                                                                                    : item.epoch - peers_->depth() + 1));
+               "has not posted " +
+                   epoch(peers_->has_credit(*item.peer, item.epoch) ? item.epoch : item.epoch - peers_->depth() + 1));
         break;
       case State::ready:
-      case State::moving: append(text, item.peer->rank, "has not been reached with the data of " + epoch(item.epoch)); break;
+      case State::moving:
+        append(text, item.peer->rank, "has not been reached with the data of " + epoch(item.epoch));
+        break;
     }
   }
 }
@@ -309,7 +320,8 @@ void RemoteOperations::describe(std::size_t first, std::size_t end, std::string&
 bool RemoteReceives::look() {
   if (!looked_) peers_->send_all_held();
   looked_ = true;
-  const auto gone = std::remove_if(pending_.begin(), pending_.end(), [this](Item& item) { return try_to_receive(item); });
+  const auto gone =
+      std::remove_if(pending_.begin(), pending_.end(), [this](Item& item) { return try_to_receive(item); });
   const bool moved = gone != pending_.end();
   pending_.erase(gone, pending_.end());
   return moved;
@@ -343,7 +355,8 @@ bool RemoteReceives::receive(Item& item) {
     if (!receive_marked(item)) return false;
   } else if (arrived % 2) {
     char* const message = peer.inbox + slot * peers_->slot_bytes();
-    const std::size_t length = RemoteMessage::scatter(message, peers_->slot_bytes(), peers_->window(), peers_->window_bytes());
+    const std::size_t length =
+        RemoteMessage::scatter(message, peers_->slot_bytes(), peers_->window(), peers_->window_bytes());
     MarkedMessage::wipe(reinterpret_cast<std::uint64_t*>(message), length / 8);
   }
   // The slot is free again when this rank posts anew (remote_peers.h).
@@ -359,14 +372,16 @@ bool RemoteReceives::receive_marked(Item& item) {
   bool all = false;
   peers_->budget().network().read_still([&] {
     if (!MarkedMessage::read_front(words, &front)) return;
-    if (8 * std::size_t{front.words} > peers_->slot_bytes()) throw Error(Fault::other, "a message from it makes no sense");
+    if (8 * std::size_t{front.words} > peers_->slot_bytes())
+      throw Error(Fault::other, "a message from it makes no sense");
     item.data.resize(8 * std::size_t{front.words});
     all = MarkedMessage::read(words, front.words, &item.words, item.data.data());
   });
   if (!all || !peers_->open(*item.peer, slot)) return false;
   RemotePeers::note_ridden(*item.peer, front.posts);
   if (front.words > 1)
-    RemoteMessage::scatter(item.data.data(), MarkedMessage::capacity(front.words), peers_->window(), peers_->window_bytes());
+    RemoteMessage::scatter(item.data.data(), MarkedMessage::capacity(front.words), peers_->window(),
+                           peers_->window_bytes());
   MarkedMessage::wipe(words, front.words);
   return true;
 }

@@ -8,10 +8,10 @@
 #include <vector>
 
 #include "base/block_pool.h"
+#include "device/device.h"
 #include "net/operation_budget.h"
 #include "offnode/remote_peers.h"
 #include "offnode/remote_plan.h"
-#include "device/device.h"
 
 namespace mpix {
 
@@ -111,8 +111,13 @@ class RemoteOperations final : public GrantHolder, public std::enable_shared_fro
 /// Some items of the operations of a call, as one launch serves them.
 class RemoteOperationsPart final : public RemoteWork {
  public:
-  RemoteOperationsPart(std::shared_ptr<RemoteOperations> operations, RemotePeers& peers, std::size_t first, std::size_t count)
-      : operations_(std::move(operations)), peers_(peers), first_(first), end_(first + count), at_work_(peers.budget()) {}
+  RemoteOperationsPart(std::shared_ptr<RemoteOperations> operations, RemotePeers& peers, std::size_t first,
+                       std::size_t count)
+      : operations_(std::move(operations)),
+        peers_(peers),
+        first_(first),
+        end_(first + count),
+        at_work_(peers.budget()) {}
   bool look() override { return operations_->serve(first_, end_); }
   bool done() const override { return operations_->served(first_, end_); }
   void progress() override { peers_.budget().progress(); }
@@ -157,8 +162,8 @@ class RemoteReceives final : public RemoteWork {
   struct Item {
     RemotePeer* peer;
     std::uint64_t epoch;
-    std::size_t words = 1;    ///< of its marked message that have arrived: the front is read apart
-    std::vector<char> data{}; ///< of these
+    std::size_t words = 1;     ///< of its marked message that have arrived: the front is read apart
+    std::vector<char> data{};  ///< of these
   };
   bool try_to_receive(Item& item);
   bool receive(Item& item);

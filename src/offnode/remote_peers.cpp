@@ -19,11 +19,12 @@ constexpr std::size_t line = 64;
 
 std::size_t rounded_up(std::size_t bytes) { return (bytes + line - 1) / line * line; }
 
-/// So many words, each put by itself, have room in a slot where each write costs an operation of the network: one by one
-/// they took 400 µs each over sockets.
+/// So many words, each put by itself, have room in a slot where each write costs an operation of the network: one by
+/// one they took 400 µs each over sockets.
 constexpr std::size_t most_single_words = 8192;
 
-/// Room for `eager_bytes` in puts of some 50 bytes or more; of smaller ones for less, but for those with room of their own.
+/// Room for `eager_bytes` in puts of some 50 bytes or more; of smaller ones for less, but for those with room of their
+/// own.
 std::size_t slot_bytes_for(std::size_t window_bytes, std::size_t eager_bytes, bool gathers_small) {
   const std::size_t payload = std::min(eager_bytes, window_bytes);
   const std::size_t words = gathers_small ? std::min(window_bytes / 8, most_single_words) : 0;

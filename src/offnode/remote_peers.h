@@ -10,12 +10,12 @@
 #include <string>
 #include <vector>
 
-#include "team/bootstrap.h"
-#include "net/operation_budget.h"
-#include "team/neighbourhood.h"
-#include "net/remote_message.h"
 #include "base/late_posts.h"
 #include "base/settings.h"
+#include "net/operation_budget.h"
+#include "net/remote_message.h"
+#include "team/bootstrap.h"
+#include "team/neighbourhood.h"
 #include "wire/memory.h"
 
 namespace mpix {
@@ -54,17 +54,17 @@ struct HeldPost {
 ///   - when a complete or a wait of the window has looked around for the first time, in any stream: what did not ride
 ///     goes then as an operation of its own, and so does the next post to the same peer;
 ///   - for longer than a moment (LatePosts): a thread sends it, whatever the streams do meanwhile.
-/// For the first there is no need of anything: the operation's part of the budget was reserved when the post was called.
-/// Where the network has no room for it now it is tried again, as often as anybody looks, and may ride meanwhile.
-/// A message takes a post only when it is being started, and from then on it waits for nobody. And o looks for posts in
-/// the fronts of all its slots whenever its complete misses one, so it does not depend on its wait having come. So a
-/// post that rides is late by a moment at most, and held back by nobody. Where a post could not ride the next few do not
-/// try (rides_to_skip).
+/// For the first there is no need of anything: the operation's part of the budget was reserved when the post was
+/// called. Where the network has no room for it now it is tried again, as often as anybody looks, and may ride
+/// meanwhile. A message takes a post only when it is being started, and from then on it waits for nobody. And o looks
+/// for posts in the fronts of all its slots whenever its complete misses one, so it does not depend on its wait having
+/// come. So a post that rides is late by a moment at most, and held back by nobody. Where a post could not ride the
+/// next few do not try (rides_to_skip).
 struct RemotePeer {
   int rank = -1;
   bool reachable = false;
   Connection connection = 0;
-  RemoteMemory control;  ///< its block, and
+  RemoteMemory control;                                                   ///< its block, and
   std::uint64_t posted_offset = 0, arrived_offset = 0, inbox_offset = 0;  ///< what is for me in there
   RemoteMemory window;
   std::size_t slot_bytes = 0;  ///< of my slots there
@@ -76,12 +76,12 @@ struct RemotePeer {
   char* inbox = nullptr;
   char* staging = nullptr;
   std::uint64_t sent = 0, opened = 0, closed = 0;
-  std::uint64_t posts_ridden = 0;     ///< its posts that came in messages
-  std::uint32_t rides_given = 0;      ///< my posts in messages to it; guarded by RemotePeers, as are
+  std::uint64_t posts_ridden = 0;  ///< its posts that came in messages
+  std::uint32_t rides_given = 0;   ///< my posts in messages to it; guarded by RemotePeers, as are
   std::uint32_t rides_to_skip = 0;
   HeldPost held;
   bool held_for_long = false;
-  std::vector<HeldPost> refused;      ///< posts that were held before, and that the network had no room for
+  std::vector<HeldPost> refused;  ///< posts that were held before, and that the network had no room for
 
   std::string lost(const std::string& why) const {
     return "rank " + std::to_string(rank) + " cannot be reached over the network: " + why;
@@ -94,8 +94,8 @@ struct RemotePeer {
 ///   for each peer: posted, arrived[depth] | for each peer: depth slots that it writes
 class RemotePeers final : public HeldPosts, public std::enable_shared_from_this<RemotePeers> {
  public:
-  /// Without an budget none of them can be reached, and `why_not` says why. Relayed: RelayPeers has them. `why_nobody`, if
-  /// not empty, says why no rank can reach ranks of other nodes, and is the same on all.
+  /// Without an budget none of them can be reached, and `why_not` says why. Relayed: RelayPeers has them. `why_nobody`,
+  /// if not empty, says why no rank can reach ranks of other nodes, and is the same on all.
   RemotePeers(const LocalMemory& memory, Bootstrap& bootstrap, Device& device, OperationBudget* budget,
               std::string why_not, const Settings& settings, bool relayed = false, const std::string& why_nobody = "");
   ~RemotePeers();
@@ -103,7 +103,11 @@ class RemotePeers final : public HeldPosts, public std::enable_shared_from_this<
   RemotePeers& operator=(const RemotePeers&) = delete;
 
   /// Null for ranks of this node.
-  RemotePeer* find(int rank) { return index_[static_cast<std::size_t>(rank)] < 0 ? nullptr : &peers_[static_cast<std::size_t>(index_[static_cast<std::size_t>(rank)])]; }
+  RemotePeer* find(int rank) {
+    return index_[static_cast<std::size_t>(rank)] < 0
+               ? nullptr
+               : &peers_[static_cast<std::size_t>(index_[static_cast<std::size_t>(rank)])];
+  }
   /// There are ranks of other nodes, and some of them can be reached.
   bool is_connected() const { return connected_; }
   const std::string& why_not() const { return why_not_; }
@@ -120,8 +124,8 @@ class RemotePeers final : public HeldPosts, public std::enable_shared_from_this<
   std::size_t slot_bytes() const { return slot_bytes_; }  ///< of the slots here
   /// Asks it for a sign of life. Empty, or, with its rank, why it cannot be reached.
   std::string probe(const RemotePeer& peer);
-  /// The window ends, and this may not: what arrives from now on is refused, for its memory is the program's again. Of a
-  /// window that broke posts may be held still; they refer to this, and would keep it for ever.
+  /// The window ends, and this may not: what arrives from now on is refused, for its memory is the program's again. Of
+  /// a window that broke posts may be held still; they refer to this, and would keep it for ever.
   void end_window();
   /// After a marked message was read: there may come another. False: ask again.
   bool open(const RemotePeer& peer, std::size_t slot) { return !inlet_ || inlet_->open(place_of(peer, slot)); }
@@ -130,7 +134,9 @@ class RemotePeers final : public HeldPosts, public std::enable_shared_from_this<
   const Registration* staging_registration() const { return staging_registered_.get(); }
 
   std::size_t slot(std::uint64_t epoch) const { return static_cast<std::size_t>(epoch & (depth_ - 1)); }
-  bool has_credit(RemotePeer& peer, std::uint64_t epoch) const { return epoch <= depth_ || has_posted(peer, epoch + 1 - depth_); }
+  bool has_credit(RemotePeer& peer, std::uint64_t epoch) const {
+    return epoch <= depth_ || has_posted(peer, epoch + 1 - depth_);
+  }
   bool is_exposed(RemotePeer& peer, std::uint64_t epoch) const { return has_posted(peer, epoch); }
   /// What the front of a marked message says of its sender's posts.
   static void note_ridden(RemotePeer& peer, std::uint32_t posts);
@@ -172,7 +178,7 @@ class RemotePeers final : public HeldPosts, public std::enable_shared_from_this<
   std::size_t slot_bytes_ = 0;
   bool marks_ = false;
   bool gathers_small_ = false;  ///< the network has operations to save, and no setting says how much goes in messages
-  std::mutex held_mutex_;  ///< guards what peers say it does, and comes after all other locks
+  std::mutex held_mutex_;       ///< guards what peers say it does, and comes after all other locks
   std::atomic<std::size_t> held_count_{0};
   std::uint64_t rides_ = 0;
   std::shared_ptr<char> block_, staging_;

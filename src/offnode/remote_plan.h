@@ -5,9 +5,9 @@
 #include <memory>
 #include <vector>
 
+#include "base/stats.h"
 #include "net/remote_message.h"
 #include "offnode/remote_peers.h"
-#include "base/stats.h"
 #include "team/put.h"
 
 namespace mpix {

@@ -23,8 +23,8 @@ void Shipment::start_stage() {
   const std::size_t count = std::min(left, held_.operations);
   const bool with_signal = content_.signal && count == left && held_.operations > count;
   try {
-    transfer_ = peers_->budget().network().queue(content_.peer->connection, content_.writes.data() + next_write_,
-                                                       count, with_signal ? &*content_.signal : nullptr);
+    transfer_ = peers_->budget().network().queue(content_.peer->connection, content_.writes.data() + next_write_, count,
+                                                 with_signal ? &*content_.signal : nullptr);
   } catch (const Error& error) {
     throw Error(error.fault(), content_.peer->lost(error.what()));
   }
@@ -101,8 +101,8 @@ std::string Shipment::probe() {
 std::string Shipment::missing() const {
   Hold hold(mutex_);
   if (over_) return "";
-  return "rank " + std::to_string(content_.peer->rank) + " has not been reached with the " + content_.what + " of epoch " +
-         std::to_string(content_.epoch);
+  return "rank " + std::to_string(content_.peer->rank) + " has not been reached with the " + content_.what +
+         " of epoch " + std::to_string(content_.epoch);
 }
 
 bool Shipment::moved() {

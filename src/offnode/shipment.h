@@ -15,15 +15,15 @@
 namespace mpix {
 
 /// What the relay has on its way to one rank: writes, and then a signal where there is one. Started when it is queued.
-/// Where the grant is smaller than all of it, it goes in stages: the next is queued when the one before is over, and the
-/// signal comes with the last.
+/// Where the grant is smaller than all of it, it goes in stages: the next is queued when the one before is over, and
+/// the signal comes with the last.
 ///
 /// Shared by the relay and the budget, until nothing of it is queued any more.
 class Shipment final : public GrantHolder {
  public:
   struct Content {
     const RelayPeer* peer;
-    const char* what;     ///< "data", "post"
+    const char* what;  ///< "data", "post"
     std::uint64_t epoch;
     std::vector<NetworkWrite> writes;
     std::optional<NetworkSignal> signal;
@@ -32,8 +32,8 @@ class Shipment final : public GrantHolder {
   };
   using Clock = std::chrono::steady_clock;
 
-  Shipment(std::shared_ptr<RelayPeers> peers, const void* window, std::shared_ptr<const HostWords> words, Content content,
-           const Grant& grant)
+  Shipment(std::shared_ptr<RelayPeers> peers, const void* window, std::shared_ptr<const HostWords> words,
+           Content content, const Grant& grant)
       : peers_(std::move(peers)),
         window_(window),
         words_(std::move(words)),
@@ -59,9 +59,9 @@ class Shipment final : public GrantHolder {
   void give_up() override;
 
  private:
-  void start_stage();     // under mutex_
+  void start_stage();         // under mutex_
   bool try_to_start_stage();  // likewise
-  bool advance();         // under mutex_
+  bool advance();             // under mutex_
   bool all_queued() const { return next_write_ == content_.writes.size() && (!content_.signal || signal_queued_); }
 
   const std::shared_ptr<RelayPeers> peers_;  ///< the memory
@@ -73,9 +73,9 @@ class Shipment final : public GrantHolder {
   bool signal_queued_ = false;
   bool over_ = false;
   bool moved_ = false;
-  bool given_up_ = false;  ///< no stage follows
+  bool given_up_ = false;               ///< no stage follows
   std::unique_ptr<Transfer> transfer_;  ///< of the stage at hand
-  Grant stage_;  ///< what it holds
+  Grant stage_;                         ///< what it holds
   Grant held_;
   const Clock::time_point born_;
 };

@@ -25,7 +25,8 @@ std::string differing(const std::vector<std::string>& by_rank) {
   constexpr std::size_t most_values = 3;
   std::vector<std::string> values;
   for (const std::string& value : by_rank)
-    if (values.size() <= most_values && std::find(values.begin(), values.end(), value) == values.end()) values.push_back(value);
+    if (values.size() <= most_values && std::find(values.begin(), values.end(), value) == values.end())
+      values.push_back(value);
   if (values.size() < 2) return "";
   std::string text;
   for (std::size_t i = 0; i < std::min(values.size(), most_values); ++i) {

@@ -10,10 +10,10 @@
 #include <tuple>
 #include <type_traits>
 
-#include "config.h"
-#include "team/differing.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "config.h"
+#include "team/differing.h"
 
 namespace mpix {
 namespace {
@@ -34,7 +34,8 @@ struct Build {
 
   static Build mine() {
     Build build{"libmpix", wire_version, 0, {}};
-    for (std::size_t bytes : {sizeof(Bell), sizeof(GuardMarks), sizeof(PairWords), sizeof(Line), sizeof(NodeOffer), sizeof(void*)})
+    for (std::size_t bytes :
+         {sizeof(Bell), sizeof(GuardMarks), sizeof(PairWords), sizeof(Line), sizeof(NodeOffer), sizeof(void*)})
       build.shape = build.shape * 31 + static_cast<std::uint32_t>(bytes);
     std::snprintf(build.release, sizeof build.release, "%s", PACKAGE_VERSION);
     return build;
@@ -63,7 +64,9 @@ std::uint32_t slot_lines_for(std::size_t window_bytes, std::uint32_t staged_puts
   return static_cast<std::uint32_t>((4 + payload / 8 + overhead + 3) / 4 * 4 + most_parts);
 }
 
-bool needs_relay(const Device& device, const Settings& settings) { return settings.relay || !device.serves_remote_work(); }
+bool needs_relay(const Device& device, const Settings& settings) {
+  return settings.relay || !device.serves_remote_work();
+}
 
 /// What ranks tell each other when a window is created.
 struct Neighbourhood::Card {
@@ -104,8 +107,10 @@ struct Neighbourhood::Group {
   }
 };
 
-Neighbourhood::Card Neighbourhood::make_card(const LocalMemory& memory, const Bootstrap& bootstrap, const Settings& settings) {
-  static_assert(std::is_trivially_copyable_v<Card> && sizeof(Card) <= 376, "cards are small, for all ranks get all of them");
+Neighbourhood::Card Neighbourhood::make_card(const LocalMemory& memory, const Bootstrap& bootstrap,
+                                             const Settings& settings) {
+  static_assert(std::is_trivially_copyable_v<Card> && sizeof(Card) <= 376,
+                "cards are small, for all ranks get all of them");
   Card card{};
   card.build = Build::mine();
   std::snprintf(card.device, sizeof card.device, "%s", device_.name());
@@ -169,18 +174,24 @@ void Neighbourhood::check_cards(const std::vector<Card>& cards, const Bootstrap&
     throw Error(Fault::memory, "rank " + std::to_string(unusable - cards.begin()) + ": " + unusable->trouble);
 
   const auto same = [&](auto value_of) {
-    return std::all_of(cards.begin(), cards.end(), [&](const Card& card) { return value_of(card) == value_of(cards.front()); });
+    return std::all_of(cards.begin(), cards.end(),
+                       [&](const Card& card) { return value_of(card) == value_of(cards.front()); });
   };
   const auto compare = [&](const char* setting, auto value_of, auto text_of) {
-    if (!same(value_of)) check(std::string(setting) + " differs", [&](const Card& card) { return std::string(text_of(value_of(card))); });
+    if (!same(value_of))
+      check(std::string(setting) + " differs", [&](const Card& card) { return std::string(text_of(value_of(card))); });
   };
-  compare("MPIX_EAGER_SIZE", [](const Card& card) { return card.eager_setting; }, number_text);
-  compare("MPIX_MAILBOX_SLOTS", [](const Card& card) { return std::uint64_t{card.depth}; }, number_text);
-  compare("MPIX_WAIT", [](const Card& card) { return card.waits; }, waits_text);
+  compare(
+      "MPIX_EAGER_SIZE", [](const Card& card) { return card.eager_setting; }, number_text);
+  compare(
+      "MPIX_MAILBOX_SLOTS", [](const Card& card) { return std::uint64_t{card.depth}; }, number_text);
+  compare(
+      "MPIX_WAIT", [](const Card& card) { return card.waits; }, waits_text);
   if (!bootstrap.spans_nodes() || same([](const Card& card) { return card.relayed; })) return;
   if (same([](const Card& card) { return card.device_name(); }))
     check("MPIX_RELAY differs", [](const Card& card) { return std::string(card.relayed ? "on" : "off"); });
-  why_no_network_ = "the devices differ between the ranks: " + differs([](const Card& card) { return card.device_name(); });
+  why_no_network_ =
+      "the devices differ between the ranks: " + differs([](const Card& card) { return card.device_name(); });
 }
 
 /// The ranks that this one shares memory with, after a second exchange where they could not do with what they offered.
@@ -227,7 +238,8 @@ void Neighbourhood::join(const std::vector<Card>& cards, int me) {
   try {
     memory_->join(group, card_of(group_.front()).offer);
   } catch (const Error& error) {
-    alone = "the memory that rank " + std::to_string(group_.front()) + " shares cannot be mapped from here: " + error.what();
+    alone = "the memory that rank " + std::to_string(group_.front()) +
+            " shares cannot be mapped from here: " + error.what();
     log(LogLevel::info, alone);  // a call that needs it tells
   }
   for (int rank : group_) {
@@ -250,15 +262,14 @@ void Neighbourhood::join(const std::vector<Card>& cards, int me) {
     const std::string theirs = card_of(rank).device_name(), ours = card_of(me).device_name();
     if (local(rank) < 0 && why_no_network_.empty()) continue;  // reached otherwise, or not
     peer.trouble = "rank " + std::to_string(rank) +
-                   (local(rank) < 0 ? " is on another node, and cannot be reached: " + why_no_network_
+                   (local(rank) < 0  ? " is on another node, and cannot be reached: " + why_no_network_
                     : theirs == ours ? "'s memory cannot be mapped from here: it has another user or PID namespace"
                                      : " works with the device " + theirs + ", and this rank with " + ours +
                                            ": ranks with different devices have no stream epochs with each other");
   }
 }
 
-Neighbourhood::Neighbourhood(const LocalMemory& memory, Bootstrap& bootstrap, Device& device,
-                             const Settings& settings)
+Neighbourhood::Neighbourhood(const LocalMemory& memory, Bootstrap& bootstrap, Device& device, const Settings& settings)
     : device_(device),
       window_(static_cast<char*>(memory.base)),
       eager_bytes_(settings.eager_bytes.value_or(device.preferred_eager_bytes())),
@@ -313,7 +324,8 @@ void Neighbourhood::agree(Bootstrap& bootstrap) {
   const std::vector<unsigned char> all_ready = bootstrap.allgather(ready);
   const auto not_ready = std::find(all_ready.begin(), all_ready.end(), 0);
   if (not_ready != all_ready.end())
-    throw Error(Fault::memory, "rank " + std::to_string(not_ready - all_ready.begin()) + " cannot map the window's shared memory");
+    throw Error(Fault::memory,
+                "rank " + std::to_string(not_ready - all_ready.begin()) + " cannot map the window's shared memory");
 }
 
 /// The headers: of this rank, and so of all.
@@ -383,7 +395,8 @@ bool Neighbourhood::share_in_turns(const std::vector<Card>& cards) {
 bool Neighbourhood::lack_places(const std::vector<Card>& cards) {
   if (!std::all_of(cards.begin(), cards.end(), [](const Card& card) { return card.has_guards; })) return false;
   return std::any_of(cards.begin(), cards.end(), [&](const Card& card) {
-    const auto sharers = std::count_if(cards.begin(), cards.end(), [&](const Card& other) { return other.place == card.place; });
+    const auto sharers =
+        std::count_if(cards.begin(), cards.end(), [&](const Card& other) { return other.place == card.place; });
     return card.rooms > 0 && card.rooms_taken > WaitingRoom::most(card.rooms, static_cast<std::uint32_t>(sharers));
   });
 }

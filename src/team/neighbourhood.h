@@ -9,10 +9,10 @@
 #include <string>
 #include <vector>
 
-#include "team/bootstrap.h"
-#include "device/node_memory.h"
 #include "base/settings.h"
 #include "device/device.h"
+#include "device/node_memory.h"
+#include "team/bootstrap.h"
 
 namespace mpix {
 
@@ -58,12 +58,12 @@ struct Peer {
   std::size_t displacement_unit = 1;
 
   // Addresses are known when Neighbourhood has connected the peer. As its origin: what lies in its memory.
-  Ring outbox{};            ///< my mailbox there
-  char* direct = nullptr;   ///< its window, or the staging memory that mirrors it; null when it is empty
-  bool staged = false;      ///< direct is staging memory
+  Ring outbox{};                     ///< my mailbox there
+  char* direct = nullptr;            ///< its window, or the staging memory that mirrors it; null when it is empty
+  bool staged = false;               ///< direct is staging memory
   OutgoingLane* outgoing = nullptr;  ///< in place of direct, where it is relayed
-  std::size_t eager_bytes = 0;    ///< most that an epoch sends by mailbox
-  std::uint32_t most_puts = 0;    ///< of an epoch; 0: any number
+  std::size_t eager_bytes = 0;       ///< most that an epoch sends by mailbox
+  std::uint32_t most_puts = 0;       ///< of an epoch; 0: any number
   Bell* bell = nullptr;
 
   // As its target: what lies in mine, and the word of the peer that I write.
@@ -76,26 +76,29 @@ struct Peer {
   PairWords* there = nullptr;  ///< mine, in its memory
 };
 
-/// The shared memory of one window on this node: what its ranks told each other when it was created, and, for those that epochs
-/// have named, where it is mapped (device/node_memory.h).
+/// The shared memory of one window on this node: what its ranks told each other when it was created, and, for those
+/// that epochs have named, where it is mapped (device/node_memory.h).
 ///
-/// Ranks of this node with the same kind of device make a group: within it they reach each other, and nobody else by memory.
+/// Ranks of this node with the same kind of device make a group: within it they reach each other, and nobody else by
+/// memory.
 class Neighbourhood {
  public:
-  /// Collective, with agree(). Throws on all ranks where some rank cannot go along, and then agree() is not to be called.
+  /// Collective, with agree(). Throws on all ranks where some rank cannot go along, and then agree() is not to be
+  /// called.
   Neighbourhood(const LocalMemory& memory, Bootstrap& bootstrap, Device& device, const Settings& settings);
   ~Neighbourhood();
   Neighbourhood(const Neighbourhood&) = delete;
   Neighbourhood& operator=(const Neighbourhood&) = delete;
 
-  /// Collective: the last exchange of the window's creation. All have come so far; afterwards peers may be written to. Throws on
-  /// all ranks or on none.
+  /// Collective: the last exchange of the window's creation. All have come so far; afterwards peers may be written to.
+  /// Throws on all ranks or on none.
   void agree(Bootstrap& bootstrap);
 
   int size() const { return static_cast<int>(peers_.size()); }
   const Peer& peer(int rank) const { return peers_[static_cast<std::size_t>(rank)]; }
   Peer& peer(int rank) { return peers_[static_cast<std::size_t>(rank)]; }
-  /// Before a rank, of whatever node, is part of an epoch. Throws Error where its memory cannot be mapped, and may be tried again.
+  /// Before a rank, of whatever node, is part of an epoch. Throws Error where its memory cannot be mapped, and may be
+  /// tried again.
   void connect_origin(int rank);
   void connect_target(int rank);
 
@@ -116,8 +119,8 @@ class Neighbourhood {
   const std::string& why_no_network() const { return why_no_network_; }
   /// For what may outlive the window: this rank's shared memory.
   std::shared_ptr<const void> control_memory() const { return memory_ ? memory_->own_control() : nullptr; }
-  /// What the words of all pairs are at the end of a window whose epochs a graph may hold: what is launched of them later
-  /// finds nothing to do.
+  /// What the words of all pairs are at the end of a window whose epochs a graph may hold: what is launched of them
+  /// later finds nothing to do.
   static PairWords retired_words();
   void retire();
 
@@ -153,12 +156,12 @@ class Neighbourhood {
   std::string why_no_network_;
   std::unique_ptr<NodeMemory> memory_;  ///< null: this rank shares with nobody
   int me_;
-  int locals_count_ = 0;                ///< ranks of this node
-  std::vector<int> locals_;             ///< by rank: its number on this node; -1: it is on another one
-  std::vector<int> group_;              ///< ranks that share memory with this one, which is one of them
+  int locals_count_ = 0;     ///< ranks of this node
+  std::vector<int> locals_;  ///< by rank: its number on this node; -1: it is on another one
+  std::vector<int> group_;   ///< ranks that share memory with this one, which is one of them
   Unreached unreached_;
   std::vector<Peer> peers_;
-  Header own_header_{};                 ///< while there is no other
+  Header own_header_{};  ///< while there is no other
   std::atomic<Header*> header_{&own_header_};
   bool in_use_ = false;
 };

@@ -24,10 +24,11 @@ void BlockedCall::look(Clock::time_point now) noexcept {
   if (now - since_ - reported_ < patience_) return;
   reported_ = now - since_;
   try {
-    reporter_.blocked(call_,
-                      "an ordinary access epoch waits for MPI_Win_post of its targets, and this rank exposes the window in "
-                      "a stream epoch: was MPI_Win_start called without MPIX_MODE_STREAM?",
-                      std::chrono::duration<double>(reported_).count());
+    reporter_.blocked(
+        call_,
+        "an ordinary access epoch waits for MPI_Win_post of its targets, and this rank exposes the window in "
+        "a stream epoch: was MPI_Win_start called without MPIX_MODE_STREAM?",
+        std::chrono::duration<double>(reported_).count());
   } catch (const std::exception&) {  // no memory for a text
   }
 }

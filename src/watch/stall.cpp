@@ -18,8 +18,8 @@ void StallReporter::report(LogLevel level, const char* call, const std::string& 
                            const char* what_follows) const {
   char duration[32];
   std::snprintf(duration, sizeof duration, "%.1f s", seconds);
-  log(level, std::string(call) + " on window '" + window_ + "' has waited for " + duration + ": " +
-                           waiting + what_follows);
+  log(level,
+      std::string(call) + " on window '" + window_ + "' has waited for " + duration + ": " + waiting + what_follows);
 }
 
 void StallReporter::late(Call call, const std::string& waiting, double seconds) {
@@ -47,7 +47,8 @@ bool StallReporter::stalled(Call call, const std::string& waiting, double second
 void StallReporter::failed(Call call, const std::string& why) {
   std::lock_guard<std::mutex> hold(mutex_);
   try {
-    log(LogLevel::error, std::string(name_of(call)) + " on window '" + window_ + "': " + why + "; the window is broken");
+    log(LogLevel::error,
+        std::string(name_of(call)) + " on window '" + window_ + "': " + why + "; the window is broken");
   } catch (const std::bad_alloc&) {
     // Told by the next call.
   }

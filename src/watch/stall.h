@@ -18,8 +18,8 @@ namespace mpix {
 class StallReporter final : public StallHandler {
  public:
   using Suspicion = std::function<std::string(Call)>;
-  /// `advice`: what else to say, once a process. `suspicion`: what this rank itself may have done wrong for a wait not to
-  /// end, or nothing; asked by any thread.
+  /// `advice`: what else to say, once a process. `suspicion`: what this rank itself may have done wrong for a wait not
+  /// to end, or nothing; asked by any thread.
   StallReporter(const std::string& window, HostWords* words, double seconds, bool fail, std::string advice = "",
                 Suspicion suspicion = nullptr)
       : window_(window),
@@ -41,7 +41,8 @@ class StallReporter final : public StallHandler {
   void rename(const std::string& window);
 
  private:
-  void report(LogLevel level, const char* call, const std::string& waiting, double seconds, const char* what_follows) const;
+  void report(LogLevel level, const char* call, const std::string& waiting, double seconds,
+              const char* what_follows) const;
   void release(const std::string& cause);
 
   mutable std::mutex mutex_;  ///< reports come from the threads of streams

@@ -196,7 +196,8 @@ MPIX_FN std::uint64_t load_word(const char* from, std::size_t i, std::size_t byt
   const std::size_t left = bytes - 8 * i;
   std::uint64_t word = 0;
 #if MPIX_ON_DEVICE
-  if (left >= 8 && reinterpret_cast<std::uintptr_t>(p) % 8 == 0) return load_once(reinterpret_cast<const unsigned long long*>(p));
+  if (left >= 8 && reinterpret_cast<std::uintptr_t>(p) % 8 == 0)
+    return load_once(reinterpret_cast<const unsigned long long*>(p));
   for (std::size_t b = 0; b < 8 && b < left; ++b)
     word |= static_cast<std::uint64_t>(static_cast<unsigned char>(load_once(p + b))) << (8 * b);
 #else
@@ -236,8 +237,8 @@ MPIX_FN void copy_bytes(char* to, const char* from, std::size_t bytes, Team team
     auto* target = reinterpret_cast<ulonglong2*>(to);
     std::size_t i = team.index;
     for (; i + 3 * step < quads; i += 4 * step) {
-      const ulonglong2 a = load_once(source + i), b = load_once(source + i + step), c = load_once(source + i + 2 * step),
-                       d = load_once(source + i + 3 * step);
+      const ulonglong2 a = load_once(source + i), b = load_once(source + i + step),
+                       c = load_once(source + i + 2 * step), d = load_once(source + i + 3 * step);
       target[i] = a, target[i + step] = b, target[i + 2 * step] = c, target[i + 3 * step] = d;
     }
     for (; i < quads; i += step) target[i] = load_once(source + i);

@@ -30,12 +30,12 @@
 /// Several blocks of a GPU may share one peer (parts). Each has a counter of its own in sent and closed, and
 /// reads and writes no other part's; part 0 also writes those of the parts that a launch does not have. So no
 /// block has to find out whether it is the last. Where data goes direct, each part of a send writes a header
-/// of its own behind its own stores, and the target waits for as many as the first header says. The last part of a launch
-/// writes the first header, direct or not: blocks come to a GPU in order, so that all parts of a send whose first header
-/// is there have a place, and none of them waits for a peer any more.
+/// of its own behind its own stores, and the target waits for as many as the first header says. The last part of a
+/// launch writes the first header, direct or not: blocks come to a GPU in order, so that all parts of a send whose
+/// first header is there have a place, and none of them waits for a peer any more.
 ///
-/// A launch that waits for long keeps one block a peer only: part 0. The others leave, and part 0 does their work when what
-/// it waits for is there. `leaving`, one word of the pair and side, in the memory of the rank that waits:
+/// A launch that waits for long keeps one block a peer only: part 0. The others leave, and part 0 does their work when
+/// what it waits for is there. `leaving`, one word of the pair and side, in the memory of the rank that waits:
 ///
 /// | value          | written by                       | means                                         |
 /// |----------------|----------------------------------|-----------------------------------------------|
@@ -43,8 +43,8 @@
 /// | e, 1, and bits | part p, by compare and exchange  | those parts have left: part 0 does their work |
 /// | e, 0           | part 0: exchange                 | nobody leaves any more; the bits that it got are those who have left |
 ///
-/// So a part has left, to itself and to part 0, or it does its own work; and where part 0 has not waited for long it need
-/// not look. A part that comes after that finds what it waits for.
+/// So a part has left, to itself and to part 0, or it does its own work; and where part 0 has not waited for long it
+/// need not look. A part that comes after that finds what it waits for.
 namespace mpix {
 
 /// A word that host streams sleep on. Device memory of its own rank; peers ring it. Unused on a GPU.
@@ -130,11 +130,11 @@ MPIX_FN std::uint32_t data_lines(const Ring& ring) { return ring.slot_lines - (m
 /// One recorded put, as kernels see it.
 struct PutOp {
   const char* source;
-  char* direct;             ///< write here: the target's window, or its staging memory; null: into the slot
+  char* direct;  ///< write here: the target's window, or its staging memory; null: into the slot
   std::uint64_t bytes;
-  std::uint64_t offset;     ///< in the target's window, for the descriptor
-  std::uint32_t descriptor; ///< first of its two lines in the slot; 0: it has none
-  std::uint32_t payload;    ///< first of its payload lines in the slot; 0: none
+  std::uint64_t offset;      ///< in the target's window, for the descriptor
+  std::uint32_t descriptor;  ///< first of its two lines in the slot; 0: it has none
+  std::uint32_t payload;     ///< first of its payload lines in the slot; 0: none
 };
 
 /// A put, as its two descriptor lines tell it: the offset in the window, and one word for the rest.
@@ -182,17 +182,17 @@ struct PostPeer {
 };
 
 struct SendPeer {
-  PairWords* words;  ///< mine
-  PairWords* there;  ///< mine, in the target's memory
-  Ring ring;         ///< mine, in the target's memory
-  Bell* bell;        ///< the target's
-  std::uint64_t bytes;        ///< of these operations
+  PairWords* words;     ///< mine
+  PairWords* there;     ///< mine, in the target's memory
+  Ring ring;            ///< mine, in the target's memory
+  Bell* bell;           ///< the target's
+  std::uint64_t bytes;  ///< of these operations
   std::uint32_t first_op, op_count;
-  Header header;              ///< of the whole epoch, but for the parts
-  bool awaits_post;           ///< something goes direct
-  bool signals;               ///< this entry ends the epoch to that target
+  Header header;     ///< of the whole epoch, but for the parts
+  bool awaits_post;  ///< something goes direct
+  bool signals;      ///< this entry ends the epoch to that target
   int rank;
-  bool relayed;               ///< on another node: its words and its ring lie in memory of the host
+  bool relayed;  ///< on another node: its words and its ring lie in memory of the host
 };
 
 struct ReceivePeer {
@@ -201,7 +201,7 @@ struct ReceivePeer {
   char* window;
   const char* staging;  ///< mirrors the window; null where origins write into the window
   int rank;
-  bool relayed;         ///< on another node: words, ring and staging lie in memory of the host
+  bool relayed;  ///< on another node: words, ring and staging lie in memory of the host
 };
 
 /// What a program works on.

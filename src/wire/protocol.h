@@ -11,9 +11,7 @@ namespace mpix {
 
 /// The flag of an epoch's lines: never 0, which marks a line that was never written or was scrubbed.
 /// It repeats after 2^32 - 1 epochs; scrub() sees to it that no line survives that long.
-MPIX_FN std::uint32_t flag_of(std::uint64_t epoch) {
-  return static_cast<std::uint32_t>(epoch % 0xffffffffu) + 1;
-}
+MPIX_FN std::uint32_t flag_of(std::uint64_t epoch) { return static_cast<std::uint32_t>(epoch % 0xffffffffu) + 1; }
 
 MPIX_FN Line* slot_of(const Ring& ring, std::uint64_t epoch) {
   return ring.lines + (epoch & (ring.depth - 1)) * ring.slot_lines;
@@ -27,8 +25,8 @@ MPIX_FN void announce(const PostPeer& peer, EpochCounter before, bool captured =
   if (after.epochs > retired_epoch) return;
   store_after_loads(&peer.there->posted, after.epochs);
   if (guarded) count_post(peer);
-  // The host may see this before `posted` is there: a rank leaves its memory to nobody else before it has all posts that
-  // are still to come (Window::has_all_posts).
+  // The host may see this before `posted` is there: a rank leaves its memory to nobody else before it has all posts
+  // that are still to come (Window::has_all_posts).
   peer.words->own.opened = after;
 }
 
@@ -95,7 +93,8 @@ MPIX_FN bool has_arrived(const ReceivePeer& peer) {
 }
 
 /// Read a line that is on its way. The header has arrived, so its origin is past its waits and the line
-/// is at most a store's latency away. (On a GPU other blocks write it, and those may have died: await_line of device/gpu.)
+/// is at most a store's latency away. (On a GPU other blocks write it, and those may have died: await_line of
+/// device/gpu.)
 MPIX_FN std::uint64_t read_line(const Line* line, std::uint32_t flag) {
   std::uint64_t data = 0;
   while (!line_arrived(line, flag, &data)) {
@@ -108,8 +107,8 @@ MPIX_FN Descriptor read_descriptor(const Line* slot, std::uint32_t index, std::u
 }
 
 MPIX_FN Descriptor single_put(Header header) {
-  return Descriptor{header.single_offset(),
-                    header.single_bytes() | static_cast<std::uint64_t>(Header::single_payload) << 32};
+  return Descriptor{header.single_offset(), header.single_bytes() | static_cast<std::uint64_t>(Header::single_payload)
+                                                                        << 32};
 }
 
 /// Move the data of one put into the window.

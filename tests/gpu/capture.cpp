@@ -54,9 +54,13 @@ std::size_t loose_ends(cudaStream_t stream) {
   const cudaGraph_t graph = captured_graph(stream);
   std::size_t edges = 0;
 #if CUDART_VERSION >= 13000
-  const auto edges_of = [&](cudaGraphNode_t* from, cudaGraphNode_t* to) { return cudaGraphGetEdges(graph, from, to, nullptr, &edges); };
+  const auto edges_of = [&](cudaGraphNode_t* from, cudaGraphNode_t* to) {
+    return cudaGraphGetEdges(graph, from, to, nullptr, &edges);
+  };
 #else
-  const auto edges_of = [&](cudaGraphNode_t* from, cudaGraphNode_t* to) { return cudaGraphGetEdges_v2(graph, from, to, nullptr, &edges); };
+  const auto edges_of = [&](cudaGraphNode_t* from, cudaGraphNode_t* to) {
+    return cudaGraphGetEdges_v2(graph, from, to, nullptr, &edges);
+  };
 #endif
   CUDA_OK(edges_of(nullptr, nullptr));
   std::vector<cudaGraphNode_t> from(edges), to(edges);
@@ -134,7 +138,8 @@ TEST_CASE("replays and epochs that are not captured, in turns") {
 TEST_CASE("one graph with epochs of several windows, open at the same time") {
   NEEDS_CUDA();
   Window small(Memory::device, eager), large(Memory::part, direct), staged(Memory::unmapped, direct);
-  Ring rings[] = {{small, small.base(), eager, 1}, {large, large.base(), direct, 2}, {staged, staged.base(), direct, 3}};
+  Ring rings[] = {
+      {small, small.base(), eager, 1}, {large, large.base(), direct, 2}, {staged, staged.base(), direct, 3}};
   Stream stream;
   Iteration iteration;
   Graph graph(stream, cudaStreamCaptureModeThreadLocal, [&] {
@@ -254,9 +259,10 @@ TEST_CASE("captured fused epochs with all ranks, as one kernel and as two") {
           MPI_OK(MPI_Win_start(group, MPIX_MODE_STREAM, window));
           for (int to : peers)
             for (int k = 0; k < puts; ++k) {
-              const std::size_t first = bytes / 8 / 2 * 8 * std::size_t(k), end = k + 1 < puts ? bytes / 8 / 2 * 8 : bytes;
-              MPI_OK(MPI_Put(part(source.data(), to) + first, int(end - first), MPI_BYTE, to, MPI_Aint(bytes * std::size_t(rank()) + first),
-                             int(end - first), MPI_BYTE, window));
+              const std::size_t first = bytes / 8 / 2 * 8 * std::size_t(k),
+                                end = k + 1 < puts ? bytes / 8 / 2 * 8 : bytes;
+              MPI_OK(MPI_Put(part(source.data(), to) + first, int(end - first), MPI_BYTE, to,
+                             MPI_Aint(bytes * std::size_t(rank()) + first), int(end - first), MPI_BYTE, window));
             }
         };
         const auto close = [&] { MPI_OK(MPIX_Win_complete_wait_stream(window, stream)); };
@@ -456,7 +462,8 @@ TEST_CASE("a graph that outlives its window") {
 // The body of a WHILE node: the whole loop is one launch, and the CPU has no part in it.
 TEST_CASE("a captured iteration as the body of a WHILE node") {
   NEEDS_CUDA();
-  NEEDS(!in_turns(), "where ranks share a GPU in turns, graphs have memory operations, which CUDA refuses in such a body");
+  NEEDS(!in_turns(),
+        "where ranks share a GPU in turns, graphs have memory operations, which CUDA refuses in such a body");
   for (std::size_t bytes : {eager, direct}) {
     for (bool fused : {false, true}) {
       Window window(Memory::device, bytes);

@@ -13,9 +13,9 @@
 /// CUDA for the tests that are about it: what Stream and Device of tests/support have no names for.
 namespace test {
 
-#define CUDA_OK(call)                                                                                 \
-  do {                                                                                                \
-    const cudaError_t error_ = (call);                                                                \
+#define CUDA_OK(call)                                                                                      \
+  do {                                                                                                     \
+    const cudaError_t error_ = (call);                                                                     \
     if (error_ != cudaSuccess) test::device_failure(std::string(#call ": ") + cudaGetErrorString(error_)); \
   } while (false)
 

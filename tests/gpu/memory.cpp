@@ -178,7 +178,8 @@ TEST_CASE("an origin buffer that the GPU cannot read is refused, also while a st
   for (const bool captured : {false, true}) {
     if (captured) CUDA_OK(cudaStreamBeginCapture(cuda(stream), cudaStreamCaptureModeGlobal));
     MPI_OK(MPI_Win_start(to, MPIX_MODE_STREAM, window));
-    check_error(MPI_Put(host.data(), 1000, MPI_BYTE, right_of(rank()), 0, 1000, MPI_BYTE, window), MPI_ERR_ARG, "origin buffer");
+    check_error(MPI_Put(host.data(), 1000, MPI_BYTE, right_of(rank()), 0, 1000, MPI_BYTE, window), MPI_ERR_ARG,
+                "origin buffer");
     cudaGraph_t graph = nullptr;
     if (captured) CUDA_OK(cudaStreamEndCapture(cuda(stream), &graph));
     if (captured) CUDA_OK(cudaGraphDestroy(graph));
@@ -191,8 +192,8 @@ TEST_CASE("an origin buffer that the GPU cannot read is refused, also while a st
   stream.synchronize();
 }
 
-// Kernels are loaded with the first memory: CUDA may let the load of one wait for all kernels that run. Where nothing of
-// the process has been loaded before, and CUDA_MODULE_LOADING=LAZY: a process of its own, see scripts/run-gpu-tests.
+// Kernels are loaded with the first memory: CUDA may let the load of one wait for all kernels that run. Where nothing
+// of the process has been loaded before, and CUDA_MODULE_LOADING=LAZY: a process of its own, see scripts/run-gpu-tests.
 TEST_CASE("the first call in a stream, while a kernel runs that does not end", "[.first-use]") {
   NEEDS_CUDA();
   NEEDS(parameter("TEST_GPU_IN_TURNS", 0) == 0, "ranks that share a GPU in turns wait for each other's kernels");

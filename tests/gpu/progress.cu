@@ -4,11 +4,13 @@
 // Programs that are right and can hang where kernels that wait for peers, or calls that wait for kernels, stand in each
 // other's way:
 //
-//   mpiexec -n N progress free [ROUNDS]    a window is freed, and another one made, while a third one's wait is in a stream
+//   mpiexec -n N progress free [ROUNDS]    a window is freed, and another one made, while a third one's wait is in a
+//   stream
 //                                          that waits for a peer, whose complete comes later
 //   mpiexec -n N progress few [ROUNDS] [WINDOWS]
 //                                          windows on as many streams, each rank in another order, with up to 100 KB by
-//                                          mailbox: for a GPU of few multiprocessors (CUDA_MPS_ACTIVE_THREAD_PERCENTAGE)
+//                                          mailbox: for a GPU of few multiprocessors
+//                                          (CUDA_MPS_ACTIVE_THREAD_PERCENTAGE)
 //   mpiexec -n N progress large [GIBIBYTES]  a window of so much, and puts here and there
 //
 // Rank r takes GPU r mod the number there are. A run that hangs ends by its alarm, and has failed.
@@ -30,13 +32,13 @@ namespace {
 
 int rank = 0, ranks = 1;
 
-#define CHECK_CUDA(call)                                                                                        \
-  do {                                                                                                          \
-    const cudaError_t error_ = (call);                                                                          \
-    if (error_ != cudaSuccess) {                                                                                \
+#define CHECK_CUDA(call)                                                                                         \
+  do {                                                                                                           \
+    const cudaError_t error_ = (call);                                                                           \
+    if (error_ != cudaSuccess) {                                                                                 \
       std::fprintf(stderr, "[%d] %s:%d: %s: %s\n", rank, __FILE__, __LINE__, #call, cudaGetErrorString(error_)); \
-      MPI_Abort(MPI_COMM_WORLD, 1);                                                                             \
-    }                                                                                                           \
+      MPI_Abort(MPI_COMM_WORLD, 1);                                                                              \
+    }                                                                                                            \
   } while (0)
 
 #define CHECK_MPI(call)                                                                     \
@@ -52,7 +54,8 @@ int rank = 0, ranks = 1;
   } while (0)
 
 __device__ std::uint32_t word_of(int origin, std::uint32_t round, std::size_t i) {
-  return (static_cast<std::uint32_t>(i) + 1) * 2654435761u ^ static_cast<std::uint32_t>(origin + 1) << 24 ^ round * 40503u;
+  return (static_cast<std::uint32_t>(i) + 1) * 2654435761u ^ static_cast<std::uint32_t>(origin + 1) << 24 ^
+         round * 40503u;
 }
 __global__ void fill(std::uint32_t* words, std::size_t count, int origin, std::uint32_t round) {
   for (std::size_t i = blockIdx.x * blockDim.x + threadIdx.x; i < count; i += gridDim.x * blockDim.x)

@@ -27,21 +27,21 @@ namespace {
 int rank = 0, ranks = 1;
 bool good = true;
 
-#define CHECK_CUDA(call)                                                                                        \
-  do {                                                                                                          \
-    const cudaError_t error_ = (call);                                                                          \
-    if (error_ != cudaSuccess) {                                                                                \
+#define CHECK_CUDA(call)                                                                                         \
+  do {                                                                                                           \
+    const cudaError_t error_ = (call);                                                                           \
+    if (error_ != cudaSuccess) {                                                                                 \
       std::fprintf(stderr, "[%d] %s:%d: %s: %s\n", rank, __FILE__, __LINE__, #call, cudaGetErrorString(error_)); \
-      MPI_Abort(MPI_COMM_WORLD, 1);                                                                             \
-    }                                                                                                           \
+      MPI_Abort(MPI_COMM_WORLD, 1);                                                                              \
+    }                                                                                                            \
   } while (0)
 
-#define CHECK_MPI(call)                                                             \
-  do {                                                                              \
-    if ((call) != MPI_SUCCESS) {                                                    \
+#define CHECK_MPI(call)                                                                 \
+  do {                                                                                  \
+    if ((call) != MPI_SUCCESS) {                                                        \
       std::fprintf(stderr, "[%d] %s:%d: %s failed\n", rank, __FILE__, __LINE__, #call); \
-      MPI_Abort(MPI_COMM_WORLD, 1);                                                 \
-    }                                                                               \
+      MPI_Abort(MPI_COMM_WORLD, 1);                                                     \
+    }                                                                                   \
   } while (0)
 
 void expect(bool holds, const char* what) {
@@ -63,11 +63,12 @@ __global__ void fill(std::uint64_t* words, std::size_t count, int origin, std::u
   if (threadIdx.x == 0) ++*round;
   __syncthreads();
   for (int side = 0; side < 2; ++side)
-    for (std::size_t i = threadIdx.x; i < count; i += blockDim.x) words[side * count + i] = word_of(origin, side, *round, i);
+    for (std::size_t i = threadIdx.x; i < count; i += blockDim.x)
+      words[side * count + i] = word_of(origin, side, *round, i);
 }
 
-__global__ void count_wrong(const std::uint64_t* words, std::size_t count, int left, int right, const std::uint64_t* round,
-                            unsigned long long* wrong) {
+__global__ void count_wrong(const std::uint64_t* words, std::size_t count, int left, int right,
+                            const std::uint64_t* round, unsigned long long* wrong) {
   for (std::size_t i = threadIdx.x; i < count; i += blockDim.x) {
     if (words[i] != word_of(left, 1, *round, i)) atomicAdd(wrong, 1ull);           // it put to its right
     if (words[count + i] != word_of(right, 0, *round, i)) atomicAdd(wrong, 1ull);  // it put to its left
@@ -153,8 +154,8 @@ class Ring {
   void checked_exchange(Calls calls) {
     fill<<<1, 256, 0, stream_>>>(reinterpret_cast<std::uint64_t*>(source_), bytes_ / 8, rank, round_);
     exchange(calls);
-    count_wrong<<<1, 256, 0, stream_>>>(static_cast<const std::uint64_t*>(window_memory_), bytes_ / 8, left_, right_, round_,
-                                        wrong_);
+    count_wrong<<<1, 256, 0, stream_>>>(static_cast<const std::uint64_t*>(window_memory_), bytes_ / 8, left_, right_,
+                                        round_, wrong_);
     CHECK_CUDA(cudaGetLastError());
   }
 
@@ -282,7 +283,8 @@ void test_captured(cudaStream_t stream) {
     for (cudaGraphExec_t graph : {three, fused, never}) CHECK_CUDA(cudaGraphExecDestroy(graph));
   }
   Ring ring(2048, stream);
-  cudaGraphExec_t post = captured(stream, [&] { CHECK_MPI(MPIX_Win_post_stream(ring.group(), ring.window(), stream)); });
+  cudaGraphExec_t post =
+      captured(stream, [&] { CHECK_MPI(MPIX_Win_post_stream(ring.group(), ring.window(), stream)); });
   cudaGraphExec_t complete = captured(stream, [&] {
     ring.start_and_put();
     CHECK_MPI(MPIX_Win_complete_stream(ring.window(), stream));
@@ -376,9 +378,11 @@ int main(int argc, char** argv) {
     void (*run)(cudaStream_t);
     bool preset;
   };
-  for (const Test& test : {Test{"exchange", test_exchange, true}, Test{"captured", test_captured, true},
-                           Test{"late", test_late, true}, Test{"time", test_time, false}, Test{"hang", test_hang, false}}) {
-    const bool named = std::any_of(argv + 1, argv + argc, [&](const char* name) { return std::strcmp(name, test.name) == 0; });
+  for (const Test& test :
+       {Test{"exchange", test_exchange, true}, Test{"captured", test_captured, true}, Test{"late", test_late, true},
+        Test{"time", test_time, false}, Test{"hang", test_hang, false}}) {
+    const bool named =
+        std::any_of(argv + 1, argv + argc, [&](const char* name) { return std::strcmp(name, test.name) == 0; });
     if (argc > 1 ? named : test.preset) test.run(stream);
   }
   CHECK_CUDA(cudaStreamDestroy(stream));

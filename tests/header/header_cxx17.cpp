@@ -3,7 +3,6 @@
 //
 // Compiled, not run: mpix.h is C++17 too, and its functions are C's.
 #include <mpix.h>
-#include <mpix.h>
 
 static_assert(MPIX_MODE_STREAM != 0);
 

@@ -3,7 +3,6 @@
 //
 // Compiled, not run: mpix.hpp is C++17, may be included twice, and has what it promises.
 #include <mpix.hpp>
-#include <mpix.hpp>
 
 #include <memory>
 

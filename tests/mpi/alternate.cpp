@@ -51,8 +51,7 @@ class OrdinaryRing {
     ring_data(rank(), ++epochs_, salt).write(window_, bytes);
     barrier();
     MPI_OK(MPI_Win_lock_all(0, win_));
-    MPI_OK(MPI_Get(source_.data(), int(bytes), MPI_BYTE, left_of(rank()), 0, int(bytes), MPI_BYTE,
-                   win_));
+    MPI_OK(MPI_Get(source_.data(), int(bytes), MPI_BYTE, left_of(rank()), 0, int(bytes), MPI_BYTE, win_));
     MPI_OK(MPI_Win_flush(left_of(rank()), win_));
     EXPECT(ring_data(left_of(rank()), epochs_, salt).agrees(source_.data(), bytes) == bytes, "get");
     MPI_OK(MPI_Win_unlock_all(win_));
@@ -63,10 +62,7 @@ class OrdinaryRing {
   static constexpr std::uint64_t salt = 17;
 
   void fill() { ring_data(rank(), ++epochs_, salt).write(source_.data(), bytes); }
-  void put() {
-    MPI_OK(MPI_Put(source_.data(), int(bytes), MPI_BYTE, right_of(rank()), 0, int(bytes), MPI_BYTE,
-                   win_));
-  }
+  void put() { MPI_OK(MPI_Put(source_.data(), int(bytes), MPI_BYTE, right_of(rank()), 0, int(bytes), MPI_BYTE, win_)); }
   void check(const char* how) {
     EXPECT(ring_data(left_of(rank()), epochs_, salt).agrees(window_, bytes) == bytes,
            how << ", ordinary epoch " << epochs_);

@@ -46,8 +46,7 @@ Attributes attributes_of(MPI_Win win) {
 /// MPICH 4.0.2 rounds MPI_WIN_BASE down to a multiple of 16.
 bool is_base(void* attribute, void* base) {
 #ifdef MPICH
-  return reinterpret_cast<std::uintptr_t>(attribute) / 16 ==
-         reinterpret_cast<std::uintptr_t>(base) / 16;
+  return reinterpret_cast<std::uintptr_t>(attribute) / 16 == reinterpret_cast<std::uintptr_t>(base) / 16;
 #else
   return attribute == base;
 #endif
@@ -96,8 +95,7 @@ TEST_CASE("attributes of allocated windows") {
     const DeviceInfo info;
     MPI_Win win;
     void* base = nullptr;
-    MPI_OK(
-        MPI_Win_allocate(size, unit, device ? info : MPI_INFO_NULL, MPI_COMM_WORLD, &base, &win));
+    MPI_OK(MPI_Win_allocate(size, unit, device ? info : MPI_INFO_NULL, MPI_COMM_WORLD, &base, &win));
     INFO((device ? "of the device" : "of MPI"));
     check_attributes(win, base, size, unit, MPI_WIN_FLAVOR_ALLOCATE);
     if (device) {
@@ -304,8 +302,7 @@ TEST_CASE("statistics count what happened") {
     CHECK(stats.plans_reused == 4);
     // Ordinary epochs are not counted. Memory of a GPU many an MPI cannot reach.
     MPI_OK(MPI_Win_fence(0, window));
-    if (device().is_host())
-      MPI_OK(MPI_Put(window.base(), 0, MPI_BYTE, right_of(rank()), 0, 0, MPI_BYTE, window));
+    if (device().is_host()) MPI_OK(MPI_Put(window.base(), 0, MPI_BYTE, right_of(rank()), 0, 0, MPI_BYTE, window));
     MPI_OK(MPI_Win_fence(0, window));
     CHECK(stats_of(window).puts == 10);
   }

@@ -18,7 +18,9 @@ namespace {
 
 /// A window over ints, whose errors are thrown.
 struct Shared {
-  explicit Shared(std::size_t count) : window(Memory::device, count * sizeof(int), sizeof(int)) { mpix::throw_errors(window); }
+  explicit Shared(std::size_t count) : window(Memory::device, count * sizeof(int), sizeof(int)) {
+    mpix::throw_errors(window);
+  }
   ~Shared() { MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_ARE_FATAL); }
   int* in() { return window.as<int>(); }
 
@@ -53,12 +55,15 @@ TEST_CASE("epochs of mpix.hpp carry data") {
     mpix::Access access(shared.right, shared.window, stream);
     access.put(out->data(), 8, right_of(rank()), 0);
     switch (step % 3) {
-      case 0: mpix::complete_wait(access, exposure); break;
+      case 0:
+        mpix::complete_wait(access, exposure);
+        break;
       case 1:
         access.complete();
         exposure.wait();
         break;
-      default: break;  // the ends of their scopes, in this order
+      default:
+        break;  // the ends of their scopes, in this order
     }
     if (step % 3 == 2) continue;
     stream.launch([in = shared.in(), step, &wrong] { wrong += in[7] != 1000 * left_of(rank()) + step; });
@@ -113,7 +118,8 @@ TEST_CASE("a wrong call throws MPI's code and text") {
   Shared shared(8);
   mpix::Stream stream;
   const int value = 5;
-  const mpix::Error none = error_of([&] { mpix::check(MPIX_Win_wait_stream(shared.window, stream), "MPIX_Win_wait_stream"); });
+  const mpix::Error none =
+      error_of([&] { mpix::check(MPIX_Win_wait_stream(shared.window, stream), "MPIX_Win_wait_stream"); });
   CHECK(none.error_class() == MPI_ERR_RMA_SYNC);
   CHECK(std::string(none.what()).find("no stream exposure epoch is open") != std::string::npos);
   {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the libmpix authors
 //
-// Enqueueing does not wait for a peer: 2,000 epochs (150 on a GPU, or between nodes) are enqueued before it has begun. Meanwhile the
-// library reports that it waits, as MPIX_TIMEOUT is shorter than the peer sleeps, and then goes on.
+// Enqueueing does not wait for a peer: 2,000 epochs (150 on a GPU, or between nodes) are enqueued before it has begun.
+// Meanwhile the library reports that it waits, as MPIX_TIMEOUT is shorter than the peer sleeps, and then goes on.
 #include <cstdlib>
 
 #include "support/capture.h"

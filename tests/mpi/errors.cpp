@@ -20,21 +20,18 @@ constexpr bool is_open_mpi = false;
 
 TEST_CASE("calls that close what is not open") {
   try_out_all({
-      {"complete_stream without an epoch", When::idle, MPI_ERR_RMA_SYNC, "MPIX_Win_complete_stream",
-       "MPI_Win_start", [](Bench& b) { return MPIX_Win_complete_stream(b.win, b.stream); }},
-      {"complete_stream in an exposure epoch", When::exposed, MPI_ERR_RMA_SYNC,
-       "MPIX_Win_complete_stream", "MPI_Win_start",
+      {"complete_stream without an epoch", When::idle, MPI_ERR_RMA_SYNC, "MPIX_Win_complete_stream", "MPI_Win_start",
        [](Bench& b) { return MPIX_Win_complete_stream(b.win, b.stream); }},
-      {"wait_stream without a post", When::idle, MPI_ERR_RMA_SYNC, "MPIX_Win_wait_stream",
-       "MPIX_Win_post_stream", [](Bench& b) { return MPIX_Win_wait_stream(b.win, b.stream); }},
+      {"complete_stream in an exposure epoch", When::exposed, MPI_ERR_RMA_SYNC, "MPIX_Win_complete_stream",
+       "MPI_Win_start", [](Bench& b) { return MPIX_Win_complete_stream(b.win, b.stream); }},
+      {"wait_stream without a post", When::idle, MPI_ERR_RMA_SYNC, "MPIX_Win_wait_stream", "MPIX_Win_post_stream",
+       [](Bench& b) { return MPIX_Win_wait_stream(b.win, b.stream); }},
       {"wait_stream in an access epoch", When::accessing, MPI_ERR_RMA_SYNC, "MPIX_Win_wait_stream",
        "MPIX_Win_post_stream", [](Bench& b) { return MPIX_Win_wait_stream(b.win, b.stream); }},
-      {"complete_wait_stream without an epoch", When::idle, MPI_ERR_RMA_SYNC,
-       "MPIX_Win_complete_wait_stream", "open",
+      {"complete_wait_stream without an epoch", When::idle, MPI_ERR_RMA_SYNC, "MPIX_Win_complete_wait_stream", "open",
        [](Bench& b) { return MPIX_Win_complete_wait_stream(b.win, b.stream); }},
-      {"complete_wait_stream without an access epoch", When::exposed, MPI_ERR_RMA_SYNC,
-       "MPIX_Win_complete_wait_stream", "MPI_Win_start",
-       [](Bench& b) { return MPIX_Win_complete_wait_stream(b.win, b.stream); }},
+      {"complete_wait_stream without an access epoch", When::exposed, MPI_ERR_RMA_SYNC, "MPIX_Win_complete_wait_stream",
+       "MPI_Win_start", [](Bench& b) { return MPIX_Win_complete_wait_stream(b.win, b.stream); }},
       {"complete_wait_stream without an exposure epoch", When::accessing, MPI_ERR_RMA_SYNC,
        "MPIX_Win_complete_wait_stream", "MPIX_Win_post_stream",
        [](Bench& b) { return MPIX_Win_complete_wait_stream(b.win, b.stream); }},
@@ -43,11 +40,9 @@ TEST_CASE("calls that close what is not open") {
 
 TEST_CASE("calls that open what is open") {
   try_out_all({
-      {"a second start", When::accessing, MPI_ERR_RMA_SYNC, "MPI_Win_start",
-       "MPIX_Win_complete_stream",
+      {"a second start", When::accessing, MPI_ERR_RMA_SYNC, "MPI_Win_start", "MPIX_Win_complete_stream",
        [](Bench& b) { return MPI_Win_start(b.ring.to(), MPIX_MODE_STREAM, b.win); }},
-      {"a second post", When::exposed, MPI_ERR_RMA_SYNC, "MPIX_Win_post_stream",
-       "MPIX_Win_wait_stream",
+      {"a second post", When::exposed, MPI_ERR_RMA_SYNC, "MPIX_Win_post_stream", "MPIX_Win_wait_stream",
        [](Bench& b) { return MPIX_Win_post_stream(b.ring.from(), b.win, b.stream); }},
   });
 }
@@ -56,8 +51,8 @@ TEST_CASE("ordinary calls in stream epochs") {
   try_out_all({
       {"ordinary start", When::accessing, MPI_ERR_RMA_SYNC, "MPI_Win_start", "stream",
        [](Bench& b) { return MPI_Win_start(b.ring.to(), 0, b.win); }},
-      {"ordinary complete", When::accessing, MPI_ERR_RMA_SYNC, "MPI_Win_complete",
-       "MPIX_Win_complete_stream", [](Bench& b) { return MPI_Win_complete(b.win); }},
+      {"ordinary complete", When::accessing, MPI_ERR_RMA_SYNC, "MPI_Win_complete", "MPIX_Win_complete_stream",
+       [](Bench& b) { return MPI_Win_complete(b.win); }},
       {"ordinary post", When::exposed, MPI_ERR_RMA_SYNC, "MPI_Win_post", "MPIX_Win_wait_stream",
        [](Bench& b) { return MPI_Win_post(b.ring.from(), 0, b.win); }},
       {"ordinary wait", When::exposed, MPI_ERR_RMA_SYNC, "MPI_Win_wait", "MPIX_Win_wait_stream",
@@ -108,32 +103,18 @@ TEST_CASE("stream calls in ordinary epochs") {
     return code;
   };
   try_out_all({
-      {"stream start in an ordinary access epoch", When::idle, MPI_ERR_RMA_SYNC, "MPI_Win_start",
-       "MPI_Win_complete",
-       [=](Bench& b) {
-         return in_access(b, [&] { return MPI_Win_start(b.ring.to(), MPIX_MODE_STREAM, b.win); });
-       }},
-      {"complete_stream of an ordinary access epoch", When::idle, MPI_ERR_RMA_SYNC,
-       "MPIX_Win_complete_stream", "MPIX_MODE_STREAM",
-       [=](Bench& b) {
-         return in_access(b, [&] { return MPIX_Win_complete_stream(b.win, b.stream); });
-       }},
-      {"post_stream in an ordinary exposure epoch", When::idle, MPI_ERR_RMA_SYNC,
-       "MPIX_Win_post_stream", "MPI_Win_wait",
-       [=](Bench& b) {
-         return in_exposure(b,
-                            [&] { return MPIX_Win_post_stream(b.ring.from(), b.win, b.stream); });
-       }},
-      {"wait_stream of an ordinary exposure epoch", When::idle, MPI_ERR_RMA_SYNC,
-       "MPIX_Win_wait_stream", "MPI_Win_wait",
-       [=](Bench& b) {
-         return in_exposure(b, [&] { return MPIX_Win_wait_stream(b.win, b.stream); });
-       }},
-      {"stream start while a lock is held", When::idle, MPI_ERR_RMA_SYNC, "MPI_Win_start",
-       "MPI_Win_unlock",
-       [=](Bench& b) {
-         return in_lock(b, [&] { return MPI_Win_start(b.ring.to(), MPIX_MODE_STREAM, b.win); });
-       }},
+      {"stream start in an ordinary access epoch", When::idle, MPI_ERR_RMA_SYNC, "MPI_Win_start", "MPI_Win_complete",
+       [=](Bench& b) { return in_access(b, [&] { return MPI_Win_start(b.ring.to(), MPIX_MODE_STREAM, b.win); }); }},
+      {"complete_stream of an ordinary access epoch", When::idle, MPI_ERR_RMA_SYNC, "MPIX_Win_complete_stream",
+       "MPIX_MODE_STREAM",
+       [=](Bench& b) { return in_access(b, [&] { return MPIX_Win_complete_stream(b.win, b.stream); }); }},
+      {"post_stream in an ordinary exposure epoch", When::idle, MPI_ERR_RMA_SYNC, "MPIX_Win_post_stream",
+       "MPI_Win_wait",
+       [=](Bench& b) { return in_exposure(b, [&] { return MPIX_Win_post_stream(b.ring.from(), b.win, b.stream); }); }},
+      {"wait_stream of an ordinary exposure epoch", When::idle, MPI_ERR_RMA_SYNC, "MPIX_Win_wait_stream",
+       "MPI_Win_wait", [=](Bench& b) { return in_exposure(b, [&] { return MPIX_Win_wait_stream(b.win, b.stream); }); }},
+      {"stream start while a lock is held", When::idle, MPI_ERR_RMA_SYNC, "MPI_Win_start", "MPI_Win_unlock",
+       [=](Bench& b) { return in_lock(b, [&] { return MPI_Win_start(b.ring.to(), MPIX_MODE_STREAM, b.win); }); }},
   });
 }
 
@@ -169,8 +150,8 @@ int put_permuted(Bench& b) {
 TEST_CASE("wrong puts") {
   constexpr int all = static_cast<int>(Bench::bytes);
   try_out_all({
-      {"a rank that is not in the group of the epoch", When::accessing, MPI_ERR_RMA_SYNC, "MPI_Put",
-       "group of the", [](Bench& b) { return put(b, 1, MPI_INT, b.me, 0); }, 2},
+      {"a rank that is not in the group of the epoch", When::accessing, MPI_ERR_RMA_SYNC, "MPI_Put", "group of the",
+       [](Bench& b) { return put(b, 1, MPI_INT, b.me, 0); }, 2},
       {"a rank beyond the window's", When::accessing, MPI_ERR_RANK, "MPI_Put", "rank",
        [](Bench& b) { return put(b, 1, MPI_INT, size(), 0); }},
       {"a negative rank", When::accessing, MPI_ERR_RANK, "MPI_Put", "rank",
@@ -190,24 +171,23 @@ TEST_CASE("wrong puts") {
       {"a null datatype", When::accessing, MPI_ERR_TYPE, "MPI_Put", "datatype",
        [](Bench& b) { return put(b, 1, MPI_DATATYPE_NULL, b.target, 0); }},
       {"a null target datatype", When::accessing, MPI_ERR_TYPE, "MPI_Put", "target datatype",
-       [](Bench& b) {
-         return MPI_Put(b.data, 1, MPI_INT, b.target, 0, 1, MPI_DATATYPE_NULL, b.win);
-       }},
+       [](Bench& b) { return MPI_Put(b.data, 1, MPI_INT, b.target, 0, 1, MPI_DATATYPE_NULL, b.win); }},
       {"sizes that differ", When::accessing, MPI_ERR_TRUNCATE, "MPI_Put", "bytes",
        [](Bench& b) { return MPI_Put(b.data, 2, MPI_INT, b.target, 0, 1, MPI_INT, b.win); }},
       {"a strided origin", When::accessing, MPI_ERR_UNSUPPORTED_OPERATION, "MPI_Put", "contiguous",
        [](Bench& b) { return put_strided(b, true); }},
       {"a strided target", When::accessing, MPI_ERR_UNSUPPORTED_OPERATION, "MPI_Put", "contiguous",
        [](Bench& b) { return put_strided(b, false); }},
-      {"a permuting datatype", When::accessing, MPI_ERR_UNSUPPORTED_OPERATION, "MPI_Put",
-       "contiguous", [](Bench& b) { return put_permuted(b); }},
+      {"a permuting datatype", When::accessing, MPI_ERR_UNSUPPORTED_OPERATION, "MPI_Put", "contiguous",
+       [](Bench& b) { return put_permuted(b); }},
   });
 }
 
 TEST_CASE("puts without an epoch on a window of stream epochs") {
   Bench bench(Memory::device);
   MPI_OK(MPI_Win_set_errhandler(bench.win, MPI_ERRORS_RETURN));
-  const WrongCall missing{"put", When::idle, MPI_ERR_RMA_SYNC, "MPI_Put", "MPI_Win_start(group, MPIX_MODE_STREAM, win) is missing", {}};
+  const WrongCall missing{
+      "put", When::idle, MPI_ERR_RMA_SYNC, "MPI_Put", "MPI_Win_start(group, MPIX_MODE_STREAM, win) is missing", {}};
   const auto put_to_me = [&] { return put(bench, 1, MPI_BYTE, bench.me, Bench::bytes - 1); };
   bench.ring.epoch(bench.stream, [&] { check_error(put_to_me(), missing); });
   bench.stream.synchronize();
@@ -237,39 +217,27 @@ TEST_CASE("operations that stream epochs do not have yet") {
       {"get", When::accessing, unsupported, "MPI_Get", "supported",
        [](Bench& b) { return MPI_Get(b.result, 1, MPI_INT, b.target, 0, 1, MPI_INT, b.win); }},
       {"accumulate", When::accessing, unsupported, "MPI_Accumulate", "supported",
-       [](Bench& b) {
-         return MPI_Accumulate(b.data, 1, MPI_INT, b.target, 0, 1, MPI_INT, MPI_SUM, b.win);
-       }},
+       [](Bench& b) { return MPI_Accumulate(b.data, 1, MPI_INT, b.target, 0, 1, MPI_INT, MPI_SUM, b.win); }},
       {"get_accumulate", When::accessing, unsupported, "MPI_Get_accumulate", "supported",
        [](Bench& b) {
-         return MPI_Get_accumulate(b.data, 1, MPI_INT, b.result, 1, MPI_INT, b.target, 0, 1,
-                                   MPI_INT, MPI_SUM, b.win);
+         return MPI_Get_accumulate(b.data, 1, MPI_INT, b.result, 1, MPI_INT, b.target, 0, 1, MPI_INT, MPI_SUM, b.win);
        }},
       {"fetch_and_op", When::accessing, unsupported, "MPI_Fetch_and_op", "supported",
-       [](Bench& b) {
-         return MPI_Fetch_and_op(b.data, b.result, MPI_INT, b.target, 0, MPI_SUM, b.win);
-       }},
+       [](Bench& b) { return MPI_Fetch_and_op(b.data, b.result, MPI_INT, b.target, 0, MPI_SUM, b.win); }},
       {"compare_and_swap", When::accessing, unsupported, "MPI_Compare_and_swap", "supported",
-       [](Bench& b) {
-         return MPI_Compare_and_swap(b.data, b.data, b.result, MPI_INT, b.target, 0, b.win);
-       }},
+       [](Bench& b) { return MPI_Compare_and_swap(b.data, b.data, b.result, MPI_INT, b.target, 0, b.win); }},
       {"rput", When::accessing, MPI_ERR_RMA_SYNC, "MPI_Rput", "passive",
-       [](Bench& b) {
-         return MPI_Rput(b.data, 1, MPI_INT, b.target, 0, 1, MPI_INT, b.win, &b.request);
-       }},
+       [](Bench& b) { return MPI_Rput(b.data, 1, MPI_INT, b.target, 0, 1, MPI_INT, b.win, &b.request); }},
       {"rget", When::accessing, MPI_ERR_RMA_SYNC, "MPI_Rget", "passive",
-       [](Bench& b) {
-         return MPI_Rget(b.result, 1, MPI_INT, b.target, 0, 1, MPI_INT, b.win, &b.request);
-       }},
+       [](Bench& b) { return MPI_Rget(b.result, 1, MPI_INT, b.target, 0, 1, MPI_INT, b.win, &b.request); }},
       {"raccumulate", When::accessing, MPI_ERR_RMA_SYNC, "MPI_Raccumulate", "passive",
        [](Bench& b) {
-         return MPI_Raccumulate(b.data, 1, MPI_INT, b.target, 0, 1, MPI_INT, MPI_SUM, b.win,
-                                &b.request);
+         return MPI_Raccumulate(b.data, 1, MPI_INT, b.target, 0, 1, MPI_INT, MPI_SUM, b.win, &b.request);
        }},
       {"rget_accumulate", When::accessing, MPI_ERR_RMA_SYNC, "MPI_Rget_accumulate", "passive",
        [](Bench& b) {
-         return MPI_Rget_accumulate(b.data, 1, MPI_INT, b.result, 1, MPI_INT, b.target, 0, 1,
-                                    MPI_INT, MPI_SUM, b.win, &b.request);
+         return MPI_Rget_accumulate(b.data, 1, MPI_INT, b.result, 1, MPI_INT, b.target, 0, 1, MPI_INT, MPI_SUM, b.win,
+                                    &b.request);
        }},
   });
 }
@@ -326,15 +294,14 @@ TEST_CASE("wrong groups and streams") {
   try_out_all({
       {"start with MPI_GROUP_NULL", When::idle, MPI_ERR_GROUP, "MPI_Win_start", "MPI_GROUP_NULL",
        [](Bench& b) { return MPI_Win_start(MPI_GROUP_NULL, MPIX_MODE_STREAM, b.win); }},
-      {"post with MPI_GROUP_NULL", When::idle, MPI_ERR_GROUP, "MPIX_Win_post_stream",
-       "MPI_GROUP_NULL",
+      {"post with MPI_GROUP_NULL", When::idle, MPI_ERR_GROUP, "MPIX_Win_post_stream", "MPI_GROUP_NULL",
        [](Bench& b) { return MPIX_Win_post_stream(MPI_GROUP_NULL, b.win, b.stream); }},
       {"post in what is no stream", When::idle, MPI_ERR_ARG, "MPIX_Win_post_stream", "stream",
        [&](Bench& b) { return MPIX_Win_post_stream(b.ring.from(), b.win, no_stream(b)); }},
       {"wait in what is no stream", When::exposed, MPI_ERR_ARG, "MPIX_Win_wait_stream", "stream",
        [&](Bench& b) { return MPIX_Win_wait_stream(b.win, no_stream(b)); }},
-      {"complete in what is no stream", When::accessing, MPI_ERR_ARG, "MPIX_Win_complete_stream",
-       "stream", [&](Bench& b) { return MPIX_Win_complete_stream(b.win, no_stream(b)); }},
+      {"complete in what is no stream", When::accessing, MPI_ERR_ARG, "MPIX_Win_complete_stream", "stream",
+       [&](Bench& b) { return MPIX_Win_complete_stream(b.win, no_stream(b)); }},
   });
   MPI_OK(MPIX_Host_stream_destroy(&foreign));
 }
@@ -391,8 +358,7 @@ TEST_CASE("dynamic windows have no stream epochs, and are what they were otherwi
   const Group self(rank());
   Stream stream;
   const When idle = When::idle;
-  check_error(MPI_Win_start(self, MPIX_MODE_STREAM, win),
-              {"start", idle, unsupported, "MPI_Win_start", "dynamic", {}});
+  check_error(MPI_Win_start(self, MPIX_MODE_STREAM, win), {"start", idle, unsupported, "MPI_Win_start", "dynamic", {}});
   check_error(MPIX_Win_post_stream(self, win, stream),
               {"post", idle, unsupported, "MPIX_Win_post_stream", "dynamic", {}});
 
@@ -454,15 +420,11 @@ TEST_CASE("errors of calls without a window") {
   const auto is = [](int code, int error_class, const char* call, const char* word) {
     check_error(code, {call, When::idle, error_class, call, word, {}});
   };
-  is(MPIX_Win_post_stream(MPI_GROUP_EMPTY, MPI_WIN_NULL, stream), MPI_ERR_WIN,
-     "MPIX_Win_post_stream", "MPI_WIN_NULL");
-  is(MPIX_Win_complete_stream(MPI_WIN_NULL, stream), MPI_ERR_WIN, "MPIX_Win_complete_stream",
-     "MPI_WIN_NULL");
-  is(MPI_Win_start(MPI_GROUP_EMPTY, MPIX_MODE_STREAM, MPI_WIN_NULL), MPI_ERR_WIN, "MPI_Win_start",
-     "MPI_WIN_NULL");
+  is(MPIX_Win_post_stream(MPI_GROUP_EMPTY, MPI_WIN_NULL, stream), MPI_ERR_WIN, "MPIX_Win_post_stream", "MPI_WIN_NULL");
+  is(MPIX_Win_complete_stream(MPI_WIN_NULL, stream), MPI_ERR_WIN, "MPIX_Win_complete_stream", "MPI_WIN_NULL");
+  is(MPI_Win_start(MPI_GROUP_EMPTY, MPIX_MODE_STREAM, MPI_WIN_NULL), MPI_ERR_WIN, "MPI_Win_start", "MPI_WIN_NULL");
   is(MPIX_Host_stream_create(nullptr), MPI_ERR_ARG, "MPIX_Host_stream_create", "stream");
-  is(MPIX_Host_stream_launch(stream, nullptr, nullptr), MPI_ERR_ARG,
-     "MPIX_Host_stream_launch", "function");
+  is(MPIX_Host_stream_launch(stream, nullptr, nullptr), MPI_ERR_ARG, "MPIX_Host_stream_launch", "function");
   const auto wrong = reinterpret_cast<MPIX_Host_stream>(&no_stream);
   is(MPIX_Host_stream_launch(
          wrong, [](void*) {}, nullptr),

@@ -63,8 +63,9 @@ class LateReceives {
   /// Whether all have come.
   bool look() {
     std::lock_guard<std::mutex> hold(mutex_);
-    const bool in_time = until_ == Until::looked_at_often ? ++looks_ >= 200
-                                                          : freed_ && Clock::now() - *freed_ > std::chrono::milliseconds(100);
+    const bool in_time = until_ == Until::looked_at_often
+                             ? ++looks_ >= 200
+                             : freed_ && Clock::now() - *freed_ > std::chrono::milliseconds(100);
     if (!in_time) return false;
     for (const Receive& late : waiting_) {
       PMPI_Recv(late.to, late.count, late.type, late.source, late.tag, late.comm, MPI_STATUS_IGNORE);
@@ -251,7 +252,8 @@ TEST_CASE("memory of a window that broke is given back when nothing is on its wa
       MPI_OK(MPIX_Win_post_stream(peer, win, stream));
       stream.synchronize();
       barrier();
-      for (int i = 0; i < 10000 && !late_receives.any_waits(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      for (int i = 0; i < 10000 && !late_receives.any_waits(); ++i)
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
       MPI_OK(MPIX_Win_wait_stream(win, stream));
     } else {
       barrier();

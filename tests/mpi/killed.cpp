@@ -97,8 +97,8 @@ class Exchange {
     int code = MPI_Win_start(group_, MPIX_MODE_STREAM, win_);
     if (code != MPI_SUCCESS) return code;
     for (int other : others_) {
-      code = MPI_Put(source_.data(), static_cast<int>(part_), MPI_BYTE, other,
-                     static_cast<MPI_Aint>(part_) * rank, static_cast<int>(part_), MPI_BYTE, win_);
+      code = MPI_Put(source_.data(), static_cast<int>(part_), MPI_BYTE, other, static_cast<MPI_Aint>(part_) * rank,
+                     static_cast<int>(part_), MPI_BYTE, win_);
       if (code != MPI_SUCCESS) return code;
     }
     return MPIX_Win_complete_stream(win_, stream_);
@@ -211,8 +211,8 @@ int main(int argc, char* argv[]) {
   const int synchronized = shared.synchronize();
   const double took = seconds() - begin;
   code = shared.post();
-  std::printf("survivor %d: calls %.2f s (%s), synchronized after %.2f s (%s), then: %s\n", rank, called, first ? "error" : "ok", took,
-              synchronized ? "error" : "ok", handled.c_str());
+  std::printf("survivor %d: calls %.2f s (%s), synchronized after %.2f s (%s), then: %s\n", rank, called,
+              first ? "error" : "ok", took, synchronized ? "error" : "ok", handled.c_str());
   std::fflush(stdout);
   while (!is_dead(pid)) usleep(1000);  // connections end before the process has
   require(code != MPI_SUCCESS, "a call on the broken window succeeded");

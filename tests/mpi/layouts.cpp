@@ -21,7 +21,8 @@ constexpr bool is_open_mpi = false;
 
 constexpr int room = 4096, middle = 1024;  ///< buffers begin in the middle: displacements may be negative
 
-/// Where each byte comes from, in the order of the type map: MPI_Pack of buffers that hold the halves of their addresses.
+/// Where each byte comes from, in the order of the type map: MPI_Pack of buffers that hold the halves of their
+/// addresses.
 std::vector<int> places_of(MPI_Datatype type, int count) {
   int bytes = 0;
   MPI_OK(MPI_Pack_size(count, type, MPI_COMM_WORLD, &bytes));
@@ -70,27 +71,55 @@ class Maker {
     const MPI_Datatype child = make(depth - 1);
     MPI_Datatype type = MPI_DATATYPE_NULL;
     switch (random_.below(12)) {
-      case 0: MPI_OK(MPI_Type_contiguous(number(0, 3), child, &type)); break;
-      case 1: vector(child, &type); break;
-      case 2: hvector(child, &type); break;
-      case 3: indexed(child, &type); break;
-      case 4: hindexed(child, &type); break;
-      case 5: indexed_block(child, &type); break;
-      case 6: hindexed_block(child, &type); break;
-      case 7: structure(child, &type); break;
-      case 8: subarray(child, &type); break;
-      case 9: darray(child, &type); break;
-      case 10: MPI_OK(MPI_Type_dup(child, &type)); break;
-      default: MPI_OK(MPI_Type_create_resized(child, random_.pick({0, 0, -4}), size_of(child) + random_.pick({0, 0, 4}), &type));
+      case 0:
+        MPI_OK(MPI_Type_contiguous(number(0, 3), child, &type));
+        break;
+      case 1:
+        vector(child, &type);
+        break;
+      case 2:
+        hvector(child, &type);
+        break;
+      case 3:
+        indexed(child, &type);
+        break;
+      case 4:
+        hindexed(child, &type);
+        break;
+      case 5:
+        indexed_block(child, &type);
+        break;
+      case 6:
+        hindexed_block(child, &type);
+        break;
+      case 7:
+        structure(child, &type);
+        break;
+      case 8:
+        subarray(child, &type);
+        break;
+      case 9:
+        darray(child, &type);
+        break;
+      case 10:
+        MPI_OK(MPI_Type_dup(child, &type));
+        break;
+      default:
+        MPI_OK(
+            MPI_Type_create_resized(child, random_.pick({0, 0, -4}), size_of(child) + random_.pick({0, 0, 4}), &type));
     }
     if (depth > 1) MPI_OK(MPI_Type_free(const_cast<MPI_Datatype*>(&child)));
     return type;
   }
 
  private:
-  int number(int least, int most) { return least + static_cast<int>(random_.below(static_cast<std::size_t>(most - least + 1))); }
+  int number(int least, int most) {
+    return least + static_cast<int>(random_.below(static_cast<std::size_t>(most - least + 1)));
+  }
   bool straight() { return random_.chance(0.7); }
-  MPI_Datatype basic() { return random_.pick({MPI_BYTE, MPI_SHORT, MPI_INT, MPI_DOUBLE, MPI_DOUBLE_INT, MPI_SHORT_INT}); }
+  MPI_Datatype basic() {
+    return random_.pick({MPI_BYTE, MPI_SHORT, MPI_INT, MPI_DOUBLE, MPI_DOUBLE_INT, MPI_SHORT_INT});
+  }
 
   void vector(MPI_Datatype child, MPI_Datatype* type) {
     const int length = number(0, 3);
@@ -98,7 +127,8 @@ class Maker {
   }
   void hvector(MPI_Datatype child, MPI_Datatype* type) {
     const int length = number(0, 3);
-    MPI_OK(MPI_Type_create_hvector(number(0, 3), length, length * size_of(child) + (straight() ? 0 : number(-16, 8)), child, type));
+    MPI_OK(MPI_Type_create_hvector(number(0, 3), length, length * size_of(child) + (straight() ? 0 : number(-16, 8)),
+                                   child, type));
   }
 
   /// Lengths, and places one behind the other, in units: as a rule straight on.
@@ -120,7 +150,8 @@ class Maker {
   void indexed_block(MPI_Datatype child, MPI_Datatype* type) {
     std::vector<int> lengths, places;
     blocks(1, true, &lengths, &places);
-    MPI_OK(MPI_Type_create_indexed_block(static_cast<int>(places.size()), lengths.empty() ? 1 : lengths[0], places.data(), child, type));
+    MPI_OK(MPI_Type_create_indexed_block(static_cast<int>(places.size()), lengths.empty() ? 1 : lengths[0],
+                                         places.data(), child, type));
   }
   void hindexed(MPI_Datatype child, MPI_Datatype* type) {
     std::vector<int> lengths, places;
@@ -132,7 +163,8 @@ class Maker {
     std::vector<int> lengths, places;
     blocks(size_of(child), true, &lengths, &places);
     const std::vector<MPI_Aint> far(places.begin(), places.end());
-    MPI_OK(MPI_Type_create_hindexed_block(static_cast<int>(far.size()), lengths.empty() ? 1 : lengths[0], far.data(), child, type));
+    MPI_OK(MPI_Type_create_hindexed_block(static_cast<int>(far.size()), lengths.empty() ? 1 : lengths[0], far.data(),
+                                          child, type));
   }
   void structure(MPI_Datatype child, MPI_Datatype* type) {
     std::vector<int> lengths;
@@ -155,13 +187,14 @@ class Maker {
       parts.push_back(random_.chance(0.5) ? sizes.back() : number(1, sizes.back()));
       starts.push_back(number(0, sizes.back() - parts.back()));
     }
-    MPI_OK(MPI_Type_create_subarray(dimensions, sizes.data(), parts.data(), starts.data(), random_.pick({MPI_ORDER_C, MPI_ORDER_FORTRAN}),
-                                    child, type));
+    MPI_OK(MPI_Type_create_subarray(dimensions, sizes.data(), parts.data(), starts.data(),
+                                    random_.pick({MPI_ORDER_C, MPI_ORDER_FORTRAN}), child, type));
   }
   void darray(MPI_Datatype child, MPI_Datatype* type) {
     const int sizes[] = {number(1, 4), number(1, 4)};
     const int grid[] = {number(1, 2), number(1, 2)};
-    const int ways[] = {random_.pick({MPI_DISTRIBUTE_BLOCK, MPI_DISTRIBUTE_CYCLIC}), random_.pick({MPI_DISTRIBUTE_BLOCK, MPI_DISTRIBUTE_CYCLIC})};
+    const int ways[] = {random_.pick({MPI_DISTRIBUTE_BLOCK, MPI_DISTRIBUTE_CYCLIC}),
+                        random_.pick({MPI_DISTRIBUTE_BLOCK, MPI_DISTRIBUTE_CYCLIC})};
     const int arguments[] = {MPI_DISTRIBUTE_DFLT_DARG, MPI_DISTRIBUTE_DFLT_DARG};
     const int processes = grid[0] * grid[1];
     // Open MPI 4.1.4 refuses some of them.
@@ -214,7 +247,8 @@ void try_type(Window& window, const Buffer& source, MPI_Datatype type, int count
   const std::vector<char> sent = contents<char>(source.data(), room + middle);
   std::vector<char> right(room, '\0');
   if (expected)
-    for (int place : places) right[static_cast<std::size_t>(8 + place)] = sent[static_cast<std::size_t>(middle + place)];
+    for (int place : places)
+      right[static_cast<std::size_t>(8 + place)] = sent[static_cast<std::size_t>(middle + place)];
   CHECK((got == right));
   barrier();
 }
@@ -278,7 +312,9 @@ TEST_CASE("the end of the window counts from where the bytes lie") {
   Stream stream;
   MPI_OK(MPIX_Win_post_stream(from, window, stream));
   MPI_OK(MPI_Win_start(to, MPIX_MODE_STREAM, window));
-  const auto put = [&](MPI_Aint at) { return MPI_Put(source.data(), 1, MPI_INT, right_of(rank()), at, 1, half, window); };
+  const auto put = [&](MPI_Aint at) {
+    return MPI_Put(source.data(), 1, MPI_INT, right_of(rank()), at, 1, half, window);
+  };
   for (const MPI_Aint at : {MPI_Aint(57), MPI_Aint(64), MPI_Aint(1) << 62})
     CHECK(error_class(put(at)) == MPI_ERR_RMA_RANGE);
   MPI_OK(put(56));

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the libmpix authors
 //
-// What MPI says of threads: levels [0 to 3], the argument of MPI_Init_thread; without it MPI_Init is called. A program that
-// knows nothing of libmpix: tests/mpi/levels.sh compares what it prints with and without it.
+// What MPI says of threads: levels [0 to 3], the argument of MPI_Init_thread; without it MPI_Init is called. A program
+// that knows nothing of libmpix: tests/mpi/levels.sh compares what it prints with and without it.
 #include <mpi.h>
 
 #include <cstdio>
@@ -20,7 +20,8 @@ int main(int argc, char* argv[]) {
   MPI_Is_thread_main(&main_thread);
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   if (rank == 0)
-    std::printf("argument %s: provided %d, asked %d, main thread %d\n", argc > 1 ? argv[1] : "none", provided, asked, main_thread);
+    std::printf("argument %s: provided %d, asked %d, main thread %d\n", argc > 1 ? argv[1] : "none", provided, asked,
+                main_thread);
   MPI_Finalize();
   return 0;
 }

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the libmpix authors
 //
-// Many windows, of a program that is linked with MPI alone: how many descriptors, mappings and bytes of address space they
-// take. With the argument "streams", under LD_PRELOAD, some of them have stream epochs. tests/mpi/many_windows.sh compares.
+// Many windows, of a program that is linked with MPI alone: how many descriptors, mappings and bytes of address space
+// they take. With the argument "streams", under LD_PRELOAD, some of them have stream epochs. tests/mpi/many_windows.sh
+// compares.
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <unistd.h>

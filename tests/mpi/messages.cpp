@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the libmpix authors
 //
-// What matters where epochs travel as messages: sizes around those of a message, many puts, bursts and pauses, windows of
-// some ranks, windows that end while something is on its way, and messages of the program's own.
+// What matters where epochs travel as messages: sizes around those of a message, many puts, bursts and pauses, windows
+// of some ranks, windows that end while something is on its way, and messages of the program's own.
 #include <random>
 
 #include "support/catch.h"
@@ -22,7 +22,8 @@ TEST_CASE("sizes around that of a message") {
     }
 }
 
-// More than a gathered message holds, and more records than a message does: many direct writes, and a large one between.
+// More than a gathered message holds, and more records than a message does: many direct writes, and a large one
+// between.
 TEST_CASE("many puts in an epoch") {
   constexpr std::size_t piece = 40, pieces = 2000, large = 200000, bytes = piece * pieces + large;
   Window window(Memory::device, bytes);
@@ -151,7 +152,8 @@ TEST_CASE("windows that end as soon as their epochs have") {
   barrier();
   for (std::size_t k = 0; k < memories.size(); ++k)
     for (char c : contents<char>(memories[k]->data(), bytes))
-      if (c != static_cast<char>(k + 1)) fail(__FILE__, __LINE__, "something wrote into memory of a window that has ended");
+      if (c != static_cast<char>(k + 1))
+        fail(__FILE__, __LINE__, "something wrote into memory of a window that has ended");
   checked(static_cast<long>(memories.size()));
 }
 

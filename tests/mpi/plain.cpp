@@ -150,13 +150,12 @@ void passive(Window& window, Checksum& sum) {
   MPI_Request requests[4];
   MPI(MPI_Rput(out.data(), 40, MPI_INT, right(), 100, 40, MPI_INT, window.win, &requests[0]));
   MPI(MPI_Rget(in.data() + 100, 40, MPI_INT, right(), 200, 40, MPI_INT, window.win, &requests[1]));
-  MPI(MPI_Raccumulate(out.data(), 40, MPI_INT, right(), 300, 40, MPI_INT, MPI_SUM, window.win,
-                      &requests[2]));
-  MPI(MPI_Rget_accumulate(out.data(), 40, MPI_INT, before.data(), 40, MPI_INT, right(), 400, 40,
-                          MPI_INT, MPI_SUM, window.win, &requests[3]));
+  MPI(MPI_Raccumulate(out.data(), 40, MPI_INT, right(), 300, 40, MPI_INT, MPI_SUM, window.win, &requests[2]));
+  MPI(MPI_Rget_accumulate(out.data(), 40, MPI_INT, before.data(), 40, MPI_INT, right(), 400, 40, MPI_INT, MPI_SUM,
+                          window.win, &requests[3]));
   MPI(MPI_Waitall(4, requests, MPI_STATUSES_IGNORE));
-  MPI(MPI_Get_accumulate(out.data(), 40, MPI_INT, before.data() + 40, 40, MPI_INT, right(), 500, 40,
-                         MPI_INT, MPI_REPLACE, window.win));
+  MPI(MPI_Get_accumulate(out.data(), 40, MPI_INT, before.data() + 40, 40, MPI_INT, right(), 500, 40, MPI_INT,
+                         MPI_REPLACE, window.win));
   int one = 1;
   int expected = 1000 * right() + 700;
   int mine = 4242 + rank;
@@ -239,8 +238,7 @@ void dynamic(Checksum& sum) {
   MPI(MPI_Win_attach(win, memory.data(), words * sizeof(int)));
   MPI_Aint mine, theirs;
   MPI(MPI_Get_address(memory.data(), &mine));
-  MPI(MPI_Sendrecv(&mine, 1, MPI_AINT, left(), 0, &theirs, 1, MPI_AINT, right(), 0, MPI_COMM_WORLD,
-                   MPI_STATUS_IGNORE));
+  MPI(MPI_Sendrecv(&mine, 1, MPI_AINT, left(), 0, &theirs, 1, MPI_AINT, right(), 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE));
   std::vector<int> out = numbers(9 * rank);
   MPI(MPI_Win_fence(0, win));
   MPI(MPI_Put(out.data(), 100, MPI_INT, right(), theirs, 100, MPI_INT, win));

@@ -29,8 +29,9 @@ std::vector<std::string> handlers() {
   for (int number = 1; number < NSIG; ++number) {
     struct sigaction action {};
     if (sigaction(number, nullptr, &action) != 0) continue;
-    std::string text = std::to_string(number) + ": " + std::to_string(reinterpret_cast<std::uintptr_t>(action.sa_sigaction)) +
-                       " flags " + std::to_string(action.sa_flags & ~restorer) + " blocks";
+    std::string text = std::to_string(number) + ": " +
+                       std::to_string(reinterpret_cast<std::uintptr_t>(action.sa_sigaction)) + " flags " +
+                       std::to_string(action.sa_flags & ~restorer) + " blocks";
     for (int other = 1; other < NSIG; ++other)
       if (sigismember(&action.sa_mask, other) == 1) text += " " + std::to_string(other);
     all.push_back(text);
@@ -129,8 +130,9 @@ void without_threads() {
 }  // namespace
 
 // In front of the C library's and the C++ library's: they fail when they are told to.
-extern "C" __attribute__((visibility("default"))) int pthread_create(pthread_t* thread, const pthread_attr_t* attributes,
-                                                                      void* (*body)(void*), void* argument) {
+extern "C" __attribute__((visibility("default"))) int pthread_create(pthread_t* thread,
+                                                                     const pthread_attr_t* attributes,
+                                                                     void* (*body)(void*), void* argument) {
   if (no_threads) return EAGAIN;
   static const auto real = reinterpret_cast<decltype(&pthread_create)>(dlsym(RTLD_NEXT, "pthread_create"));
   return real(thread, attributes, body, argument);
@@ -171,7 +173,8 @@ TEST_CASE("a fault in a function on a host stream reaches the program's handler"
   if (!device().is_host()) return skip("the functions of GPU streams are the driver's");
   Stream stream;
   for (const int number : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT, SIGSYS, SIGPROF}) {
-    struct sigaction ours {}, before {};
+    struct sigaction ours {
+    }, before{};
     ours.sa_handler = [](int signal) { caught = signal; };
     REQUIRE(sigaction(number, &ours, &before) == 0);
     caught = 0;
@@ -190,7 +193,8 @@ TEST_CASE("a fault in a function on a host stream reaches the program's handler"
 // On all ranks, so nobody waits for the others' end.
 TEST_CASE("a stream that finds no memory breaks the window, and not the process") {
   if (!device().is_host()) return skip("the threads of GPU streams are the driver's");
-  if (spans_nodes() && !provider_has_threads()) return skip("with messages of MPI a stream needs no memory for an epoch as small");
+  if (spans_nodes() && !provider_has_threads())
+    return skip("with messages of MPI a stream needs no memory for an epoch as small");
   REQUIRE(settings_made);
   Window window(Memory::unmapped, 4096);
   {

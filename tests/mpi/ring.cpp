@@ -96,8 +96,8 @@ TEST_CASE("origin buffers belong to the stream from start to complete") {
   for (int k = scaled(50); k > 0; --k) {
     MPI_OK(MPIX_Win_post_stream(from, window, stream));
     MPI_OK(MPI_Win_start(to, MPIX_MODE_STREAM | MPI_MODE_NOCHECK, window));
-    MPI_OK(MPI_Put(source.data(), static_cast<int>(bytes), MPI_BYTE, right_of(rank()), 0,
-                   static_cast<int>(bytes), MPI_BYTE, window));
+    MPI_OK(MPI_Put(source.data(), static_cast<int>(bytes), MPI_BYTE, right_of(rank()), 0, static_cast<int>(bytes),
+                   MPI_BYTE, window));
     stream.fill(source.data(), bytes, ring_data(rank(), k));
     MPI_OK(MPIX_Win_complete_stream(window, stream));
     stream.set(source.data(), bytes, '?');

@@ -88,7 +88,7 @@ TEST_CASE("memory, files and threads do not grow with the number of epochs") {
   NEEDS(device().is_host(), "looks at the process, not at a GPU");
   const long epochs = parameter("SOAK_EPOCHS", 5000);
   const long most_growth = sanitized ? 1 << 30 : 512;  // KiB; sanitizers keep what is freed, and notes of their own
-  Numbers small(8), large(4000);  // by message, and direct
+  Numbers small(8), large(4000);                       // by message, and direct
   Stream stream;
   Usage early{};
   for (long k = 1; k <= epochs; ++k) {

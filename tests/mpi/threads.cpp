@@ -65,9 +65,8 @@ TEST_CASE("each thread has its window, and all share a stream") {
       MPI_OK(MPI_Win_start(to, MPIX_MODE_STREAM, window));
       MPI_OK(MPI_Put(value, 1, MPI_INT, right_of(rank()), 0, 1, MPI_INT, window));
     });
-    in_threads(thread_count, [&](int i) {
-      MPI_OK(MPIX_Win_complete_stream(*windows[static_cast<std::size_t>(i)], stream));
-    });
+    in_threads(thread_count,
+               [&](int i) { MPI_OK(MPIX_Win_complete_stream(*windows[static_cast<std::size_t>(i)], stream)); });
     in_threads(thread_count, [&](int i) {
       Window& window = *windows[static_cast<std::size_t>(i)];
       MPI_OK(MPIX_Win_wait_stream(window, stream));
@@ -96,8 +95,7 @@ TEST_CASE("several threads put in one access epoch") {
         in_threads(thread_count, [&](int i) {
           for (int p = 0; p < puts; ++p) {
             const int at = (p * thread_count + i) * length;
-            MPI_OK(MPI_Put(source.as<int>() + at, length, MPI_INT, right_of(rank()),
-                           at, length, MPI_INT, window));
+            MPI_OK(MPI_Put(source.as<int>() + at, length, MPI_INT, right_of(rank()), at, length, MPI_INT, window));
           }
         });
         MPI_OK(MPIX_Win_complete_stream(window, stream));

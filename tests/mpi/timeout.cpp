@@ -27,9 +27,7 @@ const bool settings_made = [] {
 /// More than goes by mailbox on any device: it waits for the post.
 constexpr std::size_t direct = 300000;
 
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
+bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
 class ErrorsReturn {
  public:
@@ -62,8 +60,7 @@ void check_code(const Outcome& outcome) {
 }
 
 void check_report(const Outcome& outcome, const char* call, const char* epoch, int missing) {
-  INFO("after " << outcome.seconds << " s: " << error_text(outcome.code)
-                << "; report: " << outcome.report);
+  INFO("after " << outcome.seconds << " s: " << error_text(outcome.code) << "; report: " << outcome.report);
   check_code(outcome);
   CHECK(outcome.seconds > 0.7);
   CHECK(outcome.seconds < 3.0 * slowdown());
@@ -121,7 +118,8 @@ TEST_CASE("a peer that never completes") {
 // Both ranks wait before they complete, in one stream. A rank that only enqueues ahead of a late peer is not accused.
 TEST_CASE("the report of a wait asks about a complete behind it") {
   NEEDS_RANKS(2);
-  NEEDS(device().is_host(), "on a GPU the rank that gives up first goes on to its complete, which ends the other's wait");
+  NEEDS(device().is_host(),
+        "on a GPU the rank that gives up first goes on to its complete, which ends the other's wait");
   const bool waits_first = GENERATE(true, false);
   CAPTURE(waits_first);
   Window window(Memory::device, 64);
@@ -148,7 +146,8 @@ TEST_CASE("the report of a wait asks about a complete behind it") {
     const Outcome outcome = synchronize(stream, errors);
     INFO(outcome.report);
     if (waits_first || rank() == 0) check_report(outcome, "MPIX_Win_wait_stream", "epoch 1", 1 - rank());
-    CHECK(contains(outcome.report, "a complete for rank " + std::to_string(1 - rank()) + " is behind this wait") == waits_first);
+    CHECK(contains(outcome.report, "a complete for rank " + std::to_string(1 - rank()) + " is behind this wait") ==
+          waits_first);
   }
   barrier();
   EXPECT(true, "freed by all");
@@ -218,8 +217,8 @@ TEST_CASE("a window that broke while an epoch is open can be freed at once") {
   EXPECT(static_cast<MPI_Win>(window) == MPI_WIN_NULL, "freed by all");
 }
 
-// The likeliest slip of a port: the access epoch is an ordinary one, and MPI waits for a post that went by stream. Rank 1
-// posts for it once the report is there, so that the test can end.
+// The likeliest slip of a port: the access epoch is an ordinary one, and MPI waits for a post that went by stream. Rank
+// 1 posts for it once the report is there, so that the test can end.
 TEST_CASE("an ordinary start beside a stream exposure epoch is reported when it hangs") {
   NEEDS_RANKS(2);
   NEEDS(device().is_host(), "this MPI may be unable to reach memory of the GPU");

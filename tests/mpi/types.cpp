@@ -33,11 +33,9 @@ void put_three(MPI_Datatype type) {
   ring_data(rank(), 1).write(values, sizeof values);
   Buffer source(sizeof values);
   source.write(values, sizeof values);
-  ring_epoch(window,
-             [&](int to) { MPI_OK(MPI_Put(source.data(), 3, type, to, 2, 3, type, window)); });
+  ring_epoch(window, [&](int to) { MPI_OK(MPI_Put(source.data(), 3, type, to, 2, 3, type, window)); });
   const std::vector<char> got = contents<char>(window.base(), window.bytes());
-  CHECK(ring_data(left_of(rank()), 1).agrees(got.data() + 2 * sizeof(T), 3 * sizeof(T)) ==
-        3 * sizeof(T));
+  CHECK(ring_data(left_of(rank()), 1).agrees(got.data() + 2 * sizeof(T), 3 * sizeof(T)) == 3 * sizeof(T));
   const auto zeros = [&](std::size_t from, std::size_t to) {
     return std::all_of(got.data() + from, got.data() + to, [](char c) { return c == 0; });
   };
@@ -90,8 +88,7 @@ TEST_CASE("contiguous derived datatypes") {
   for (const MPI_Datatype type : {MPI_Datatype(again), MPI_Datatype(same), MPI_Datatype(dense)}) {
     Window window(Memory::device, 100 * sizeof(int), sizeof(int));
     const Values<int> source(std::vector<int>(20, 7 + rank()));
-    ring_epoch(window,
-               [&](int to) { MPI_OK(MPI_Put(source.data(), 2, type, to, 10, 2, type, window)); });
+    ring_epoch(window, [&](int to) { MPI_OK(MPI_Put(source.data(), 2, type, to, 10, 2, type, window)); });
     const std::vector<int> got = contents<int>(window.base(), 100);
     CHECK(std::count(got.begin(), got.end(), 7 + left_of(rank())) == 20);
     CHECK(got[9] == 0);
@@ -104,8 +101,7 @@ TEST_CASE("origin and target datatypes may differ") {
   const Type four([](MPI_Datatype* t) { return MPI_Type_contiguous(4, MPI_INT, t); });
   Window window(Memory::unmapped, 64);
   const Values<int> source{1 + rank(), 2, 3, 4};
-  ring_epoch(window,
-             [&](int to) { MPI_OK(MPI_Put(source.data(), 4, MPI_INT, to, 0, 1, four, window)); });
+  ring_epoch(window, [&](int to) { MPI_OK(MPI_Put(source.data(), 4, MPI_INT, to, 0, 1, four, window)); });
   const std::vector<int> got = contents<int>(window.base(), 4);
   CHECK(got[0] == 1 + left_of(rank()));
   CHECK(got[3] == 4);
@@ -158,7 +154,8 @@ TEST_CASE("operations to MPI_PROC_NULL are nothing") {
     MPI_OK(MPI_Rput(&value, 1, MPI_INT, null, 0, 1, MPI_INT, window, &requests[0]));
     MPI_OK(MPI_Rget(&result, 1, MPI_INT, null, 0, 1, MPI_INT, window, &requests[1]));
     MPI_OK(MPI_Raccumulate(&value, 1, MPI_INT, null, 0, 1, MPI_INT, MPI_SUM, window, &requests[2]));
-    MPI_OK(MPI_Rget_accumulate(&value, 1, MPI_INT, &result, 1, MPI_INT, null, 0, 1, MPI_INT, MPI_SUM, window, &requests[3]));
+    MPI_OK(MPI_Rget_accumulate(&value, 1, MPI_INT, &result, 1, MPI_INT, null, 0, 1, MPI_INT, MPI_SUM, window,
+                               &requests[3]));
     MPI_OK(MPI_Waitall(4, requests, MPI_STATUSES_IGNORE));
   });
   CHECK(result == 4);
@@ -183,8 +180,7 @@ TEST_CASE("displacement units differ from rank to rank") {
   const auto unit_of = [](int r) { return 1 + 3 * (r % 4); };  // 1, 4, 7, 10
   Window window(Memory::part, 500, unit_of(rank()));
   const Values<int> value{1234 + rank()};
-  ring_epoch(window,
-             [&](int to) { MPI_OK(MPI_Put(value.data(), 1, MPI_INT, to, 13, 1, MPI_INT, window)); });
+  ring_epoch(window, [&](int to) { MPI_OK(MPI_Put(value.data(), 1, MPI_INT, to, 13, 1, MPI_INT, window)); });
   CHECK(contents<int>(window.base() + 13 * unit_of(rank()), 1)[0] == 1234 + left_of(rank()));
 }
 
@@ -199,9 +195,8 @@ TEST_CASE("the whole of a window, and its last byte") {
   });
   CHECK(contents<char>(window.base(), window.bytes()) == std::vector<char>(window.bytes(), 'a'));
   Buffer::set_now(source.data(), 1, 'b');
-  ring_epoch(window, [&](int to) {
-    MPI_OK(MPI_Put(source.data(), 1, MPI_BYTE, to, target_bytes - 1, 1, MPI_BYTE, window));
-  });
+  ring_epoch(window,
+             [&](int to) { MPI_OK(MPI_Put(source.data(), 1, MPI_BYTE, to, target_bytes - 1, 1, MPI_BYTE, window)); });
   CHECK(contents<char>(window.base() + window.bytes() - 1, 1)[0] == 'b');
 }
 
@@ -234,8 +229,7 @@ TEST_CASE("large-count forms") {
   MPI_OK(MPI_Win_set_errhandler(win, MPI_ERRORS_RETURN));
   const Values<int> source(std::vector<int>(25000, 3 + rank()));
   ring_epoch(win, [&](int to) {
-    MPI_OK(MPI_Put_c(source.data(), MPI_Count{20000}, MPI_INT, to, 5000, MPI_Count{20000}, MPI_INT,
-                     win));
+    MPI_OK(MPI_Put_c(source.data(), MPI_Count{20000}, MPI_INT, to, 5000, MPI_Count{20000}, MPI_INT, win));
     const MPI_Count huge = MPI_Count{1} << 40;
     const int code = MPI_Put_c(source.data(), huge, MPI_INT, to, 0, huge, MPI_INT, win);
     INFO(error_text(code));
@@ -250,8 +244,7 @@ TEST_CASE("large-count forms") {
   const Buffer memory(16 * sizeof(int));
   MPI_OK(MPI_Win_create_c(memory.data(), 64, 4, MPI_INFO_NULL, MPI_COMM_WORLD, &win));
   barrier();
-  ring_epoch(win,
-             [&](int to) { MPI_OK(MPI_Put_c(source.data(), 2, MPI_INT, to, 1, 2, MPI_INT, win)); });
+  ring_epoch(win, [&](int to) { MPI_OK(MPI_Put_c(source.data(), 2, MPI_INT, to, 1, 2, MPI_INT, win)); });
   got = contents<int>(memory.data(), 4);
   CHECK(got[1] == 3 + left_of(rank()));
   CHECK(got[2] == 3 + left_of(rank()));

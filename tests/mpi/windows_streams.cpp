@@ -43,9 +43,7 @@ TEST_CASE("several windows in one stream") {
   Window small(Memory::unmapped, 100);
   Window large(Memory::device, 50000);
   Window middle(Memory::other, 3000);
-  Ring rings[] = {{small, small.base(), 100, 1},
-                  {large, large.base(), 50000, 2},
-                  {middle, middle.base(), 3000, 3}};
+  Ring rings[] = {{small, small.base(), 100, 1}, {large, large.base(), 50000, 2}, {middle, middle.base(), 3000, 3}};
   Stream stream;
   for (int k = scaled(60); k > 0; --k)
     for (Ring& ring : rings) ring.epoch(stream);
@@ -59,8 +57,7 @@ TEST_CASE("epochs of several windows are open at the same time") {
   Ring inner(two, two.base(), 64, 2);
   Stream stream;
   for (int k = scaled(50); k > 0; --k) outer.epoch(stream, [&] { inner.epoch(stream); });
-  for (int k = scaled(50); k > 0; --k)
-    outer.fused_epoch(stream, [&] { inner.fused_epoch(stream); });
+  for (int k = scaled(50); k > 0; --k) outer.fused_epoch(stream, [&] { inner.fused_epoch(stream); });
   stream.synchronize();
 }
 
@@ -122,8 +119,7 @@ TEST_CASE("access and exposure in different streams") {
     for (int k = scaled(100); k > 0; --k) {
       MPI_OK(MPI_Win_start(to, MPIX_MODE_STREAM, window));
       access.fill(source.data(), bytes, ring_data(rank(), k));
-      MPI_OK(MPI_Put(source.data(), int(bytes), MPI_BYTE, right_of(rank()), 0, int(bytes), MPI_BYTE,
-                     window));
+      MPI_OK(MPI_Put(source.data(), int(bytes), MPI_BYTE, right_of(rank()), 0, int(bytes), MPI_BYTE, window));
       MPI_OK(MPIX_Win_complete_stream(window, access));
       MPI_OK(MPIX_Win_post_stream(from, window, exposure));
       MPI_OK(MPIX_Win_wait_stream(window, exposure));
@@ -192,8 +188,7 @@ TEST_CASE("windows on other communicators") {
     // name.
     std::unique_ptr<Window> made;
     for (int turn = 0; turn < parts; ++turn) {
-      if (rank() % parts == turn)
-        made = std::make_unique<Window>(Memory::device, 64 * sizeof(int), sizeof(int), part);
+      if (rank() % parts == turn) made = std::make_unique<Window>(Memory::device, 64 * sizeof(int), sizeof(int), part);
       MPI_OK(MPI_Barrier(MPI_COMM_WORLD));
     }
     Window& window = *made;

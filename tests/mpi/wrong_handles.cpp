@@ -82,8 +82,8 @@ const std::vector<Call> all_calls = {
     {"MPI_Win_free", [](MPI_Win win) { return MPI_Win_free(&win); }},
 };
 
-/// As no MPI ever made it (Open MPI, whose handles are pointers, looks at what it points to: not there); and null. What was
-/// freed may end a program in either MPI.
+/// As no MPI ever made it (Open MPI, whose handles are pointers, looks at what it points to: not there); and null. What
+/// was freed may end a program in either MPI.
 std::vector<MPI_Win> wrong_handles() {
 #ifdef OPEN_MPI
   return {nullptr, MPI_WIN_NULL};
@@ -117,8 +117,8 @@ int main(int argc, char* argv[]) {
       class_seen = MPI_SUCCESS;
       const int code = call.make(wrong[kind]);
       if (rank == 0)
-        std::printf("handle %d, %s: handler called %d times, class %d, returned %d\n", static_cast<int>(kind), call.name, calls,
-                    class_seen, class_of(code));
+        std::printf("handle %d, %s: handler called %d times, class %d, returned %d\n", static_cast<int>(kind),
+                    call.name, calls, class_seen, class_of(code));
     }
   // The other window is what it was.
   MPI_Win_fence(0, alive);

@@ -32,13 +32,13 @@ struct Place {
   int line;
   std::string what;
 };
-#define HERE(context)                              \
-  test::Place {                                    \
-    __FILE__, __LINE__, [&] {                      \
-      std::ostringstream text_;                    \
-      text_ << context;                            \
-      return text_.str();                          \
-    }()                                            \
+#define HERE(context)           \
+  test::Place {                 \
+    __FILE__, __LINE__, [&] {   \
+      std::ostringstream text_; \
+      text_ << context;         \
+      return text_.str();       \
+    }()                         \
   }
 
 /// A flag that the host sets and a stream waits for.
@@ -95,13 +95,13 @@ class Device {
   struct Failure {
     std::uint32_t check;     ///< as passed to enqueue_…; unnoted: which is not known
     std::uint64_t position;  ///< of the byte
-    std::uint64_t number;  ///< of a pattern that is counted
+    std::uint64_t number;    ///< of a pattern that is counted
     unsigned char found, expected;
   };
   static constexpr std::uint32_t unnoted = 0xffffffff;
   /// Enqueue a check; false: into a graph, so that it does not run now.
-  virtual bool enqueue_check(void* stream, const void* at, std::size_t bytes, Pattern pattern,
-                             std::size_t position, std::uint32_t check) = 0;
+  virtual bool enqueue_check(void* stream, const void* at, std::size_t bytes, Pattern pattern, std::size_t position,
+                             std::uint32_t check) = 0;
   virtual bool enqueue_check_same(void* stream, const void* one, const void* other, std::size_t bytes,
                                   std::uint32_t check) = 0;
   /// What has failed since the last call.

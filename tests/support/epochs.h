@@ -96,9 +96,7 @@ template <class T>
 class Values : public Buffer {
  public:
   Values(std::initializer_list<T> values) : Values(std::vector<T>(values)) {}
-  explicit Values(const std::vector<T>& values) : Buffer(values.size() * sizeof(T)) {
-    write(values.data(), size());
-  }
+  explicit Values(const std::vector<T>& values) : Buffer(values.size() * sizeof(T)) { write(values.data(), size()); }
 };
 
 class Info {
@@ -136,7 +134,8 @@ class DeviceMemory {
   char* base_ = nullptr;
 };
 
-/// A relay carries what goes to ranks of other nodes: all puts to a target go one way then, and they may not be too many.
+/// A relay carries what goes to ranks of other nodes: all puts to a target go one way then, and they may not be too
+/// many.
 inline bool goes_by_relay() {
   const char* setting = std::getenv("MPIX_RELAY");
   return !device().is_host() || (setting && std::string(setting) == "on");
@@ -160,10 +159,14 @@ constexpr Memory all_memories[] = {Memory::unmapped, Memory::part, Memory::devic
 inline const char* name(Memory memory) {
   const bool host = device().is_host();
   switch (memory) {
-    case Memory::unmapped: return host ? "heap" : "stream-ordered pool";
-    case Memory::part: return "part of an allocation";
-    case Memory::device: return "device";
-    case Memory::other: return host ? "allocate" : "pinned";
+    case Memory::unmapped:
+      return host ? "heap" : "stream-ordered pool";
+    case Memory::part:
+      return "part of an allocation";
+    case Memory::device:
+      return "device";
+    case Memory::other:
+      return host ? "allocate" : "pinned";
   }
   return "?";
 }
@@ -173,8 +176,8 @@ inline const char* name(Memory memory) {
 /// promise what mpix_lazy_post asks for. Destroying it is collective.
 class Window {
  public:
-  Window(Memory memory, std::size_t bytes, int unit = 1, MPI_Comm comm = MPI_COMM_WORLD,
-         std::size_t skew = 0, bool lazy_post = false) {
+  Window(Memory memory, std::size_t bytes, int unit = 1, MPI_Comm comm = MPI_COMM_WORLD, std::size_t skew = 0,
+         bool lazy_post = false) {
     const auto size = static_cast<MPI_Aint>(bytes);
     void* base = nullptr;
     Info info;
@@ -344,8 +347,8 @@ class Ring {
 
   void put(void* stream, Pattern mine) {
     device().fill(stream, source_.data(), bytes_, mine);
-    MPI_OK(MPI_Put(source_.data(), static_cast<int>(bytes_), MPI_BYTE, right_of(rank()), 0,
-                   static_cast<int>(bytes_), MPI_BYTE, win_));
+    MPI_OK(MPI_Put(source_.data(), static_cast<int>(bytes_), MPI_BYTE, right_of(rank()), 0, static_cast<int>(bytes_),
+                   MPI_BYTE, win_));
   }
 
   const MPI_Win win_;

@@ -7,12 +7,10 @@
 #include <mpi.h>
 #include <stdlib.h>
 
-typedef int (*init_thread_fn)(int *argc, char ***argv, int required, int *provided);
+typedef int (*init_thread_fn)(int* argc, char*** argv, int required, int* provided);
 
-__attribute__((visibility("default"))) int PMPI_Init_thread(int *argc, char ***argv, int required, int *provided)
-{
+__attribute__((visibility("default"))) int PMPI_Init_thread(int* argc, char*** argv, int required, int* provided) {
   init_thread_fn real = (init_thread_fn)dlsym(RTLD_NEXT, "PMPI_Init_thread");
-  if (!real)
-    abort();
+  if (!real) abort();
   return real(argc, argv, required < MPI_THREAD_FUNNELED ? required : MPI_THREAD_FUNNELED, provided);
 }

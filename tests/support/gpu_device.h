@@ -14,9 +14,9 @@
 namespace test {
 namespace {
 
-#define GPU_OK(call)                                                                         \
-  do {                                                                                       \
-    const GPU(Error_t) error_ = (call);                                                      \
+#define GPU_OK(call)                                                                                   \
+  do {                                                                                                 \
+    const GPU(Error_t) error_ = (call);                                                                \
     if (error_ != GPU(Success)) device_failure(std::string(#call ": ") + GPU(GetErrorString)(error_)); \
   } while (false)
 
@@ -228,12 +228,16 @@ class GpuDevice final : public Device {
     CurrentDevice current(index_);
     void* base = nullptr;
     switch (kind) {
-      case Kind::mapped: GPU_OK(GPU(Malloc)(&base, bytes)); break;
+      case Kind::mapped:
+        GPU_OK(GPU(Malloc)(&base, bytes));
+        break;
       case Kind::unmapped:
         GPU_OK(GPU(MallocAsync)(&base, bytes, own_));
         GPU_OK(GPU(StreamSynchronize)(own_));
         break;
-      case Kind::pinned: GPU_OK(gpu_host_alloc(&base, bytes)); break;
+      case Kind::pinned:
+        GPU_OK(gpu_host_alloc(&base, bytes));
+        break;
     }
     return base;
   }
@@ -263,9 +267,8 @@ class GpuDevice final : public Device {
   bool enqueue_check_same(void* stream, const void* one, const void* other, std::size_t bytes,
                           std::uint32_t check) override {
     CurrentDevice current(index_);
-    check_same_kernel<<<blocks_for(bytes), threads, 0, on(stream)>>>(static_cast<const unsigned char*>(one),
-                                                                     static_cast<const unsigned char*>(other), bytes,
-                                                                     check, findings_);
+    check_same_kernel<<<blocks_for(bytes), threads, 0, on(stream)>>>(
+        static_cast<const unsigned char*>(one), static_cast<const unsigned char*>(other), bytes, check, findings_);
     GPU_OK(GPU(GetLastError)());
     return !captures(on(stream));
   }

@@ -111,8 +111,8 @@ class Watchdog {
     while (!stop_) {
       if (Clock::now() >= deadline_) {
         output.show();
-        dprintf(output.errors(), "rank %d: watchdog: test case '%s' is stuck at or after %s\n",
-                world_rank, test_case_.c_str(), where_.c_str());
+        dprintf(output.errors(), "rank %d: watchdog: test case '%s' is stuck at or after %s\n", world_rank,
+                test_case_.c_str(), where_.c_str());
         std::signal(SIGABRT, SIG_DFL);  // Catch2 has nothing to add
         std::abort();
       }
@@ -300,8 +300,7 @@ int main(int argc, char* argv[]) {
   Catch::Session session;
   int verdict = session.applyCommandLine(static_cast<int>(arguments.size()), arguments.data());
   if (verdict == 0) verdict = session.run();
-  if (world_rank == 0)
-    std::printf("checks in threads and streams of rank 0: %ld\n", all_checks.load());
+  if (world_rank == 0) std::printf("checks in threads and streams of rank 0: %ld\n", all_checks.load());
 
   if (verdict != 0 || any_failed) {
     watchdog.hurry("the end, where this rank has failed");

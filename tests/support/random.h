@@ -42,9 +42,7 @@ class Random {
   std::uint64_t next() { return mix(++state_); }
   /// 0 … bound - 1
   std::size_t below(std::size_t bound) { return bound ? next() % bound : 0; }
-  bool chance(double probability) {
-    return static_cast<double>(next() >> 11) * 0x1p-53 < probability;
-  }
+  bool chance(double probability) { return static_cast<double>(next() >> 11) * 0x1p-53 < probability; }
   template <class T>
   T pick(std::initializer_list<T> values) {
     return values.begin()[below(values.size())];

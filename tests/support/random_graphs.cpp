@@ -98,10 +98,18 @@ Graph make_variation(const Graph& graph, Random random, int window) {
   RandomPut& put = other.puts[random.below(other.puts.size())];
   const auto unit = static_cast<std::size_t>(shape_of(window, put.target).unit);
   switch (random.below(6)) {
-    case 0: other.puts.pop_back(); break;
-    case 1: std::swap(put, other.puts.front()); break;
-    case 2: put.source += 1; break;
-    case 3: put.bytes /= 2; break;
+    case 0:
+      other.puts.pop_back();
+      break;
+    case 1:
+      std::swap(put, other.puts.front());
+      break;
+    case 2:
+      put.source += 1;
+      break;
+    case 3:
+      put.bytes /= 2;
+      break;
     case 4:
       if (put.bytes <= unit) break;
       put.bytes -= unit;
@@ -123,8 +131,7 @@ class CheckedWindow {
       : number_(number),
         seed_(seed),
         shape_(shape_of(number, rank())),
-        window_(shape_.memory, shape_.bytes, shape_.unit, MPI_COMM_WORLD, shape_.skew,
-                shape_.lazy_post),
+        window_(shape_.memory, shape_.bytes, shape_.unit, MPI_COMM_WORLD, shape_.skew, shape_.lazy_post),
         image_(shape_.bytes),
         source_(source_bytes) {
     const Pattern start(key({seed, static_cast<std::uint64_t>(number)}));
@@ -143,8 +150,8 @@ class CheckedWindow {
   // The exposure side …
   void check(Stream& stream, int epoch, const char* when) {
     device().check_same(stream, window_.base(), image_.data(), image_.size(),
-                        HERE("seed " << seed_ << ", window " << number_ << " (" << name(shape_.memory) << "), "
-                                     << when << " epoch " << epoch));
+                        HERE("seed " << seed_ << ", window " << number_ << " (" << name(shape_.memory) << "), " << when
+                                     << " epoch " << epoch));
   }
 
   void expect(Stream& stream, const Graph& graph, int epoch) {
@@ -155,16 +162,14 @@ class CheckedWindow {
   }
 
   // … and the access side.
-  void fill_source(Stream& stream, int epoch) {
-    stream.fill(source_.data(), source_.size(), data_of(rank(), epoch));
-  }
+  void fill_source(Stream& stream, int epoch) { stream.fill(source_.data(), source_.size(), data_of(rank(), epoch)); }
   void spoil_source(Stream& stream) { stream.set(source_.data(), source_.size(), '\xee'); }
 
  private:
   /// In a graph every replay has its own.
   Pattern data_of(int origin, int epoch) const {
-    const Pattern pattern(key({seed_, static_cast<std::uint64_t>(number_),
-                               static_cast<std::uint64_t>(origin), static_cast<std::uint64_t>(epoch)}));
+    const Pattern pattern(key({seed_, static_cast<std::uint64_t>(number_), static_cast<std::uint64_t>(origin),
+                               static_cast<std::uint64_t>(epoch)}));
     return replay_ ? pattern.counted_by(replay_) : pattern;
   }
 
@@ -221,8 +226,7 @@ class Player {
     MPI_OK(MPIX_Win_post_stream(group, window, exposure_));
   }
 
-  void access(CheckedWindow& window, const Graph& graph, const std::vector<int>& targets, int epoch,
-              bool fused) {
+  void access(CheckedWindow& window, const Graph& graph, const std::vector<int>& targets, int epoch, bool fused) {
     Stream& stream = access_stream();
     delay(stream);
     window.fill_source(stream, epoch);
@@ -233,8 +237,8 @@ class Player {
     for (const RandomPut& put : graph.puts) {
       if (put.origin != rank()) continue;
       const int bytes = static_cast<int>(put.bytes);
-      MPI_OK(MPI_Put(window.source() + put.source, bytes, MPI_BYTE, put.target,
-                     static_cast<MPI_Aint>(put.displacement), bytes, MPI_BYTE, window));
+      MPI_OK(MPI_Put(window.source() + put.source, bytes, MPI_BYTE, put.target, static_cast<MPI_Aint>(put.displacement),
+                     bytes, MPI_BYTE, window));
     }
     if (fused) {
       MPI_OK(MPIX_Win_complete_wait_stream(window, stream));
@@ -261,8 +265,7 @@ class Player {
 
 void run_random_graphs(std::uint64_t seed, int epochs, const Replay& replay) {
   std::vector<std::unique_ptr<CheckedWindow>> windows;
-  for (int i = 0; i < window_count; ++i)
-    windows.push_back(std::make_unique<CheckedWindow>(i, seed));
+  for (int i = 0; i < window_count; ++i) windows.push_back(std::make_unique<CheckedWindow>(i, seed));
   const Buffer counter(sizeof(std::uint64_t));  // replays, of all graphs
   Graph graph;
   Player player(seed);

@@ -53,11 +53,7 @@ enum class When {
 /// What the wrong calls need.
 struct Bench {
   explicit Bench(Memory memory)
-      : window(memory, bytes),
-        win(window),
-        ring(window, window.base(), 256),
-        me(rank()),
-        target(right_of(rank())) {}
+      : window(memory, bytes), win(window), ring(window, window.base(), 256), me(rank()), target(right_of(rank())) {}
 
   static constexpr std::size_t bytes = 4096;
   Window window;
@@ -82,9 +78,7 @@ struct WrongCall {
   int min_ranks = 1;
 };
 
-inline bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
+inline bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
 inline void check_error(int code, const WrongCall& wrong) {
   const std::string text = error_text(code);
@@ -114,8 +108,12 @@ inline void try_out(Bench& bench, const WrongCall& wrong, bool user_handler) {
       make();
       bench.ring.epoch(bench.stream);
       break;
-    case When::exposed: bench.ring.epoch(bench.stream, make); break;
-    case When::accessing: bench.ring.fused_epoch(bench.stream, make); break;
+    case When::exposed:
+      bench.ring.epoch(bench.stream, make);
+      break;
+    case When::accessing:
+      bench.ring.fused_epoch(bench.stream, make);
+      break;
   }
   bench.stream.synchronize();  // the epoch was right: Ring checks its data
 }

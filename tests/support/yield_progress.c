@@ -9,19 +9,17 @@
 #include <sched.h>
 #include <stdlib.h>
 
-typedef unsigned (*progress_fn)(void *worker);
+typedef unsigned (*progress_fn)(void* worker);
 
-unsigned ucp_worker_progress(void *worker);
+unsigned ucp_worker_progress(void* worker);
 
-__attribute__((visibility("default"))) unsigned ucp_worker_progress(void *worker)
-{
+__attribute__((visibility("default"))) unsigned ucp_worker_progress(void* worker) {
   static progress_fn real;
   static __thread int idle;
   progress_fn progress = __atomic_load_n(&real, __ATOMIC_RELAXED);
   if (!progress) {
     progress = (progress_fn)dlsym(RTLD_NEXT, "ucp_worker_progress");
-    if (!progress)
-      abort();
+    if (!progress) abort();
     __atomic_store_n(&real, progress, __ATOMIC_RELAXED);
   }
 

@@ -17,16 +17,16 @@
 #include <utility>
 #include <vector>
 
-#include "catch.h"
-#include "team/differing.h"
 #include "base/error.h"
 #include "base/job_environment.h"
-#include "epoch/window.h"
-#include "forwarding_device.h"
+#include "catch.h"
 #include "device/host/arena.h"
 #include "device/host/host_device.h"
 #include "device/host/shared_file.h"
 #include "device/host/stream.h"
+#include "epoch/window.h"
+#include "forwarding_device.h"
+#include "team/differing.h"
 #include "thread_ranks.h"
 
 using namespace mpix;
@@ -67,7 +67,9 @@ int open_files() {
   int count = 0;
   for (int file = 0; file < 1024; ++file) {
     char name[100] = "";
-    if (readlink(("/proc/self/fd/" + std::to_string(file)).c_str(), name, sizeof name - 1) > 0 && contains(name, "memfd:mpix")) ++count;
+    if (readlink(("/proc/self/fd/" + std::to_string(file)).c_str(), name, sizeof name - 1) > 0 &&
+        contains(name, "memfd:mpix"))
+      ++count;
   }
   return count;
 }
@@ -99,7 +101,8 @@ void exchange(Window& window, const std::vector<int>& ranks, int me, int value) 
 constexpr std::size_t ints_for_exchange = 4 * 201;
 
 bool has_come(const std::vector<int>& memory, int from, int value) {
-  return memory[static_cast<std::size_t>(from) * 201] == value + from && memory[static_cast<std::size_t>(from) * 201 + 200] == value + from;
+  return memory[static_cast<std::size_t>(from) * 201] == value + from &&
+         memory[static_cast<std::size_t>(from) * 201 + 200] == value + from;
 }
 
 }  // namespace
@@ -124,8 +127,9 @@ TEST_CASE("settings that differ are named on all ranks, with their values", "[cr
       Settings settings = same;
       if (bootstrap.rank() == 1) change(settings);
       std::vector<char> memory(100);
-      texts[static_cast<std::size_t>(bootstrap.rank())] =
-          error_of([&] { Window("w", {memory.data(), memory.size(), 1}, bootstrap, *device, settings); });
+      texts[static_cast<std::size_t>(bootstrap.rank())] = error_of([&] {
+        Window("w", {memory.data(), memory.size(), 1}, bootstrap, *device, settings);
+      });
     });
     CHECK(texts[0] == texts[1]);
     CHECK(texts[0] == texts[2]);
@@ -147,8 +151,9 @@ TEST_CASE("ranks that relay and ranks that do not are told apart, on several nod
     Settings settings = quiet_settings();
     settings.relay = bootstrap.rank() == 0;
     std::vector<char> memory(100);
-    EXPECT(error_of([&] { Window("w", {memory.data(), memory.size(), 1}, bootstrap, *device, settings); }) ==
-           "MPIX_RELAY differs between the ranks: on on rank 0, off on rank 1");
+    EXPECT(error_of([&] {
+             Window("w", {memory.data(), memory.size(), 1}, bootstrap, *device, settings);
+           }) == "MPIX_RELAY differs between the ranks: on on rank 0, off on rank 1");
   });
 }
 
@@ -173,8 +178,9 @@ TEST_CASE("ranks of one node with different devices have stream epochs among the
         alike.push_back(rank);
         continue;
       }
-      const std::string expected = "rank " + std::to_string(rank) + " works with the device " + (is_other(rank) ? "other" : "host") +
-                                   ", and this rank with " + (is_other(me) ? "other" : "host");
+      const std::string expected = "rank " + std::to_string(rank) + " works with the device " +
+                                   (is_other(rank) ? "other" : "host") + ", and this rank with " +
+                                   (is_other(me) ? "other" : "host");
       EXPECT(contains(error_of([&] { window.post_stream({rank}, stream); }), expected));
       EXPECT(contains(error_of([&] { window.start_stream({rank}); }), expected));
     }
@@ -250,8 +256,11 @@ TEST_CASE("a pair of which one side cannot map the other is refused on both side
     std::vector<int> memory(ints_for_exchange);
     Window window("half", {memory.data(), memory.size() * sizeof(int), sizeof(int)}, bootstrap,
                   me == 1 ? static_cast<Device&>(half_blind) : *device, settings);
-    if (me == 1) EXPECT(contains(error_of([&] { window.start_stream({0}); }), "rank 0's memory cannot be mapped from here: no way there"));
-    if (me == 0) EXPECT(contains(error_of([&] { window.start_stream({1}); }), "rank 1 cannot map the memory of this rank"));
+    if (me == 1)
+      EXPECT(contains(error_of([&] { window.start_stream({0}); }),
+                      "rank 0's memory cannot be mapped from here: no way there"));
+    if (me == 0)
+      EXPECT(contains(error_of([&] { window.start_stream({1}); }), "rank 1 cannot map the memory of this rank"));
     if (me == 2)
       exchange(window, {0, 1, 2}, me, 3);
     else
@@ -272,7 +281,8 @@ TEST_CASE("of unreached ranks there may be more than there is room to name", "[c
 TEST_CASE("ranks of other nodes number this one without its own node", "[creation]") {
   ThreadRanks(7, 3).run([](Bootstrap& bootstrap) {
     const NumbersElsewhere numbers(bootstrap);
-    const std::size_t at_first[] = {0, 0, 0, 0, 1, 2, 3}, at_second[] = {0, 1, 2, 0, 0, 0, 3}, at_last[] = {0, 1, 2, 3, 4, 5, 0};
+    const std::size_t at_first[] = {0, 0, 0, 0, 1, 2, 3}, at_second[] = {0, 1, 2, 0, 0, 0, 3},
+                      at_last[] = {0, 1, 2, 3, 4, 5, 0};
     const auto me = static_cast<std::size_t>(bootstrap.rank());
     if (me > 2) EXPECT(numbers.number_at(0) == at_first[me]);
     if (me < 3 || me > 5) EXPECT(numbers.number_at(4) == at_second[me]);
@@ -295,7 +305,9 @@ TEST_CASE("windows without stream epochs map nothing and keep no descriptor open
     std::vector<int> memory(ints_for_exchange);
     const LocalMemory local{memory.data(), memory.size() * sizeof(int), sizeof(int)};
     std::vector<std::unique_ptr<Window>> windows;
-    const auto create = [&] { windows.push_back(std::make_unique<Window>("many", local, bootstrap, *device, settings)); };
+    const auto create = [&] {
+      windows.push_back(std::make_unique<Window>("many", local, bootstrap, *device, settings));
+    };
     create();
     bootstrap.allgather(0);
     const int mapped = mappings();
@@ -368,7 +380,11 @@ TEST_CASE("an arena has room for the windows of a page of entries, and says when
   CHECK(places.size() > 900);
   arena.leave(places[500], 1);
   CHECK(arena.has_room());
-  CHECK_THROWS_AS([&] { for (;;) arena.take(SharedFile::page(), 1); }(), Error);
+  CHECK_THROWS_AS(
+      [&] {
+        for (;;) arena.take(SharedFile::page(), 1);
+      }(),
+      Error);
 }
 
 namespace {
@@ -435,7 +451,8 @@ TEST_CASE("memory that cannot be mapped is an error of the call that needs it, a
           int result = 0;
           ThreadRanks(1).run([&](Bootstrap& bootstrap) {
             std::vector<int> memory(ints_for_exchange);
-            Window window("late", {memory.data(), memory.size() * sizeof(int), sizeof(int)}, bootstrap, *device, settings);
+            Window window("late", {memory.data(), memory.size() * sizeof(int), sizeof(int)}, bootstrap, *device,
+                          settings);
             HostStream* const stream = create_host_stream();
             std::ifstream status("/proc/self/statm");
             long pages = 0;
@@ -457,7 +474,8 @@ TEST_CASE("memory that cannot be mapped is an error of the call that needs it, a
 
 TEST_CASE("the launcher tells how many ranks share a node", "[creation]") {
   CHECK(status_of_child([] {
-          for (const char* name : {"MPI_LOCALNRANKS", "OMPI_COMM_WORLD_LOCAL_SIZE", "SLURM_STEP_TASKS_PER_NODE"}) unsetenv(name);
+          for (const char* name : {"MPI_LOCALNRANKS", "OMPI_COMM_WORLD_LOCAL_SIZE", "SLURM_STEP_TASKS_PER_NODE"})
+            unsetenv(name);
           if (launcher_local_ranks() != 1) return 1;
           setenv("SLURM_STEP_TASKS_PER_NODE", "6(x2)", 1);
           if (launcher_local_ranks() != 6) return 2;

@@ -7,11 +7,11 @@
 #include <random>
 #include <string>
 
-#include "catch.h"
 #include "base/error.h"
-#include "epoch/window.h"
+#include "catch.h"
 #include "device/host/host_device.h"
 #include "device/host/stream.h"
+#include "epoch/window.h"
 #include "thread_ranks.h"
 
 using namespace mpix;
@@ -321,7 +321,7 @@ TEST_CASE("a lazy post survives the end of its stream", "[engine]") {
     local.lazy_post = true;
     Window window("lazy", local, bootstrap, *device, settings);
     std::vector<char> large(100000, 'x');  // direct: needs the post
-    ScopedStream stream;  // before the other, whose place it would be given
+    ScopedStream stream;                   // before the other, whose place it would be given
     HostStream* gone = create_host_stream();
     window.post_stream({0}, gone);
     destroy_host_stream(gone);

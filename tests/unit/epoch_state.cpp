@@ -2,8 +2,8 @@
 // Copyright (c) the libmpix authors
 #include "epoch/epoch_state.h"
 
-#include "catch.h"
 #include "base/error.h"
+#include "catch.h"
 
 using namespace mpix;
 

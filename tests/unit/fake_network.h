@@ -22,7 +22,8 @@
 
 /// A network among the ranks of ThreadRanks: it stores into their memory, one operation at a time, in whatever order
 /// the rules of a transfer allow, and only while somebody calls progress(). It counts what is queued, and can fail.
-/// One that keeps words whole has inlets, too, and ends the test when a message comes that finds no open place. It writes them in any order, and now and then the last byte of one later than the others.
+/// One that keeps words whole has inlets, too, and ends the test when a message comes that finds no open place. It
+/// writes them in any order, and now and then the last byte of one later than the others.
 class FakeNetwork final : public mpix::Network {
  public:
   FakeNetwork(mpix::Capacity capacity, unsigned seed, bool keeps_words_whole)
@@ -33,7 +34,9 @@ class FakeNetwork final : public mpix::Network {
   /// Transfers from here on to who exposes from this address fail when they are started.
   void fail(mpix::Connection peer) { state_->failing = peer + 1; }
   /// Nothing connects to this one from here on.
-  void refuse_to_connect(const mpix::NetworkAddress& peer) { std::memcpy(&unconnected_, peer.bytes, sizeof unconnected_); }
+  void refuse_to_connect(const mpix::NetworkAddress& peer) {
+    std::memcpy(&unconnected_, peer.bytes, sizeof unconnected_);
+  }
   /// After `more` others, transfers cannot be queued, for this reason.
   void refuse(long more, mpix::Fault reason) {
     state_->refusal = reason;

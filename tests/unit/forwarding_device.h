@@ -8,8 +8,8 @@
 #include <optional>
 #include <utility>
 
-#include "device/node_memory.h"
 #include "device/device.h"
+#include "device/node_memory.h"
 
 /// A device that does what another one does: for tests that change a part of it.
 class ForwardingDevice : public mpix::Device {
@@ -28,7 +28,9 @@ class ForwardingDevice : public mpix::Device {
   mpix::ExportedMemory export_memory(const void* base) override { return to_.export_memory(base); }
   char* import_memory(const mpix::ExportedMemory& memory) override { return to_.import_memory(memory); }
   void close_import(char* base) noexcept override { to_.close_import(base); }
-  std::unique_ptr<mpix::NodeMemory> new_node_memory(const mpix::NodeShape& shape) override { return to_.new_node_memory(shape); }
+  std::unique_ptr<mpix::NodeMemory> new_node_memory(const mpix::NodeShape& shape) override {
+    return to_.new_node_memory(shape);
+  }
   std::uint64_t sharing_domain() const override { return to_.sharing_domain(); }
   std::shared_ptr<const void> upload(const void* data, std::size_t bytes) override { return to_.upload(data, bytes); }
   void read(void* to, const void* from, std::size_t bytes) override { to_.read(to, from, bytes); }
@@ -44,7 +46,9 @@ class ForwardingDevice : public mpix::Device {
     to_.keep_for_graph(stream, std::move(what));
   }
   void launch(mpix::Stream stream, const mpix::Launch& launch) override { to_.launch(stream, launch); }
-  void copy(mpix::Stream stream, void* to, const void* from, std::size_t bytes) override { to_.copy(stream, to, from, bytes); }
+  void copy(mpix::Stream stream, void* to, const void* from, std::size_t bytes) override {
+    to_.copy(stream, to, from, bytes);
+  }
   void run_memory_ops(mpix::Stream stream, mpix::MemoryOps ops) override { to_.run_memory_ops(stream, std::move(ops)); }
   std::uint64_t place() override { return to_.place(); }
   bool wants_guards_where_shared() override { return to_.wants_guards_where_shared(); }

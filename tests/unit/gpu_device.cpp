@@ -7,9 +7,9 @@
 #include <memory>
 #include <vector>
 
-#include "catch.h"
 #include "base/error.h"
 #include "base/settings.h"
+#include "catch.h"
 #include "device/cuda/cuda_device.h"
 #include "device/device.h"
 #include "device/hip/hip_device.h"

@@ -16,9 +16,9 @@
 #include <thread>
 #include <vector>
 
-#include "catch.h"
 #include "base/error.h"
 #include "base/settings.h"
+#include "catch.h"
 #include "device/host/bell.h"
 #include "device/host/shared_memory.h"
 #include "device/host/stream.h"
@@ -152,7 +152,9 @@ TEST_CASE("enqueueing does not wait for the stream", "[stream]") {
         while (!static_cast<std::atomic<bool>*>(p)->load()) std::this_thread::sleep_for(std::chrono::microseconds(100));
       },
       &go);
-  for (int i = 0; i < 10000; ++i) host_stream_launch(stream, [](void*) {}, nullptr);
+  for (int i = 0; i < 10000; ++i)
+    host_stream_launch(
+        stream, [](void*) {}, nullptr);
   go = true;
   CHECK(host_stream_synchronize(stream));
   destroy_host_stream(stream);
@@ -161,7 +163,9 @@ TEST_CASE("enqueueing does not wait for the stream", "[stream]") {
 TEST_CASE("streams are told from other pointers", "[stream]") {
   int local = 0;
   CHECK_THROWS_AS(check_host_stream(&local), Error);
-  CHECK_THROWS_AS(host_stream_launch(&local, [](void*) {}, nullptr), Error);
+  CHECK_THROWS_AS(host_stream_launch(
+                      &local, [](void*) {}, nullptr),
+                  Error);
   CHECK_THROWS_AS(host_stream_synchronize(&local), Error);
   CHECK_THROWS_AS(destroy_host_stream(&local), Error);
   CHECK_THROWS_AS(destroy_host_stream(nullptr), Error);
@@ -204,9 +208,8 @@ TEST_CASE("a launch counts as executed when it holds on to nothing", "[stream]")
   {
     Launch launch;
     launch.program.host = &words;
-    launch.keep[0] = std::shared_ptr<const void>(&words, [&](const void*) {
-      executed_at_the_end = __atomic_load_n(&words.executed, __ATOMIC_ACQUIRE);
-    });
+    launch.keep[0] = std::shared_ptr<const void>(
+        &words, [&](const void*) { executed_at_the_end = __atomic_load_n(&words.executed, __ATOMIC_ACQUIRE); });
     stream->launch(launch);
   }
   stream->synchronize();
@@ -221,7 +224,9 @@ TEST_CASE("several threads share a stream", "[stream]") {
   std::vector<std::thread> threads;
   for (int t = 0; t < 4; ++t)
     threads.emplace_back([&] {
-      for (int i = 0; i < 500; ++i) host_stream_launch(stream, [](void* p) { ++*static_cast<long*>(p); }, &sum);
+      for (int i = 0; i < 500; ++i)
+        host_stream_launch(
+            stream, [](void* p) { ++*static_cast<long*>(p); }, &sum);
       host_stream_synchronize(stream);
     });
   for (std::thread& thread : threads) thread.join();
@@ -294,6 +299,7 @@ TEST_CASE("a waiting host stream sleeps", "[bell]") {
   store_release(&word, 1);
   ring(&bell);
   waiter.join();
-  const double cpu = static_cast<double>(after.tv_sec - before.tv_sec) + 1e-9 * static_cast<double>(after.tv_nsec - before.tv_nsec);
+  const double cpu =
+      static_cast<double>(after.tv_sec - before.tv_sec) + 1e-9 * static_cast<double>(after.tv_nsec - before.tv_nsec);
   CHECK(cpu < 0.03);
 }

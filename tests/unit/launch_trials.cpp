@@ -40,10 +40,12 @@ class FakeMarks final : public StreamMarks {
 };
 
 struct Looping {
-  explicit Looping(std::vector<Call> its_calls) : calls(std::move(its_calls)), trials(std::make_unique<FakeMarks>(stage)) {}
+  explicit Looping(std::vector<Call> its_calls)
+      : calls(std::move(its_calls)), trials(std::make_unique<FakeMarks>(stage)) {}
 
   /// One round; `times`: what it takes, and what the thread takes, by the number of its calls that go as graphs.
-  unsigned round(const std::vector<double>& times, Stream stream = nullptr, const std::vector<double>& host_times = {1, 1, 1, 1}) {
+  unsigned round(const std::vector<double>& times, Stream stream = nullptr,
+                 const std::vector<double>& host_times = {1, 1, 1, 1}) {
     unsigned graphs = 0;
     for (Call call : calls)
       if (trials.as_graph(call, stream)) ++graphs;
@@ -84,7 +86,8 @@ TEST_CASE("a gain that may be noise changes nothing") {
   Looping noisy(three);
   std::mt19937 random(7);
   std::uniform_real_distribution<double> noise(0.99, 1.01);
-  for (std::uint64_t i = 0; i < enough; ++i) noisy.round({10 * noise(random), 10 * noise(random), 10 * noise(random), 8 * noise(random)});
+  for (std::uint64_t i = 0; i < enough; ++i)
+    noisy.round({10 * noise(random), 10 * noise(random), 10 * noise(random), 8 * noise(random)});
   CHECK(noisy.rounds(1, {1, 1, 1, 1}) == 3);
 }
 
@@ -113,7 +116,8 @@ TEST_CASE("a stream that catches up for the moment does not hide what the thread
 TEST_CASE("segments that change their stream are not compared") {
   Looping program(three);
   int a = 0, b = 0;
-  for (std::uint64_t i = 0; i < enough; ++i) program.round({9, 8, 7, 6}, i % 64 >= 10 && i % 64 < 30 ? static_cast<void*>(&a) : &b);
+  for (std::uint64_t i = 0; i < enough; ++i)
+    program.round({9, 8, 7, 6}, i % 64 >= 10 && i % 64 < 30 ? static_cast<void*>(&a) : &b);
   CHECK(program.stage.set.empty());
   CHECK(program.rounds(1, {9, 8, 7, 6}) == 0);
 }

@@ -11,8 +11,8 @@
 #include <thread>
 #include <vector>
 
-#include "catch.h"
 #include "base/error.h"
+#include "catch.h"
 #include "net/fabric/fabric_inlet.h"
 #include "nic_pair.h"
 
@@ -138,7 +138,8 @@ TEST_CASE("a transfer that is never started is forgotten, and nothing of it is k
 TEST_CASE("what a transfer has is nobody else's while it is under way, also when it is let go", "[nic]") {
   Pair pair(1 << 18);  // 2 MB, for some time
   const NetworkWrite write = pair.write();
-  const NetworkSignal one = pair.signal(NetworkSignal::Kind::add, 1), thousand = pair.signal(NetworkSignal::Kind::add, 1000);
+  const NetworkSignal one = pair.signal(NetworkSignal::Kind::add, 1),
+                      thousand = pair.signal(NetworkSignal::Kind::add, 1000);
   for (std::uint64_t round = 1; round <= 10; ++round) {
     pair.fill(round);
     auto large = pair.origin.queue->queue(pair.peer, &write, 1, &one);
@@ -222,7 +223,8 @@ TEST_CASE("a message lands in its place, and nobody answers it", "[nic]") {
   };
   const auto filled = [&](std::size_t place, std::uint64_t value) {
     const auto from = memory.begin() + static_cast<std::ptrdiff_t>(place * bytes / 8);
-    return std::all_of(from, from + static_cast<std::ptrdiff_t>(bytes / 8), [&](std::uint64_t word) { return word == value; });
+    return std::all_of(from, from + static_cast<std::ptrdiff_t>(bytes / 8),
+                       [&](std::uint64_t word) { return word == value; });
   };
   for (std::uint64_t round = 1; round <= 100; ++round) {
     REQUIRE(inlet.open(1));

@@ -2,6 +2,7 @@
 // Copyright (c) the libmpix authors
 
 // Epochs over a real provider, between ranks that are threads: what is taken of the network comes back.
+#include <unistd.h>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -9,15 +10,14 @@
 #include <optional>
 #include <string>
 #include <thread>
-#include <unistd.h>
 #include <vector>
 
-#include "catch.h"
 #include "base/error.h"
-#include "epoch/window.h"
+#include "base/progress_agent.h"
+#include "catch.h"
 #include "device/host/host_device.h"
 #include "device/host/stream.h"
-#include "base/progress_agent.h"
+#include "epoch/window.h"
 #include "net/fabric/fabric_inlet.h"
 #include "nic_pair.h"
 #include "thread_ranks.h"
@@ -69,7 +69,8 @@ class OpenNetwork final : public Network {
 
 struct OpenRank {
   /// Marks: small epochs are messages; else they are writes with a signal.
-  OpenRank(Bootstrap& bootstrap, Device& device, const Settings& settings, bool marks, std::uint64_t counter_limit = 1 << 30)
+  OpenRank(Bootstrap& bootstrap, Device& device, const Settings& settings, bool marks,
+           std::uint64_t counter_limit = 1 << 30)
       : me(bootstrap.rank()),
         peer{1 - me},
         memory(window_bytes),
@@ -174,7 +175,8 @@ TEST_CASE("any number of epochs needs the counters, blocks and memory of a few",
     EXPECT(side.registrations() == (marks ? 3 : 2));  // the window, what its peers write besides, and an inlet
     side.window.reset();
     // The thread that sends late posts may have a look at them still.
-    for (int i = 0; i < 2000 && side.registrations() > 0; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    for (int i = 0; i < 2000 && side.registrations() > 0; ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
     EXPECT(side.registrations() == 0);
     bootstrap.allgather(0);
   });

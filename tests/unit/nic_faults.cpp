@@ -6,8 +6,8 @@
 #include <cstring>
 #include <string>
 
-#include "catch.h"
 #include "base/error.h"
+#include "catch.h"
 #include "nic_pair.h"
 
 using namespace mpix;
@@ -66,8 +66,9 @@ class Faults {
     return the_one->operations_->cntr_open(domain, attributes, counter, context);
   }
 
-  static int register_memory(fid* object, const void* base, std::size_t bytes, std::uint64_t access, std::uint64_t offset,
-                             std::uint64_t key, std::uint64_t flags, fid_mr** region, void* context) {
+  static int register_memory(fid* object, const void* base, std::size_t bytes, std::uint64_t access,
+                             std::uint64_t offset, std::uint64_t key, std::uint64_t flags, fid_mr** region,
+                             void* context) {
     if (key > the_one->most_key_) return -FI_EKEYREJECTED;
     return the_one->memory_->reg(object, base, bytes, access, offset, key, flags, region, context);
   }
@@ -90,8 +91,12 @@ Faults* Faults::the_one = nullptr;
 /// Three writes and a signal that adds 1.
 struct Sender {
   explicit Sender(Pair& its_pair)
-      : pair(its_pair), writes{pair.write(), pair.write(), pair.write()}, signal(pair.signal(NetworkSignal::Kind::add, 1)) {}
-  std::unique_ptr<Transfer> queue() { return pair.origin.queue->queue(pair.peer, writes.data(), writes.size(), &signal); }
+      : pair(its_pair),
+        writes{pair.write(), pair.write(), pair.write()},
+        signal(pair.signal(NetworkSignal::Kind::add, 1)) {}
+  std::unique_ptr<Transfer> queue() {
+    return pair.origin.queue->queue(pair.peer, writes.data(), writes.size(), &signal);
+  }
   void send() {
     auto transfer = queue();
     transfer->start();

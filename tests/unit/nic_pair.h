@@ -32,12 +32,15 @@ struct Side {
 /// Messages of `words` words to the second half of the other side's memory, signals to its first word.
 struct Pair {
   explicit Pair(std::size_t words, std::uint64_t counter_limit = 1 << 30, bool ordered = false)
-      : words(words), origin(16 * words, counter_limit, ordered), target(16 * words), peer(origin.endpoint->insert(target.endpoint->address())) {}
+      : words(words),
+        origin(16 * words, counter_limit, ordered),
+        target(16 * words),
+        peer(origin.endpoint->insert(target.endpoint->address())) {}
 
   NetworkWrite write(std::size_t parts = 1, std::size_t part = 0) const {
     const std::size_t bytes = 8 * words / parts;
-    return {reinterpret_cast<const char*>(origin.memory.data()) + part * bytes, nullptr, bytes, target.exposed->remote(),
-            8 * words + part * bytes};
+    return {reinterpret_cast<const char*>(origin.memory.data()) + part * bytes, nullptr, bytes,
+            target.exposed->remote(), 8 * words + part * bytes};
   }
   NetworkSignal signal(NetworkSignal::Kind kind, std::uint64_t value) const {
     return {kind, value, target.exposed->remote(), 0};

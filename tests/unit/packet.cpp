@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "catch.h"
 #include "base/error.h"
+#include "catch.h"
 #include "net/exposed_memory.h"
 #include "net/remote_message.h"
 
@@ -69,7 +69,8 @@ TEST_CASE("what has no room in a packet goes on in the next", "[packet]") {
       for (bool all = false; !all; ++packets) {
         alignas(8) char bytes[256];
         PacketWriter writer(bytes, sizeof bytes);
-        for (std::size_t i = 0; packets == 0 && i < used; ++i) REQUIRE(writer.add(NetworkSignal{NetworkSignal::Kind::add, 1, {1, 0}, 0}));
+        for (std::size_t i = 0; packets == 0 && i < used; ++i)
+          REQUIRE(writer.add(NetworkSignal{NetworkSignal::Kind::add, 1, {1, 0}, 0}));
         all = writer.add(write_of(put, 5), from);
         REQUIRE(writer.size() <= sizeof bytes);
         PacketReader reader(bytes, writer.size());
@@ -183,7 +184,9 @@ TEST_CASE("records are applied to exposed memory only", "[packet]") {
 TEST_CASE("a gathered message is applied within the window and its own room only", "[packet]") {
   const std::string text = "thirteen byte";
   std::vector<char> message(256, 0);
-  const auto gather = [&](std::uint64_t offset) { RemoteMessage::gather(message.data(), {{text.data(), text.size(), offset}}); };
+  const auto gather = [&](std::uint64_t offset) {
+    RemoteMessage::gather(message.data(), {{text.data(), text.size(), offset}});
+  };
   const std::size_t length = RemoteMessage::head + RemoteMessage::share(text.size());
   std::string window(20, '.');
   gather(7);

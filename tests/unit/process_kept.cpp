@@ -23,7 +23,8 @@ std::string variable(const char* name) {
 }  // namespace
 
 TEST_CASE("what a library changes in the process while it is loaded is put back", "[nic]") {
-  struct sigaction own {}, before {}, now {};
+  struct sigaction own {
+  }, before{}, now{};
   own.sa_handler = ours;
   own.sa_flags = SA_RESTART;
   sigaddset(&own.sa_mask, SIGUSR2);

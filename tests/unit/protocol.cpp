@@ -104,7 +104,8 @@ struct Pair {
 TEST_CASE("texts of every length arrive whole, and nothing beside them changes", "[protocol]") {
   Pair pair(2, 64, 40);
   CHECK(pair.exchange({"a"}) == "a" + std::string(39, '.'));
-  CHECK(pair.exchange({"12345678", "9", "abcdefghijklmnopqrstu"}) == "123456789abcdefghijklmnopqrstu" + std::string(10, '.'));
+  CHECK(pair.exchange({"12345678", "9", "abcdefghijklmnopqrstu"}) ==
+        "123456789abcdefghijklmnopqrstu" + std::string(10, '.'));
   CHECK(pair.exchange({}) == std::string(40, '.'));
   CHECK(pair.exchange({"0123456789012345678901234567890123456789"}) == "0123456789012345678901234567890123456789");
 }
@@ -118,9 +119,9 @@ TEST_CASE("an origin waits for the post only when something goes direct, or no s
   };
   const auto post = [&] { announce(pair.poster, pair.poster.words->own.opened.load()); };
   pair.prepare({"x"});
-  send_one();                         // ahead of its post
+  send_one();                          // ahead of its post
   CHECK_FALSE(may_send(pair.sender));  // the second slot is known to be free with the first post: it was never used,
-  post();                             // but posts alone tell
+  post();                              // but posts alone tell
   send_one();
   CHECK_FALSE(may_send(pair.sender));
   receive(pair.receiver, alone);
@@ -257,7 +258,8 @@ TEST_CASE("flags wrap without a zero", "[protocol]") {
 TEST_CASE("epochs go on across the wrap of their flags", "[protocol]") {
   Pair pair(2, 16, 16);
   pair.start_at(0xfffffff0ull);
-  for (int i = 0; i < 40; ++i) CHECK(pair.exchange({"wrap" + std::to_string(10 + i)}) == "wrap" + std::to_string(10 + i) + std::string(10, '.'));
+  for (int i = 0; i < 40; ++i)
+    CHECK(pair.exchange({"wrap" + std::to_string(10 + i)}) == "wrap" + std::to_string(10 + i) + std::string(10, '.'));
 }
 
 TEST_CASE("every line that is not used is wiped in time", "[protocol]") {

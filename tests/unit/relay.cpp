@@ -12,14 +12,14 @@
 #include <thread>
 #include <vector>
 
-#include "catch.h"
 #include "base/error.h"
-#include "offnode/outgoing.h"
-#include "offnode/relay_slot.h"
-#include "epoch/window.h"
-#include "fake_network.h"
+#include "catch.h"
 #include "device/host/host_device.h"
 #include "device/host/stream.h"
+#include "epoch/window.h"
+#include "fake_network.h"
+#include "offnode/outgoing.h"
+#include "offnode/relay_slot.h"
 #include "thread_ranks.h"
 
 using namespace mpix;
@@ -146,7 +146,8 @@ void random_epochs(const Case& given) {
         for (int origin : origins)
           for (const Piece& piece : pieces(epoch, origin, me, part))
             for (std::size_t i = 0; i < piece.bytes; ++i)
-              expected[part * static_cast<std::size_t>(origin) + piece.offset + i] = byte_of(epoch, origin, piece.offset + i);
+              expected[part * static_cast<std::size_t>(origin) + piece.offset + i] =
+                  byte_of(epoch, origin, piece.offset + i);
         if (expected != rank.memory) ++wrong;
       });
     }
@@ -226,7 +227,8 @@ TEST_CASE("the relay sees an epoch when its last line is there, in whatever orde
         const std::uint64_t bytes = 1 + random() % 50;
         next += random() % 100;
         stored.push_back({1 + 2 * i, next});
-        stored.push_back({2 + 2 * i, staged ? bytes | Descriptor::staged_bit : bytes | static_cast<std::uint64_t>(used) << 32});
+        stored.push_back(
+            {2 + 2 * i, staged ? bytes | Descriptor::staged_bit : bytes | static_cast<std::uint64_t>(used) << 32});
         next += bytes;
         if (staged) continue;
         for (std::uint32_t word = 0; word < (bytes + 7) / 8; ++word) stored.push_back({used++, random()});
@@ -318,7 +320,8 @@ TEST_CASE("outgoing memory is used again when its last epoch is over, and not be
   CHECK(outgoing.take(700).base == first.base + Outgoing::unit);  // its rest and the second, as one
 }
 
-TEST_CASE("an origin does not reuse what its network may still read, even though the target has posted again", "[relay]") {
+TEST_CASE("an origin does not reuse what its network may still read, even though the target has posted again",
+          "[relay]") {
   Settings settings = relay_settings();
   settings.mailbox_slots = 1;
   const std::size_t eager = GENERATE(0, 1000);
@@ -585,7 +588,8 @@ TEST_CASE("what needs the whole budget is not overtaken for long by what needs l
       for (int epoch = 0; epoch < most_epochs; ++epoch) {
         if (epoch == 20) {
           large.window->start_stream({1});
-          for (std::size_t i = 0; i < 3; ++i) large.window->put({data.data(), part, 1, static_cast<std::int64_t>(i * part)});
+          for (std::size_t i = 0; i < 3; ++i)
+            large.window->put({data.data(), part, 1, static_cast<std::int64_t>(i * part)});
           large.window->complete_stream(large.stream);
         }
         for (int target : {2, 3, 4}) {

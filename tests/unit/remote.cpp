@@ -14,13 +14,13 @@
 #include <utility>
 #include <vector>
 
-#include "catch.h"
 #include "base/block_pool.h"
 #include "base/error.h"
-#include "epoch/window.h"
-#include "fake_network.h"
+#include "catch.h"
 #include "device/host/host_device.h"
 #include "device/host/stream.h"
+#include "epoch/window.h"
+#include "fake_network.h"
 #include "thread_ranks.h"
 
 using namespace mpix;
@@ -83,7 +83,8 @@ void exchange(const Traffic& traffic) {
   std::atomic<long> wrong{0};
   std::atomic<bool> waited{false};
   ThreadRanks(traffic.ranks, traffic.node_size).run([&](Bootstrap& bootstrap) {
-    Rank rank(bootstrap, *device, settings, traffic.capacity, part * static_cast<std::size_t>(traffic.ranks), traffic.keeps_words_whole);
+    Rank rank(bootstrap, *device, settings, traffic.capacity, part * static_cast<std::size_t>(traffic.ranks),
+              traffic.keeps_words_whole);
     if (traffic.holds_posts) rank.network->hold_back_posts();
     std::vector<int> all;
     for (int other = 0; other < traffic.ranks; ++other) all.push_back(other);
@@ -199,7 +200,8 @@ TEST_CASE("a post that no message comes for is told all the same", "[remote]") {
     for (int round = 0; round < 40; ++round) {
       standstill.over = false;
       if (rank.me == 0) {
-        // Its stream stands still until the other side, which waits for the post of an epoch or four before, is through.
+        // Its stream stands still until the other side, which waits for the post of an epoch or four before, is
+        // through.
         rank.window->post_stream(peer, rank.stream);
         rank.stream->launch(stand_still, &standstill);
         bootstrap.allgather(0);
@@ -365,7 +367,8 @@ TEST_CASE("a window that ends with a post that is held, or refused, leaves nothi
         EXPECT(rank.stream->synchronize());
         rank.window.reset();  // before a thread sends it, as a rule
         // The thread may have a look at it still, and the network may carry it.
-        for (int i = 0; i < 50000 && rank.network->exposed() + static_cast<long>(rank.network->queued_operations()) > 0; ++i) {
+        for (int i = 0; i < 50000 && rank.network->exposed() + static_cast<long>(rank.network->queued_operations()) > 0;
+             ++i) {
           rank.network->progress();
           std::this_thread::sleep_for(std::chrono::microseconds(200));
         }
@@ -428,7 +431,8 @@ TEST_CASE("blocks that one thread takes and another gives back do not overlap, a
     std::thread other([&] {
       for (std::size_t i = 0; i < taken.size(); ++i) {
         const auto [block, bytes] = taken[i];
-        whole = whole && std::all_of(block, block + bytes, [&](unsigned char byte) { return byte == static_cast<unsigned char>(i); });
+        whole = whole && std::all_of(block, block + bytes,
+                                     [&](unsigned char byte) { return byte == static_cast<unsigned char>(i); });
         give_block(block, bytes);
       }
     });
@@ -446,7 +450,9 @@ TEST_CASE("blocks that one thread takes and another gives back do not overlap, a
 }
 
 TEST_CASE("when an epoch may begin", "[remote]") {
-  const auto admits = [](Throttle throttle, Demand demand) { return make_throttle_policy(throttle, false)->admits(demand); };
+  const auto admits = [](Throttle throttle, Demand demand) {
+    return make_throttle_policy(throttle, false)->admits(demand);
+  };
   // wanted, total, free, of this window, asked before
   CHECK(admits(Throttle::adaptive, {3, 10, 3, 7}));
   CHECK_FALSE(admits(Throttle::adaptive, {4, 10, 3, 7}));
@@ -526,7 +532,8 @@ TEST_CASE("a window that has ended is sure of nothing any more", "[remote]") {
 }
 
 TEST_CASE("a grant that nobody has taken over goes back", "[remote]") {
-  OperationBudget budget(std::make_unique<FakeNetwork>(Capacity{4, 4}, 1u, false), settings_for(Throttle::application, 0));
+  OperationBudget budget(std::make_unique<FakeNetwork>(Capacity{4, 4}, 1u, false),
+                         settings_for(Throttle::application, 0));
   const int window = 0;
   const auto take = [&] {
     OperationBudget::Turn turn;
@@ -630,7 +637,8 @@ TEST_CASE("who waits for its own earlier epochs keeps no room from others", "[re
 }
 
 TEST_CASE("which windows have not moved for long, where others have", "[remote]") {
-  OperationBudget budget(std::make_unique<FakeNetwork>(Capacity{16, 16}, 1u, false), settings_for(Throttle::adaptive, 0));
+  OperationBudget budget(std::make_unique<FakeNetwork>(Capacity{16, 16}, 1u, false),
+                         settings_for(Throttle::adaptive, 0));
   const int stuck = 0, in_stages = 0, served = 0;
   std::vector<std::shared_ptr<Holder>> holders;
   const auto take = [&](const void* window) {
@@ -656,7 +664,8 @@ TEST_CASE("room goes to who asked first, but not while nothing moves", "[remote]
   const int &large_one = asked_for, &small_one = asked_for;
   /// Who was let in, in the order of asking; nothing if that took so long that it may be as nothing moved.
   const auto play = [&]() -> std::vector<bool> {
-    OperationBudget budget(std::make_unique<FakeNetwork>(Capacity{4, 4}, 1u, false), settings_for(Throttle::adaptive, 0));
+    OperationBudget budget(std::make_unique<FakeNetwork>(Capacity{4, 4}, 1u, false),
+                           settings_for(Throttle::adaptive, 0));
     OperationBudget::Turn first, large, small;
     std::vector<std::shared_ptr<Holder>> holders;
     std::vector<bool> let_in;
@@ -691,10 +700,12 @@ TEST_CASE("room goes to who asked first, but not while nothing moves", "[remote]
   };
   std::vector<bool> let_in;
   for (int attempt = 0; attempt < 200 && let_in.empty(); ++attempt) let_in = play();
-  CHECK(let_in == std::vector<bool>{true, false, false, false, true, false, true, false, true, false, false, true, true});
+  CHECK(let_in ==
+        std::vector<bool>{true, false, false, false, true, false, true, false, true, false, false, true, true});
 }
 
-TEST_CASE("who waits for room is told at once when a stream is done, though it sleeps long beside streams", "[remote]") {
+TEST_CASE("who waits for room is told at once when a stream is done, though it sleeps long beside streams",
+          "[remote]") {
   using Clock = std::chrono::steady_clock;
   OperationBudget budget(std::make_unique<FakeNetwork>(Capacity{4, 4}, 1u, false), settings_for(Throttle::adaptive, 0));
   const int window = 0;
@@ -1062,10 +1073,12 @@ TEST_CASE("a rank that is only late is reported; one that is dead breaks the win
       std::string text;
       // Posts that the stream never gets to: what they hold is the others' again when the window breaks.
       for (int i = 0; waits_for_budget && text.empty() && i < 10; ++i)
-        text = error_of([&] {
-          rank.window->post_stream({1}, rank.stream);
-          rank.window->wait_stream(rank.stream);
-        }, Fault::synchronization);
+        text = error_of(
+            [&] {
+              rank.window->post_stream({1}, rank.stream);
+              rank.window->wait_stream(rank.stream);
+            },
+            Fault::synchronization);
       EXPECT(!rank.stream->synchronize());
       killer.join();
       if (text.empty()) text = error_of([&] { rank.window->post_stream({1}, rank.stream); }, Fault::synchronization);
@@ -1098,7 +1111,8 @@ TEST_CASE("a call that waits for the budget breaks nothing where only its stream
     Rank rank(bootstrap, *device, settings, {3, 3}, 64);
     const int peer = 1 - rank.me;
     const char data[8] = "1234567";
-    rank.stream->launch([](void*) { std::this_thread::sleep_for(std::chrono::milliseconds(700 * test::time_scale())); }, nullptr);
+    rank.stream->launch([](void*) { std::this_thread::sleep_for(std::chrono::milliseconds(700 * test::time_scale())); },
+                        nullptr);
     for (int epoch = 0; epoch < 10; ++epoch) {
       rank.window->post_stream({peer}, rank.stream);
       rank.window->start_stream({peer});

@@ -10,9 +10,9 @@
 #include <string>
 #include <utility>
 
-#include "catch.h"
 #include "base/error.h"
 #include "base/job_environment.h"
+#include "catch.h"
 
 using namespace mpix;
 
@@ -90,18 +90,18 @@ TEST_CASE("values are read in their units", "[settings]") {
 }
 
 TEST_CASE("a bad value is refused with its name, its text and what would be right", "[settings]") {
-  for (const auto& bad : {std::make_pair("MPIX_DEVICE", "gpu"), std::make_pair("MPIX_LOG", "loud"),
-                          std::make_pair("MPIX_EAGER_SIZE", "2m"), std::make_pair("MPIX_EAGER_SIZE", "-1"),
-                          std::make_pair("MPIX_COUNTER_LIMIT", "0"), std::make_pair("MPIX_EAGER_SIZE", "k"),
-                          std::make_pair("MPIX_MAILBOX_SLOTS", "3"), std::make_pair("MPIX_MAILBOX_SLOTS", "0"),
-                          std::make_pair("MPIX_TIMEOUT", "soon"), std::make_pair("MPIX_TIMEOUT", "nan"),
-                          std::make_pair("MPIX_TIMEOUT", "1s"), std::make_pair("MPIX_STATS", "2"),
-                          std::make_pair("MPIX_NODE_SIZE", "1.5"), std::make_pair("MPIX_SPIN", "-3"),
-                          std::make_pair("MPIX_NIC", "tcp"), std::make_pair("MPIX_THROTTLE", "none"),
-                          std::make_pair("MPIX_TRIGGERED_OPS", "0"), std::make_pair("MPIX_NIC_EAGER_SIZE", "2m"),
-                          std::make_pair("MPIX_ON_TIMEOUT", "abort"), std::make_pair("MPIX_MERGE", "maybe"),
-                          std::make_pair("MPIX_WAIT", "spin"),
-                          std::make_pair("MPIX_COUNTER_LIMIT", "1073741825")}) {
+  for (const auto& bad :
+       {std::make_pair("MPIX_DEVICE", "gpu"),       std::make_pair("MPIX_LOG", "loud"),
+        std::make_pair("MPIX_EAGER_SIZE", "2m"),    std::make_pair("MPIX_EAGER_SIZE", "-1"),
+        std::make_pair("MPIX_COUNTER_LIMIT", "0"),  std::make_pair("MPIX_EAGER_SIZE", "k"),
+        std::make_pair("MPIX_MAILBOX_SLOTS", "3"),  std::make_pair("MPIX_MAILBOX_SLOTS", "0"),
+        std::make_pair("MPIX_TIMEOUT", "soon"),     std::make_pair("MPIX_TIMEOUT", "nan"),
+        std::make_pair("MPIX_TIMEOUT", "1s"),       std::make_pair("MPIX_STATS", "2"),
+        std::make_pair("MPIX_NODE_SIZE", "1.5"),    std::make_pair("MPIX_SPIN", "-3"),
+        std::make_pair("MPIX_NIC", "tcp"),          std::make_pair("MPIX_THROTTLE", "none"),
+        std::make_pair("MPIX_TRIGGERED_OPS", "0"),  std::make_pair("MPIX_NIC_EAGER_SIZE", "2m"),
+        std::make_pair("MPIX_ON_TIMEOUT", "abort"), std::make_pair("MPIX_MERGE", "maybe"),
+        std::make_pair("MPIX_WAIT", "spin"),        std::make_pair("MPIX_COUNTER_LIMIT", "1073741825")}) {
     CAPTURE(bad.first, bad.second);
     const std::string text = rejection(bad.first, bad.second);
     CHECK(text.find(std::string(bad.first) + "=" + bad.second) == 0);
@@ -110,7 +110,8 @@ TEST_CASE("a bad value is refused with its name, its text and what would be righ
 }
 
 TEST_CASE("no setting takes any text", "[settings]") {
-  for (const SettingInfo& setting : settings_table()) CHECK(rejection(setting.name, "?").find("expected") != std::string::npos);
+  for (const SettingInfo& setting : settings_table())
+    CHECK(rejection(setting.name, "?").find("expected") != std::string::npos);
 }
 
 TEST_CASE("an empty setting is one that is not set", "[settings]") {
@@ -133,7 +134,8 @@ TEST_CASE("a misspelt setting is noticed, and the nearest one named", "[settings
   CHECK(nothing == "");
   CHECK(complaints("MPIX_TIMEUOT", "3") == "unknown setting MPIX_TIMEUOT: did you mean MPIX_TIMEOUT?\n");
   CHECK(complaints("MPIX_EAGR_SIZE", "3") == "unknown setting MPIX_EAGR_SIZE: did you mean MPIX_EAGER_SIZE?\n");
-  CHECK(complaints("MPIX_NIC_EAGR_SIZE", "3") == "unknown setting MPIX_NIC_EAGR_SIZE: did you mean MPIX_NIC_EAGER_SIZE?\n");
+  CHECK(complaints("MPIX_NIC_EAGR_SIZE", "3") ==
+        "unknown setting MPIX_NIC_EAGR_SIZE: did you mean MPIX_NIC_EAGER_SIZE?\n");
   CHECK(complaints("MPIX_STAT", "1") == "unknown setting MPIX_STAT: did you mean MPIX_STATS?\n");
   CHECK(complaints("MPIX_NODES", "1") == "unknown setting MPIX_NODES: mpix-info lists the settings\n");
   CHECK(complaints("MPIX_TIMEUOT", "") == "");

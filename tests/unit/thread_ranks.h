@@ -13,8 +13,8 @@
 #include <utility>
 #include <vector>
 
-#include "team/bootstrap.h"
 #include "support/slowdown.h"
+#include "team/bootstrap.h"
 
 #define EXPECT(...) ThreadRanks::expect((__VA_ARGS__), #__VA_ARGS__)
 

@@ -8,12 +8,12 @@
 #include <thread>
 #include <vector>
 
-#include "catch.h"
 #include "base/error.h"
-#include "epoch/wait_watch.h"
-#include "epoch/window.h"
+#include "catch.h"
 #include "device/host/host_device.h"
 #include "device/host/stream.h"
+#include "epoch/wait_watch.h"
+#include "epoch/window.h"
 #include "thread_ranks.h"
 
 using namespace mpix;
@@ -75,7 +75,8 @@ TEST_CASE("a note says what it was packed from, whatever the beat", "[waits]") {
       }
 }
 
-TEST_CASE("notes that go on for too long are reported; those that stop, or go on to the next epoch, are not", "[waits]") {
+TEST_CASE("notes that go on for too long are reported; those that stop, or go on to the next epoch, are not",
+          "[waits]") {
   // So patient that only the looks of this test count.
   constexpr double patience = 1000;
   Words words(2);
@@ -156,7 +157,8 @@ TEST_CASE("a guard says what it waits for", "[waits]") {
       const auto exposure = ExposurePlan::build({other}, peers, none, *device);
       HostStream* stream = create_host_stream();
       const std::vector<char> large(1000, 'x');  // direct: needs the post
-      const auto access = AccessPlan::build({other}, {Put{large.data(), large.size(), other, 0}}, peers, none, *device, true);
+      const auto access =
+          AccessPlan::build({other}, {Put{large.data(), large.size(), other, 0}}, peers, none, *device, true);
       HostStream* sends = create_host_stream();
       EXPECT(guards.look(Guards::Side::origins).mark == 0);
       EXPECT(guards.look(Guards::Side::targets).mark == 0);

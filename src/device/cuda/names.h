@@ -115,7 +115,8 @@ inline bool gpu_is_capturing(gpuStream_t stream) {
   return false;
 }
 
-/// Negative: not known. The default streams are those of every device. Not for one that captures: to ask spoils the capture.
+/// Negative: not known. The default streams are those of every device. Not for one that captures: to ask spoils the
+/// capture.
 inline int gpu_device_of(gpuStream_t stream) {
   int device = -1;
 #if CUDART_VERSION >= 12080
@@ -127,7 +128,8 @@ inline int gpu_device_of(gpuStream_t stream) {
   return device;
 }
 
-/// How many blocks of a kernel the multiprocessors of this process have room for (under MPS a process may have a share).
+/// How many blocks of a kernel the multiprocessors of this process have room for (under MPS a process may have a
+/// share).
 inline std::uint32_t gpu_room_for_blocks(int device, const void* kernel, int threads) {
   int multiprocessors = 0, blocks = 0;
   if (cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device) != cudaSuccess ||
@@ -150,12 +152,8 @@ inline gpuError_t gpu_host_alloc(void** p, std::size_t bytes) {
 }
 
 /// The memory that a pointer lies in: which kind, and on which device.
-inline bool is_device_memory(const gpuPointerAttributes& attributes) {
-  return attributes.type == cudaMemoryTypeDevice;
-}
-inline bool is_pinned_memory(const gpuPointerAttributes& attributes) {
-  return attributes.type == cudaMemoryTypeHost;
-}
+inline bool is_device_memory(const gpuPointerAttributes& attributes) { return attributes.type == cudaMemoryTypeDevice; }
+inline bool is_pinned_memory(const gpuPointerAttributes& attributes) { return attributes.type == cudaMemoryTypeHost; }
 inline bool is_managed_memory(const gpuPointerAttributes& attributes) {
   return attributes.type == cudaMemoryTypeManaged;
 }
@@ -170,7 +168,8 @@ inline bool gpu_reads_pageable_memory(int device) {
 inline std::string gpu_hang_advice() {
   const char* const loading = std::getenv("CUDA_MODULE_LOADING");
   if (loading && std::string(loading) == "EAGER") return "";
-  return "a first launch of one of the program's own kernels may be waiting for this stream, while CUDA loads that kernel: "
+  return "a first launch of one of the program's own kernels may be waiting for this stream, while CUDA loads that "
+         "kernel: "
          "CUDA_MODULE_LOADING=EAGER excludes that";
 }
 
@@ -199,7 +198,8 @@ inline bool gpu_address_range(const void* p, void** base, std::size_t* bytes) {
 
 /// A number of the allocation that no other ever has, where addresses come again; 0: not known.
 inline std::uint64_t gpu_allocation_id(const void* base) {
-  static const auto call = gpu_driver_call<CUresult (*)(void*, CUpointer_attribute, CUdeviceptr)>("cuPointerGetAttribute");
+  static const auto call =
+      gpu_driver_call<CUresult (*)(void*, CUpointer_attribute, CUdeviceptr)>("cuPointerGetAttribute");
   unsigned long long id = 0;
   if (!call || call(&id, CU_POINTER_ATTRIBUTE_BUFFER_ID, reinterpret_cast<CUdeviceptr>(base)) != CUDA_SUCCESS) return 0;
   return id;
@@ -309,9 +309,11 @@ inline GpuCapture gpu_capture_of(gpuStream_t stream) {
   const cudaGraphEdgeData* edges = nullptr;
   std::size_t count = 0;
 #if CUDART_VERSION >= 13000
-  const cudaError_t error = cudaStreamGetCaptureInfo(stream, &status, &capture.id, &capture.graph, &nodes, &edges, &count);
+  const cudaError_t error =
+      cudaStreamGetCaptureInfo(stream, &status, &capture.id, &capture.graph, &nodes, &edges, &count);
 #else
-  const cudaError_t error = cudaStreamGetCaptureInfo_v3(stream, &status, &capture.id, &capture.graph, &nodes, &edges, &count);
+  const cudaError_t error =
+      cudaStreamGetCaptureInfo_v3(stream, &status, &capture.id, &capture.graph, &nodes, &edges, &count);
 #endif
   if (error != cudaSuccess) (void)cudaGetLastError();
   capture.active = error == cudaSuccess && status == cudaStreamCaptureStatusActive;
@@ -324,8 +326,8 @@ inline GpuCapture gpu_capture_of(gpuStream_t stream) {
 
 /// Put a kernel with its one argument into the graph that a stream is captured into, behind all that the stream's next
 /// operation would be behind, and leave the stream as it is: what comes next is not behind it. Null: not possible.
-inline gpuGraphNode_t gpu_add_beside(gpuStream_t stream, const GpuCapture& capture, const void* kernel, unsigned threads,
-                                     void* argument) {
+inline gpuGraphNode_t gpu_add_beside(gpuStream_t stream, const GpuCapture& capture, const void* kernel,
+                                     unsigned threads, void* argument) {
   // With one node in front; and not where that is left behind before it has ended.
   if (!capture.active || !capture.front || capture.front_may_run) return nullptr;
   void* arguments[] = {argument};

@@ -26,9 +26,9 @@ constexpr std::uint64_t most_bytes_of_a_warp = 2048;
 /// | both, small | both of it                         | a post reads `opened`                            |
 /// | another   | anything                             | nothing                                          |
 ///
-/// A receive that carries posts is another. Behind a receive or both, a post lets the next kernel start at once, so that
-/// its blocks are there when the post ends. That kernel may find running what is in front of the post: to it, such a
-/// post is another. (It saved 0.3 to 0.6 of 3.2 to 4.4 µs an epoch.)
+/// A receive that carries posts is another. Behind a receive or both, a post lets the next kernel start at once, so
+/// that its blocks are there when the post ends. That kernel may find running what is in front of the post: to it, such
+/// a post is another. (It saved 0.3 to 0.6 of 3.2 to 4.4 µs an epoch.)
 struct Early {
   bool send;     ///< read `sent` and `posted`
   bool sources;  ///< read what puts send
@@ -39,13 +39,13 @@ struct Early {
 enum class Role { send, receive, both };
 
 /// Whether some of its peers may be relayed, or parts of it have to leave as places are few (places.h): any. What these
-/// need takes code, which cost a captured epoch on one node 0.14 µs of 2.7, and takes so long that two more kernels for each
-/// role will do: no usual ones, and none for small programs.
+/// need takes code, which cost a captured epoch on one node 0.14 µs of 2.7, and takes so long that two more kernels for
+/// each role will do: no usual ones, and none for small programs.
 enum class Reach { node, any };
 
 /// How a launch is cut into blocks: a grid of parts × peers; twice that for both roles, sends first.
 struct Shape {
-  std::uint32_t receive_parts;  ///< the most for one peer
+  std::uint32_t receive_parts;           ///< the most for one peer
   std::uint32_t eager_bytes_of_a_part;   ///< of a send through the mailbox alone
   std::uint32_t direct_bytes_of_a_part;  ///< of one where something goes direct
   std::uint32_t most_parts;              ///< for one peer

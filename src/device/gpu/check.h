@@ -14,10 +14,10 @@ inline namespace GPU_NAMESPACE {
   throw Error(Fault::other, std::string(expression) + ": " + gpuGetErrorName(error) + ", " + gpuGetErrorString(error));
 }
 
-#define MPIX_CHECK_GPU(expression)                                          \
-  do {                                                                      \
-    const gpuError_t error_ = (expression);                                 \
-    if (error_ != gpuSuccess) ::mpix::fail_gpu(error_, #expression);        \
+#define MPIX_CHECK_GPU(expression)                                   \
+  do {                                                               \
+    const gpuError_t error_ = (expression);                          \
+    if (error_ != gpuSuccess) ::mpix::fail_gpu(error_, #expression); \
   } while (0)
 
 /// Makes `device` the current one for a scope.

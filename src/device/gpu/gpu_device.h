@@ -12,11 +12,11 @@
 
 #include "base/settings.h"
 #include "device/device.h"
-#include "device/host/stream.h"
 #include "device/gpu/check.h"
 #include "device/gpu/graph_keeper.h"
 #include "device/gpu/launcher.h"
 #include "device/gpu/memory.h"
+#include "device/host/stream.h"
 
 namespace mpix {
 inline namespace GPU_NAMESPACE {
@@ -32,8 +32,9 @@ class GpuDevice final : public Device {
 
   std::string advice() const override {
     if (queues_asked_for() != 1) return "";
-    return GPU_QUEUES_VARIABLE "=1: all streams of a process share one queue, so a stream that waits for another rank "
-                               "also stops the other streams, which can be a deadlock";
+    return GPU_QUEUES_VARIABLE
+        "=1: all streams of a process share one queue, so a stream that waits for another rank "
+        "also stops the other streams, which can be a deadlock";
   }
   std::string hang_advice() const override { return gpu_hang_advice(); }
   void begin_range(const char* name) noexcept override { gpu_begin_range(name); }
@@ -82,8 +83,9 @@ class GpuDevice final : public Device {
     if (known == gpuSuccess && is_device_memory(attributes)) {
       if (attributes.device != device) reach(attributes.device);
     } else if (!gpu_reads_pageable_memory(device)) {
-      throw Error(Fault::argument, "GPU " + std::to_string(device) +
-                                       " cannot read the origin buffer: it is not memory of a GPU, nor pinned, nor managed");
+      throw Error(Fault::argument,
+                  "GPU " + std::to_string(device) +
+                      " cannot read the origin buffer: it is not memory of a GPU, nor pinned, nor managed");
     }
   }
 
@@ -156,8 +158,8 @@ class GpuDevice final : public Device {
     GpuMemory* const memory = settled();
     const int device = memory ? gpu_device_of(on) : -1;
     if (device >= 0 && device != memory->device())
-      throw Error(Fault::argument, "the stream is one of GPU " + std::to_string(device) + ", and the window's memory is on GPU " +
-                                       std::to_string(memory->device()));
+      throw Error(Fault::argument, "the stream is one of GPU " + std::to_string(device) +
+                                       ", and the window's memory is on GPU " + std::to_string(memory->device()));
     return 0;
   }
   bool reads_plans_later() const noexcept override { return true; }
@@ -180,7 +182,8 @@ class GpuDevice final : public Device {
   void run_memory_ops(Stream stream, MemoryOps ops) override {
     const int device = memory().device();
     DeviceScope scope(device);
-    if (!has_memory_ops(device) || (!gpu_captures_memory_ops && gpu_is_capturing(static_cast<gpuStream_t>(stream)))) return;
+    if (!has_memory_ops(device) || (!gpu_captures_memory_ops && gpu_is_capturing(static_cast<gpuStream_t>(stream))))
+      return;
     const std::string error = gpu_enqueue_memory_ops(static_cast<gpuStream_t>(stream), ops.ops.data(), ops.ops.size());
     if (!error.empty()) throw Error(Fault::other, error);
   }
@@ -234,8 +237,9 @@ class GpuDevice final : public Device {
     if (error == gpuSuccess) return;
     (void)gpuGetLastError();
     if (error == gpuErrorPeerAccessAlreadyEnabled) return;
-    throw Error(Fault::argument, "GPU " + std::to_string(memory().device()) + " cannot read the origin buffer, which is on GPU " +
-                                     std::to_string(other) + " (" + gpuGetErrorName(error) + ")");
+    throw Error(Fault::argument, "GPU " + std::to_string(memory().device()) +
+                                     " cannot read the origin buffer, which is on GPU " + std::to_string(other) + " (" +
+                                     gpuGetErrorName(error) + ")");
   }
 
   static bool has_memory_ops(int device) {

@@ -40,8 +40,8 @@ __device__ inline Waited poll(const Program& program, const Peer& peer, const Tu
   return reach == Reach::node || polls <= polls_between_notes ? Waited::soon : Waited::late;
 }
 
-/// Read a line whose header is there, so that the blocks that write it have a place on their GPU; they may die there all
-/// the same. False when the wait is released.
+/// Read a line whose header is there, so that the blocks that write it have a place on their GPU; they may die there
+/// all the same. False when the wait is released.
 template <Reach reach = Reach::any>
 __device__ inline bool await_line(const Program& program, const ReceivePeer& peer, const Line* line, std::uint32_t flag,
                                   std::uint64_t* data) {
@@ -53,9 +53,9 @@ __device__ inline bool await_line(const Program& program, const ReceivePeer& pee
   return true;
 }
 
-/// What words of a peer say, to all threads of the block. Those of a relayed one lie in memory of the host, and there each
-/// thread's look at the same word is a trip of its own, one behind the other: 28 ns on an H200, 0.2 ms for the threads of
-/// a put of 64 KiB. So one thread looks for all. Once in a kernel for each `look_now`.
+/// What words of a peer say, to all threads of the block. Those of a relayed one lie in memory of the host, and there
+/// each thread's look at the same word is a trip of its own, one behind the other: 28 ns on an H200, 0.2 ms for the
+/// threads of a put of 64 KiB. So one thread looks for all. Once in a kernel for each `look_now`.
 template <Reach reach, class Seen, class Look>
 __device__ inline Seen look(bool relayed, Look look_now) {
   if constexpr (reach == Reach::any) {
@@ -85,8 +85,10 @@ __device__ inline void advance_part(PartCounters& counters, EpochCounter before,
   }
   // In one store of 16 bytes: the host may look at any time (Window::has_run_locked).
   if (threadIdx.x == 0) *reinterpret_cast<EpochCounter*>(&counters.replayed) = after;
-  for (std::uint32_t other = parts + threadIdx.x; other < most_parts; other += blockDim.x) counters[other] = after.epochs;
-  if (leavers != 0 && threadIdx.x < most_parts_that_leave && (leavers >> threadIdx.x & 1) != 0) counters[threadIdx.x] = after.epochs;
+  for (std::uint32_t other = parts + threadIdx.x; other < most_parts; other += blockDim.x)
+    counters[other] = after.epochs;
+  if (leavers != 0 && threadIdx.x < most_parts_that_leave && (leavers >> threadIdx.x & 1) != 0)
+    counters[threadIdx.x] = after.epochs;
 }
 
 /// The threads of a team by warps: small puts are shared out among warps, each to one.
@@ -125,7 +127,8 @@ __device__ inline void send_put(const PutOp& op, Line* slot, std::uint32_t flag,
 }
 
 template <class AnyProgram>
-__device__ inline void send_puts(const AnyProgram& any, const SendPeer& peer, Line* slot, std::uint32_t flag, Team team) {
+__device__ inline void send_puts(const AnyProgram& any, const SendPeer& peer, Line* slot, std::uint32_t flag,
+                                 Team team) {
   if (peer.op_count == 1) {
     send_put(any.op(peer.first_op), slot, flag, team);
     return;
@@ -169,7 +172,9 @@ __device__ inline void send_part(const AnyProgram& any, std::uint32_t index, std
     std::uint64_t posted;
     EpochCounter sent;
   };
-  const Seen seen = look<reach, Seen>(peer.relayed, [&] { return Seen{load_relaxed(&words->posted), load_counter(words->own.sent, part)}; });
+  const Seen seen = look<reach, Seen>(peer.relayed, [&] {
+    return Seen{load_relaxed(&words->posted), load_counter(words->own.sent, part)};
+  });
   const EpochCounter before = seen.sent;
   const std::uint64_t epoch = before.epochs + 1;
   if (!shape.early.sources) gpu_wait_for_front();
@@ -192,14 +197,16 @@ __device__ inline void send_part(const AnyProgram& any, std::uint32_t index, std
   } else {
     // Direct data often finds the post still under way, and has many threads: were all of them to look for it, they
     // would hold up the word's memory, and with it the post.
-    if (threadIdx.x == 0 && seen.posted < needed) waited = poll<reach>(any.program, peer, Turn{epoch, part, parts}, is_posted);
+    if (threadIdx.x == 0 && seen.posted < needed)
+      waited = poll<reach>(any.program, peer, Turn{epoch, part, parts}, is_posted);
     go = !__syncthreads_or(waited == Waited::gave_up);
   }
   if (reach == Reach::any && parts > 1) gpu_let_next_start();
   Line* slot = slot_of(peer.ring, epoch);
   const std::uint32_t flag = flag_of(epoch);
   if (go) {
-    if (part == parts - 1 && threadIdx.x == 0 && peer.signals && !peer.awaits_post) write_header(peer, epoch, part, parts);
+    if (part == parts - 1 && threadIdx.x == 0 && peer.signals && !peer.awaits_post)
+      write_header(peer, epoch, part, parts);
     if (usual) {
       if (has_word) write_line(slot + Header::single_payload + team.index, word, flag);
     } else {
@@ -214,7 +221,8 @@ __device__ inline void send_part(const AnyProgram& any, std::uint32_t index, std
     const Outcome outcome = settle(any.program.host, leaving_word(peer), epoch, part, !go);
     if (outcome.left) return;
     released = outcome.released, again = outcome.again, leavers = outcome.leavers;
-    if (again) released = __syncthreads_or(poll<reach>(any.program, peer, Turn{epoch, part, 1}, is_posted) == Waited::gave_up);
+    if (again)
+      released = __syncthreads_or(poll<reach>(any.program, peer, Turn{epoch, part, 1}, is_posted) == Waited::gave_up);
     if (!released)
       for (std::uint32_t other = 0; other < parts; ++other)
         if (again ? other == part : (leavers >> other & 1) != 0) send_for(any, index, epoch, other, parts);
@@ -230,8 +238,8 @@ __device__ inline void send_part(const AnyProgram& any, std::uint32_t index, std
 // ---- receiving ---------------------------------------------------------------------------------------
 
 /// These return false where the wait for a line was released.
-__device__ inline bool receive_lines(const Program& program, const ReceivePeer& peer, const Line* payload, std::uint32_t flag,
-                                     char* to, std::uint32_t bytes, Team team) {
+__device__ inline bool receive_lines(const Program& program, const ReceivePeer& peer, const Line* payload,
+                                     std::uint32_t flag, char* to, std::uint32_t bytes, Team team) {
   constexpr std::uint32_t batch = 4;
   const std::uint32_t words = (bytes + 7) / 8;
   for (std::uint32_t first = team.index; first < words; first += batch * team.size) {
@@ -251,8 +259,8 @@ __device__ inline bool receive_lines(const Program& program, const ReceivePeer& 
   return true;
 }
 
-__device__ inline bool receive_data(const Program& program, const ReceivePeer& peer, const Descriptor& put, const Line* slot,
-                                    std::uint32_t flag, Team team) {
+__device__ inline bool receive_data(const Program& program, const ReceivePeer& peer, const Descriptor& put,
+                                    const Line* slot, std::uint32_t flag, Team team) {
   char* to = peer.window + put.offset;
   if (!put.staged())
     return receive_lines(program, peer, slot + put.payload(), flag, to, static_cast<std::uint32_t>(put.bytes()), team);
@@ -260,8 +268,8 @@ __device__ inline bool receive_data(const Program& program, const ReceivePeer& p
   return true;
 }
 
-__device__ inline bool await_descriptor(const Program& program, const ReceivePeer& peer, const Line* slot, std::uint32_t index,
-                                        std::uint32_t flag, Descriptor* put) {
+__device__ inline bool await_descriptor(const Program& program, const ReceivePeer& peer, const Line* slot,
+                                        std::uint32_t index, std::uint32_t flag, Descriptor* put) {
   *put = Descriptor{0, 0};
   Descriptor read;
   if (!await_line(program, peer, slot + 1 + 2 * index, flag, &read.offset)) return false;
@@ -298,13 +306,16 @@ GPU_OUT_OF_LINE bool receive_any(const Program& program, const ReceivePeer& peer
   for (std::uint32_t first = 0; first < header.descriptors(); first += chunk) {
     const std::uint32_t count = min(chunk, header.descriptors() - first);
     if (first > 0) __syncthreads();
-    if (threadIdx.x < count && !await_descriptor(program, peer, slot, first + threadIdx.x, flag, &puts[threadIdx.x])) good = false;
+    if (threadIdx.x < count && !await_descriptor(program, peer, slot, first + threadIdx.x, flag, &puts[threadIdx.x]))
+      good = false;
     __syncthreads();
     for (std::uint32_t i = 0; i < count; ++i)
-      if (puts[i].bytes() > most_bytes_of_a_warp && !receive_data(program, peer, puts[i], slot, flag, team)) good = false;
+      if (puts[i].bytes() > most_bytes_of_a_warp && !receive_data(program, peer, puts[i], slot, flag, team))
+        good = false;
     const Warps warps = warps_of(team);
     for (std::uint32_t i = warps.index; i < count; i += warps.count)
-      if (puts[i].bytes() <= most_bytes_of_a_warp && !receive_data(program, peer, puts[i], slot, flag, warps.lanes)) good = false;
+      if (puts[i].bytes() <= most_bytes_of_a_warp && !receive_data(program, peer, puts[i], slot, flag, warps.lanes))
+        good = false;
     if (team.index == 0)
       for (std::uint32_t i = 0; i < count; ++i)
         if (!puts[i].staged()) used = puts[i].payload() + static_cast<std::uint32_t>((puts[i].bytes() + 7) / 8);
@@ -396,7 +407,8 @@ __device__ inline void receive_part(const AnyProgram& any, std::uint32_t index, 
 // ---- kernels -----------------------------------------------------------------------------------------
 
 template <Role role, bool usual, Reach reach, class AnyProgram>
-__global__ void __launch_bounds__(most_threads, 2) run_program(const GPU_GRID_CONSTANT Arguments<AnyProgram> arguments) {
+__global__ void __launch_bounds__(most_threads, 2)
+    run_program(const GPU_GRID_CONSTANT Arguments<AnyProgram> arguments) {
   const AnyProgram& any = arguments.any;
   const Shape& shape = arguments.shape;
   const Program& program = any.program;

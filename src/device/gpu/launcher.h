@@ -65,8 +65,8 @@ class CapturedKernels {
   std::size_t next_ = 0;
 };
 
-/// The last kernel of ours in a stream: whether the next one may start while it still waits for a peer, for which it has
-/// one part only. Of a stream that is not known, as its entry is another's by now, it is taken for granted.
+/// The last kernel of ours in a stream: whether the next one may start while it still waits for a peer, for which it
+/// has one part only. Of a stream that is not known, as its entry is another's by now, it is taken for granted.
 class LastLaunches {
  public:
   bool may_wait(gpuStream_t stream) const {
@@ -102,7 +102,8 @@ class Launcher {
  public:
   explicit Launcher(const Settings& settings) : form_(settings.launch_form) {}
 
-  /// The GPU is known. Load all kernels: at a first use later on, loading might wait for a kernel that waits for a peer.
+  /// The GPU is known. Load all kernels: at a first use later on, loading might wait for a kernel that waits for a
+  /// peer.
   void open(int device) {
     load();
     const std::uint32_t places = gpu_room_for_blocks(device, for_relayed<FarProgram>(Role::both).symbol, most_threads);
@@ -117,8 +118,8 @@ class Launcher {
     (void)for_posts();
     for (const Role role : {Role::send, Role::receive, Role::both})
       for (const bool usual : {true, false})
-        (void)for_programs<NearProgram<1, 1>>(role, usual), (void)for_programs<NearProgram<4, 4>>(role, usual), (void)for_programs<NearProgram<8, 32>>(role, usual),
-            (void)for_programs<FarProgram>(role, usual);
+        (void)for_programs<NearProgram<1, 1>>(role, usual), (void)for_programs<NearProgram<4, 4>>(role, usual),
+            (void)for_programs<NearProgram<8, 32>>(role, usual), (void)for_programs<FarProgram>(role, usual);
     for (const Role role : {Role::send, Role::receive, Role::both})
       (void)for_relayed<NearProgram<8, 32>>(role), (void)for_relayed<FarProgram>(role);
   }
@@ -146,14 +147,16 @@ class Launcher {
     std::uint64_t bytes = launch.program.receive_count > 0 ? program.receive_bytes : 0;
     for (std::uint32_t i = 0; i < program.send_count; ++i) {
       const SendPeer& send = launch.on_host.sends[i];
-      bytes = std::max(bytes, send.awaits_post ? send.bytes / (direct_bytes_of_a_part / eager_bytes_of_a_part) : send.bytes);
+      bytes = std::max(bytes,
+                       send.awaits_post ? send.bytes / (direct_bytes_of_a_part / eager_bytes_of_a_part) : send.bytes);
     }
-    const std::uint64_t parts = std::clamp<std::uint64_t>((bytes + eager_bytes_of_a_part - 1) / eager_bytes_of_a_part, 1, most_parts_worth_it);
+    const std::uint64_t parts =
+        std::clamp<std::uint64_t>((bytes + eager_bytes_of_a_part - 1) / eager_bytes_of_a_part, 1, most_parts_worth_it);
     if (parts == 1) return false;
     const std::uint32_t most = std::max(1u, most_blocks_ / launch.sharers);
-    return !static_cast<WindowPlaces*>(launch.room)->blocks_for(
-        std::min<std::uint32_t>(most, static_cast<std::uint32_t>(parts) * program.send_count),
-        std::min<std::uint32_t>(most, static_cast<std::uint32_t>(parts) * program.receive_count));
+    return !static_cast<WindowPlaces*>(launch.room)
+                ->blocks_for(std::min<std::uint32_t>(most, static_cast<std::uint32_t>(parts) * program.send_count),
+                             std::min<std::uint32_t>(most, static_cast<std::uint32_t>(parts) * program.receive_count));
   }
 
   void launch_one(gpuStream_t stream, const Launch& launch) {
@@ -255,7 +258,8 @@ class Launcher {
     for (std::uint32_t i = 0; i < program.receive_count; ++i) {
       const std::uint64_t bytes =
           launch.expected_bytes ? launch.expected_bytes[launch.on_host.receives[i].rank] : program.receive_bytes;
-      const auto own = static_cast<std::uint32_t>(std::clamp<std::uint64_t>((bytes + eager_bytes_of_a_part - 1) / eager_bytes_of_a_part, 1, shape.most_parts));
+      const auto own = static_cast<std::uint32_t>(
+          std::clamp<std::uint64_t>((bytes + eager_bytes_of_a_part - 1) / eager_bytes_of_a_part, 1, shape.most_parts));
       set_receive_parts(any, i, own);
       most_expected = std::max(most_expected, bytes);
       shape.receive_parts = std::max(shape.receive_parts, own);
@@ -270,8 +274,8 @@ class Launcher {
       lets_next_start = lets_next_start || reach == Reach::node || own == 1;
     }
     const unsigned entries = peers * roles * launch.sharers, blocks = parts * entries;
-    const unsigned wanted = threads_for(std::max(program.send_bytes, most_expected)) +
-                            (program.post_count > 0 ? threads_of_posts : 0);
+    const unsigned wanted =
+        threads_for(std::max(program.send_bytes, most_expected)) + (program.post_count > 0 ? threads_of_posts : 0);
     const unsigned threads = std::min({wanted, most_threads, threads_beside(entries)});
     const Kernel& kernel = kernel_for<reach, AnyProgram>(role, shape, launch, threads);
     if (role == Role::both && may_overlap(kernel, program) && is_faster_apart(program, blocks)) {
@@ -367,8 +371,8 @@ class Launcher {
       return;
     }
     if (launch_prepared(kernel, grid, threads, argument, stream, launch)) return;
-    MPIX_CHECK_GPU(gpu_launch(kernel.function, grid, threads, argument, bytes, stream,
-                              form_ != LaunchForm::plain && dependent));
+    MPIX_CHECK_GPU(
+        gpu_launch(kernel.function, grid, threads, argument, bytes, stream, form_ != LaunchForm::plain && dependent));
   }
 
   /// False: this one is to be launched as it is.
@@ -402,11 +406,15 @@ class Launcher {
   /// The table beside Early.
   static Early early_behind(Kind front) {
     switch (front) {
-      case Kind::post: return Early{true, true, true};
-      case Kind::send: return Early{false, false, true};
-      case Kind::receive: return Early{true, false, false};
+      case Kind::post:
+        return Early{true, true, true};
+      case Kind::send:
+        return Early{false, false, true};
+      case Kind::receive:
+        return Early{true, false, false};
       case Kind::both:
-      case Kind::other: break;
+      case Kind::other:
+        break;
     }
     return Early{};
   }
@@ -418,9 +426,9 @@ class Launcher {
     return blocks <= most_blocks_in_front ? Kind::both : Kind::other;
   }
 
-  /// In a graph, where a launch costs the CPU nothing, a kernel of both roles that no post is early behind is slower than
-  /// its two halves: 128 KiB to each of 2 neighbours take 6.6 and 5.5 µs on 4 H200, 2 MiB 19.1 and 18.5. Several puts to a
-  /// target have more to gain from both roles at once: 26 messages of 128 KiB take 9.1 and 9.9.
+  /// In a graph, where a launch costs the CPU nothing, a kernel of both roles that no post is early behind is slower
+  /// than its two halves: 128 KiB to each of 2 neighbours take 6.6 and 5.5 µs on 4 H200, 2 MiB 19.1 and 18.5. Several
+  /// puts to a target have more to gain from both roles at once: 26 messages of 128 KiB take 9.1 and 9.9.
   static bool is_faster_apart(const Program& program, unsigned blocks) {
     return program.captured && program.op_count <= program.send_count && blocks > most_blocks_in_front &&
            blocks <= most_blocks_worth_parting;
@@ -435,7 +443,8 @@ class Launcher {
   /// A thread for each word, in whole warps: small blocks start and end sooner.
   static unsigned threads_for(std::uint64_t bytes) {
     constexpr std::uint64_t warps = 64;  // as wide as any vendor's warp, and enough for receive_any
-    return static_cast<unsigned>(std::clamp<std::uint64_t>((bytes / 8 + warps - 1) / warps * warps, warps, most_threads));
+    return static_cast<unsigned>(
+        std::clamp<std::uint64_t>((bytes / 8 + warps - 1) / warps * warps, warps, most_threads));
   }
 
   // Measured on 4 H200: a word for each of 512 threads; and enough stores under way to fill the links.

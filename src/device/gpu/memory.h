@@ -21,12 +21,12 @@ inline namespace GPU_NAMESPACE {
 
 /// Device memory of the library's own, and the mappings of other processes' memory.
 ///
-/// Nothing is given back to the driver before the process ends, and nothing is unmapped when it is closed: to free memory
-/// of the device or pinned memory, and to unmap, waits for all kernels that run, and keeps every other call of the process
-/// waiting as well (measured: CUDA 13.0, H200; to allocate, map, register and make or destroy streams, events and graphs
-/// does not). So it waits for streams that wait for peers, and what these wait for may be enqueued behind it. What is
-/// released is used again, and so is a mapping when the same allocation comes again. The engine says when to unmap
-/// (epoch/unmapping.h).
+/// Nothing is given back to the driver before the process ends, and nothing is unmapped when it is closed: to free
+/// memory of the device or pinned memory, and to unmap, waits for all kernels that run, and keeps every other call of
+/// the process waiting as well (measured: CUDA 13.0, H200; to allocate, map, register and make or destroy streams,
+/// events and graphs does not). So it waits for streams that wait for peers, and what these wait for may be enqueued
+/// behind it. What is released is used again, and so is a mapping when the same allocation comes again. The engine says
+/// when to unmap (epoch/unmapping.h).
 class GpuMemory {
  public:
   explicit GpuMemory(int device) : device_(device) {
@@ -150,7 +150,8 @@ class GpuMemory {
     DeviceScope scope(device_);
     void* base = nullptr;
     gpuError_t error = gpuIpcOpenMemHandle(&base, ticket.handle, gpuIpcMemLazyEnablePeerAccess);
-    if (error == gpuErrorAlreadyMapped) {  // the place of an allocation that is mapped still, and that its owner has freed
+    if (error ==
+        gpuErrorAlreadyMapped) {  // the place of an allocation that is mapped still, and that its owner has freed
       (void)gpuGetLastError();
       unmap_closed();
       error = gpuIpcOpenMemHandle(&base, ticket.handle, gpuIpcMemLazyEnablePeerAccess);
@@ -171,7 +172,8 @@ class GpuMemory {
   /// It stays mapped.
   void close_import(char* base) noexcept {
     std::lock_guard<std::mutex> hold(mutex_);
-    const auto import = std::find_if(imports_.begin(), imports_.end(), [&](const Import& one) { return one.base == base; });
+    const auto import =
+        std::find_if(imports_.begin(), imports_.end(), [&](const Import& one) { return one.base == base; });
     if (import != imports_.end()) --import->users;
   }
 
@@ -218,8 +220,9 @@ class GpuMemory {
   void unmap_closed() {  // under mutex_
     for (const Import& import : imports_)
       if (import.users == 0 && gpuIpcCloseMemHandle(import.base) != gpuSuccess) (void)gpuGetLastError();
-    imports_.erase(std::remove_if(imports_.begin(), imports_.end(), [](const Import& import) { return import.users == 0; }),
-                   imports_.end());
+    imports_.erase(
+        std::remove_if(imports_.begin(), imports_.end(), [](const Import& import) { return import.users == 0; }),
+        imports_.end());
   }
 
   void copy(void* to, const void* from, std::size_t bytes, gpuMemcpyKind kind) {

@@ -13,8 +13,9 @@
 namespace mpix {
 inline namespace GPU_NAMESPACE {
 
-/// Room on a GPU for blocks that wait for peers. A block that waits keeps its place. Were all places taken by blocks that
-/// wait, what ends their waits (a post, a send, the program's own kernel in front of it) might find none, and never run.
+/// Room on a GPU for blocks that wait for peers. A block that waits keeps its place. Were all places taken by blocks
+/// that wait, what ends their waits (a post, a send, the program's own kernel in front of it) might find none, and
+/// never run.
 ///
 /// | who may hold places                          | how many                                  | for how long             |
 /// |----------------------------------------------|-------------------------------------------|--------------------------|
@@ -24,16 +25,18 @@ inline namespace GPU_NAMESPACE {
 /// | a launch that started early (arguments.h)    | the same                                  | as the one in front. One whose parts may have to leave starts early only behind one that does not wait any more |
 /// | a launch behind guards, and posts            | likewise                                  | it waits for nothing     |
 ///
-/// So one multiprocessor at least has no block on it that waits for long, whatever windows, streams and graphs there are:
-/// whatever the program or a window launches finds room there, and all waits end that can.
+/// So one multiprocessor at least has no block on it that waits for long, whatever windows, streams and graphs there
+/// are: whatever the program or a window launches finds room there, and all waits end that can.
 ///
-/// - A window takes places for one peer at its creation, and more with the first launch that has more peers. One launch of
+/// - A window takes places for one peer at its creation, and more with the first launch that has more peers. One launch
+/// of
 ///   a side may wait, and the next have started early: twice as many. A launch that finds too few goes in several, one
 ///   behind the other, each with as many peers as the window has places for. It gives none back before it ends: a graph
 ///   may have the launch. A graph that outlives its window finds waits that end by themselves.
 /// - A window that finds no places at its creation waits in guards (wire/guard.h), which take none: all of its ranks
 ///   on the node do. Where there are no guards (between nodes, on a GPU or driver without memory operations of streams,
-///   and where the program asks for waits in kernels) it takes places that are not there, and the promise does not hold.
+///   and where the program asks for waits in kernels) it takes places that are not there, and the promise does not
+///   hold.
 class Places {
  public:
   /// Once, when the GPU is known.
@@ -121,7 +124,8 @@ class WindowPlaces final : public WaitingRoom {
   }
 
  private:
-  static constexpr std::uint32_t at_once = 2;  ///< launches of a side that may be there: one waits, the next has started early
+  static constexpr std::uint32_t at_once =
+      2;  ///< launches of a side that may be there: one waits, the next has started early
   const std::shared_ptr<Places> all_;
   std::uint32_t sends_ = 1, receives_ = 1;  ///< peers that there are places for
   std::uint32_t count_ = at_once * 2;

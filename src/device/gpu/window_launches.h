@@ -5,9 +5,9 @@
 #include <array>
 #include <memory>
 
-#include "device/launch_trials.h"
 #include "device/gpu/check.h"
 #include "device/gpu/prepared_kernels.h"
+#include "device/launch_trials.h"
 
 namespace mpix {
 inline namespace GPU_NAMESPACE {
@@ -36,7 +36,8 @@ class GpuMarks final : public StreamMarks {
   double between(std::size_t first, std::size_t second) noexcept override {
     const gpuEvent_t begin = events_.at(first), end = events_.at(second);
     float milliseconds = -1;
-    if (!begin || !end || gpuEventElapsedTime(&milliseconds, begin, end) == gpuSuccess) return 1000 * static_cast<double>(milliseconds);
+    if (!begin || !end || gpuEventElapsedTime(&milliseconds, begin, end) == gpuSuccess)
+      return 1000 * static_cast<double>(milliseconds);
     (void)gpuGetLastError();
     return -1;
   }
@@ -62,7 +63,7 @@ class GpuMarks final : public StreamMarks {
 /// there have to be queues enough for branches to run side by side (CUDA_DEVICE_MAX_CONNECTIONS).
 struct PostBeside {
   gpuStream_t stream = nullptr;
-  GpuCapture capture;  ///< as it was
+  GpuCapture capture;             ///< as it was
   gpuGraphNode_t node = nullptr;  ///< null: none
 };
 

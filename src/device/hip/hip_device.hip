@@ -4,8 +4,8 @@
 // The vendor's names come first: the sources of device/gpu are written in them.
 #include "device/hip/names.h"
 
-#include "device/hip/hip_device.h"
 #include "device/gpu/gpu_device.h"
+#include "device/hip/hip_device.h"
 
 namespace mpix {
 

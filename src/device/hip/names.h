@@ -107,7 +107,8 @@ inline std::uint32_t gpu_room_for_blocks(int device, const void* kernel, int thr
 
 inline std::uint32_t gpu_multiprocessors(int device) {
   int count = 0;
-  if (hipDeviceGetAttribute(&count, hipDeviceAttributeMultiprocessorCount, device) != hipSuccess) (void)hipGetLastError();
+  if (hipDeviceGetAttribute(&count, hipDeviceAttributeMultiprocessorCount, device) != hipSuccess)
+    (void)hipGetLastError();
   return static_cast<std::uint32_t>(count);
 }
 
@@ -138,7 +139,8 @@ inline bool is_managed_memory(const gpuPointerAttributes& attributes) { return a
 
 inline bool gpu_reads_pageable_memory(int device) {
   int can = 0;
-  if (hipDeviceGetAttribute(&can, hipDeviceAttributePageableMemoryAccess, device) != hipSuccess) (void)hipGetLastError();
+  if (hipDeviceGetAttribute(&can, hipDeviceAttributePageableMemoryAccess, device) != hipSuccess)
+    (void)hipGetLastError();
   return can != 0;
 }
 
@@ -220,8 +222,8 @@ struct GpuCapture {
 inline GpuCapture gpu_capture_of(gpuStream_t stream) {
   GpuCapture capture;
   hipStreamCaptureStatus status = hipStreamCaptureStatusNone;
-  capture.active = hipStreamGetCaptureInfo(stream, &status, &capture.id) == hipSuccess &&
-                   status == hipStreamCaptureStatusActive;
+  capture.active =
+      hipStreamGetCaptureInfo(stream, &status, &capture.id) == hipSuccess && status == hipStreamCaptureStatusActive;
   return capture;
 }
 

@@ -74,7 +74,8 @@ void Arena::leave(const NodePlace& place, std::uint32_t ranks) noexcept {
 std::shared_ptr<Arena> ArenaCache::find(const std::vector<std::uint64_t>& processes) {
   if (processes.empty()) return nullptr;
   std::lock_guard<std::mutex> hold(mutex_);
-  const auto found = std::find_if(known_.begin(), known_.end(), [&](const Known& known) { return known.processes == processes; });
+  const auto found =
+      std::find_if(known_.begin(), known_.end(), [&](const Known& known) { return known.processes == processes; });
   if (found == known_.end()) return nullptr;
   known_.splice(known_.begin(), known_, found);
   return found->arena;
@@ -102,10 +103,7 @@ std::uint64_t new_id() {
 class ArenaNodeMemory final : public NodeMemory {
  public:
   ArenaNodeMemory(SharedMemory& memory, ArenaCache& cache, const NodeShape& shape)
-      : memory_(memory),
-        cache_(cache),
-        shape_(shape),
-        peers_(static_cast<std::size_t>(shape.locals)) {}
+      : memory_(memory), cache_(cache), shape_(shape), peers_(static_cast<std::size_t>(shape.locals)) {}
   ~ArenaNodeMemory() override;
   ArenaNodeMemory(const ArenaNodeMemory&) = delete;
   ArenaNodeMemory& operator=(const ArenaNodeMemory&) = delete;
@@ -125,14 +123,14 @@ class ArenaNodeMemory final : public NodeMemory {
 
  private:
   struct Peer {
-    int position = -1;                   ///< in the group; -1: not in it
+    int position = -1;  ///< in the group; -1: not in it
     std::size_t window_bytes = 0;
     bool staged = false;
-    std::uint64_t staging_offset = 0;    ///< in the place
-    std::shared_ptr<SharedFile> file;    ///< of a window that is not staged, which is this part of it:
+    std::uint64_t staging_offset = 0;  ///< in the place
+    std::shared_ptr<SharedFile> file;  ///< of a window that is not staged, which is this part of it:
     SharedMemory::Exported allocation{};
     std::uint64_t window_offset = 0;
-    char* mailboxes = nullptr;           ///< of the pair; null: not mapped yet, as
+    char* mailboxes = nullptr;  ///< of the pair; null: not mapped yet, as
     char* window = nullptr;
   };
 
@@ -140,7 +138,9 @@ class ArenaNodeMemory final : public NodeMemory {
   Peer& peer(int local) { return peers_[static_cast<std::size_t>(local)]; }
   std::uint32_t group_size() const { return static_cast<std::uint32_t>(group_size_); }
   std::size_t header_stride() const { return SharedFile::in_pages(header_bytes(shape_.locals)); }
-  std::uint64_t headers_bytes() const { return std::uint64_t{header_stride()} * static_cast<std::uint64_t>(shape_.locals); }
+  std::uint64_t headers_bytes() const {
+    return std::uint64_t{header_stride()} * static_cast<std::uint64_t>(shape_.locals);
+  }
   std::uint64_t pairs() const { return std::uint64_t{group_size_} * (group_size_ + 1) / 2; }
   std::uint64_t bytes() const { return headers_bytes() + pairs() * 2 * mailbox_bytes_ + staging_bytes_; }
   std::uint64_t pair_offset(int one, int other) {
@@ -243,7 +243,8 @@ char* ArenaNodeMemory::mailbox(int owner, int origin) {
 char* ArenaNodeMemory::window(int local) {
   Peer& one = peer(local);
   if (!one.window)
-    one.window = one.staged ? map(one.staging_offset, one.window_bytes) : one.file->map(one.allocation.offset, one.allocation.bytes);
+    one.window = one.staged ? map(one.staging_offset, one.window_bytes)
+                            : one.file->map(one.allocation.offset, one.allocation.bytes);
   return one.window + one.window_offset;
 }
 

@@ -9,17 +9,17 @@
 #include <mutex>
 #include <vector>
 
-#include "device/node_memory.h"
 #include "device/host/shared_file.h"
 #include "device/host/shared_memory.h"
+#include "device/node_memory.h"
 
 namespace mpix {
 
-/// A file that some processes of a node share, for all of their windows: each window has a place in it, which the process that
-/// made the file chooses.
+/// A file that some processes of a node share, for all of their windows: each window has a place in it, which the
+/// process that made the file chooses.
 ///
-/// A place is used again when all ranks of its window have left it, and no sooner: a peer may write into it late, and that must
-/// not be into another window. They count in a word of the place's entry, in the anchor (SharedFile):
+/// A place is used again when all ranks of its window have left it, and no sooner: a peer may write into it late, and
+/// that must not be into another window. They count in a word of the place's entry, in the anchor (SharedFile):
 ///
 /// | bits     | say                               | written by |
 /// |----------|-----------------------------------|------------|
@@ -27,8 +27,8 @@ namespace mpix {
 /// | the rest | ranks that have left; one more: its memory is given back, and it is free | a rank, acquiring and releasing; the last one twice, the memory being given back in between |
 class Arena {
  public:
-  /// `id`: of no other arena, of any time, that these processes may know. `mine`: this process made the file, and so chooses
-  /// the places.
+  /// `id`: of no other arena, of any time, that these processes may know. `mine`: this process made the file, and so
+  /// chooses the places.
   Arena(std::shared_ptr<SharedFile> file, std::uint64_t id, bool mine) : file_(std::move(file)), id_(id), mine_(mine) {}
 
   SharedFile& file() { return *file_; }
@@ -78,7 +78,8 @@ class ArenaCache {
 };
 
 /// Of one window, in an arena. A place in it:
-///   header of each rank of the node, in pages | by pairs of ranks of the group: the mailboxes of the two | staging memory of each
+///   header of each rank of the node, in pages | by pairs of ranks of the group: the mailboxes of the two | staging
+///   memory of each
 std::unique_ptr<NodeMemory> make_arena_node_memory(SharedMemory& memory, ArenaCache& cache, const NodeShape& shape);
 
 }  // namespace mpix

@@ -34,7 +34,8 @@ void futex_wait(std::uint32_t* word, std::uint32_t value, std::chrono::nanosecon
 void futex_wake_all(std::uint32_t* word) { syscall(SYS_futex, word, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0); }
 
 constexpr std::chrono::nanoseconds longest_sleep = std::chrono::milliseconds(500);
-constexpr std::chrono::nanoseconds shortest_nap = std::chrono::microseconds(10), longest_nap = std::chrono::microseconds(100);
+constexpr std::chrono::nanoseconds shortest_nap = std::chrono::microseconds(10),
+                                   longest_nap = std::chrono::microseconds(100);
 
 }  // namespace
 
@@ -69,7 +70,8 @@ void Patience::pause() {
   slept_ = about_to_sleep_;
   if (about_to_sleep_) {
     // The look since then found nothing, and whoever changes a word from here on rings.
-    futex_wait(&bell_->rings, rings_seen_, remote_ ? std::clamp(waited() / 8, shortest_nap, longest_nap) : longest_sleep);
+    futex_wait(&bell_->rings, rings_seen_,
+               remote_ ? std::clamp(waited() / 8, shortest_nap, longest_nap) : longest_sleep);
     rings_seen_ = __atomic_load_n(&bell_->rings, __ATOMIC_ACQUIRE);
     full_fence();
     return;

@@ -91,8 +91,9 @@ class HostDevice final : public Device {
   /// Nobody else maps it, so it is no file.
   std::shared_ptr<char> allocate_pinned(std::size_t bytes) override {
     const std::size_t mapped = SharedFile::in_pages(bytes ? bytes : 1);
-    void* const base = bytes > SIZE_MAX / 4 ? MAP_FAILED
-                                            : mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    void* const base = bytes > SIZE_MAX / 4
+                           ? MAP_FAILED
+                           : mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (base == MAP_FAILED) throw Error(Fault::memory, "cannot allocate " + std::to_string(bytes) + " bytes");
     return std::shared_ptr<char>(static_cast<char*>(base), [mapped](char* p) { munmap(p, mapped); });
   }

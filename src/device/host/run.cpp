@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "wire/missing_ranks.h"
 #include "device/host/bell.h"
+#include "wire/missing_ranks.h"
 #include "wire/protocol.h"
 #include "wire/wait_note.h"
 
@@ -23,7 +23,8 @@ constexpr auto time_between_errors = std::chrono::milliseconds(5);
 
 void finish_send(const SendPeer& peer, const Program& program) {
   const PutOp* const ops = program.tables.ops;
-  send(peer, [ops](std::uint32_t i) -> const PutOp& { return ops[i]; }, alone);
+  send(
+      peer, [ops](std::uint32_t i) -> const PutOp& { return ops[i]; }, alone);
   if (!peer.signals) return;
   write_header(peer, peer.words->own.sent[0] + 1, 0, 1);
   advance(&peer.words->own.sent[0]);
@@ -54,7 +55,8 @@ class Pending {
 
   bool empty() const {
     return sends_.empty() && receives_.empty() &&
-           std::all_of(launch_.remote.begin(), launch_.remote.end(), [](const auto& work) { return !work || work->done(); });
+           std::all_of(launch_.remote.begin(), launch_.remote.end(),
+                       [](const auto& work) { return !work || work->done(); });
   }
 
   /// Serve who is ready. False when nobody was.
@@ -104,7 +106,9 @@ class Pending {
 
   bool look_around() {
     const std::size_t before = sends_.size() + receives_.size();
-    serve(sends_, [](const SendPeer& peer) { return may_send(peer); }, [this](const SendPeer& peer) { finish_send(peer, program_); });
+    serve(
+        sends_, [](const SendPeer& peer) { return may_send(peer); },
+        [this](const SendPeer& peer) { finish_send(peer, program_); });
     serve(receives_, has_arrived, [this](const ReceivePeer& peer) { finish_receive(peer, program_); });
     bool moved = sends_.size() + receives_.size() < before;
     for (const auto& work : launch_.remote)

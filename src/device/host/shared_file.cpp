@@ -46,8 +46,8 @@ SharedFile::Ticket ticket_of(int file) {
   return {getpid(), file, static_cast<std::uint64_t>(status.st_dev), static_cast<std::uint64_t>(status.st_ino)};
 }
 
-/// Another mapping of what lies at `at`, or MAP_FAILED. Not by the function of the C library, which communication libraries
-/// intercept, to look after the mapping that a call without an old size does not end.
+/// Another mapping of what lies at `at`, or MAP_FAILED. Not by the function of the C library, which communication
+/// libraries intercept, to look after the mapping that a call without an old size does not end.
 void* map_again(void* at, std::size_t bytes) {
   return reinterpret_cast<void*>(syscall(SYS_mremap, at, std::size_t{0}, bytes, MREMAP_MAYMOVE, nullptr));
 }
@@ -78,7 +78,8 @@ SharedFile::SharedFile(int descriptor, std::uint64_t size, const Ticket& ticket)
 
 std::shared_ptr<SharedFile> SharedFile::create() {
   const std::uint64_t size = longest_file();
-  if (size < page()) throw Error(Fault::memory, "no shared memory: the limit of file sizes (ulimit -f) is less than a page");
+  if (size < page())
+    throw Error(Fault::memory, "no shared memory: the limit of file sizes (ulimit -f) is less than a page");
   Descriptor file(memfd_create("mpix", MFD_CLOEXEC));
   if (file.get() < 0) fail("memfd_create", errno);
   if (fchmod(file.get(), S_IRUSR | S_IWUSR) != 0) fail("fchmod", errno);
@@ -126,8 +127,9 @@ void* SharedFile::map_anew(std::uint64_t offset, std::size_t bytes) const {
   return base;
 }
 
-/// A mapping that is made of the anchor begins at the anchor. So map all up to the part that is wanted, and unmap what lies in
-/// front of it; where there are not enough addresses for that (ulimit -v), go there in steps. MAP_FAILED: errno says why not.
+/// A mapping that is made of the anchor begins at the anchor. So map all up to the part that is wanted, and unmap what
+/// lies in front of it; where there are not enough addresses for that (ulimit -v), go there in steps. MAP_FAILED: errno
+/// says why not.
 void* SharedFile::walk(std::uint64_t offset, std::size_t bytes) const {
   munlock(anchor_, page());  // after mlockall() the whole way would be filled with memory
   char* at = anchor_;
@@ -185,7 +187,8 @@ void SharedFile::unmap(const char* base) noexcept {
 void SharedFile::discard(std::uint64_t offset, std::uint64_t bytes) noexcept {
   std::lock_guard<std::mutex> hold(mutex_);
   if (descriptor_ >= 0) {
-    fallocate(descriptor_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(offset), static_cast<off_t>(bytes));
+    fallocate(descriptor_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(offset),
+              static_cast<off_t>(bytes));
     return;
   }
   std::uint64_t step = bytes;

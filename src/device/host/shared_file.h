@@ -17,15 +17,15 @@ namespace mpix {
 /// An anonymous file that processes of a node share. It is sparse: what nobody has touched takes no memory.
 ///
 /// Each process that uses it has mapped one page of it, its anchor. The rest is mapped when it is needed, and without a
-/// descriptor, which may be closed as soon as all have their anchors: mremap() with an old size of 0 makes a second mapping
-/// of what the first one maps, and that may be larger.
+/// descriptor, which may be closed as soon as all have their anchors: mremap() with an old size of 0 makes a second
+/// mapping of what the first one maps, and that may be larger.
 ///
 /// There is no name in any file system, so nothing can be left behind, however a process ends; only processes that the
 /// kernel would let inspect the one that made it (same user, same PID namespace) can join.
 class SharedFile {
  public:
-  /// What another process needs to join. Device and inode prove that /proc/<pid>/fd/<file> is the file that was meant, and
-  /// not what another process, in another PID namespace, happens to have there.
+  /// What another process needs to join. Device and inode prove that /proc/<pid>/fd/<file> is the file that was meant,
+  /// and not what another process, in another PID namespace, happens to have there.
   struct Ticket {
     std::int32_t process;
     std::int32_t file;

@@ -32,8 +32,8 @@ std::shared_ptr<SharedFile> SharedMemory::join(const SharedFile::Ticket& ticket)
   return file;
 }
 
-/// An offset in the heap, under the lock. None is given out twice: of a window that broke a peer may write into memory that
-/// was released.
+/// An offset in the heap, under the lock. None is given out twice: of a window that broke a peer may write into memory
+/// that was released.
 std::uint64_t SharedMemory::take(std::size_t bytes) {
   if (!heap_ || (heap_end_ > SharedFile::page() && heap_end_ + bytes > most_in_a_file)) {
     heap_ = create_file();

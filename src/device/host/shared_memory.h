@@ -16,8 +16,8 @@
 
 namespace mpix {
 
-/// "Device memory" of the host back end, which peers map: parts of one file of this process, whose descriptor is open for
-/// as long as there are any, as peers may join at any time.
+/// "Device memory" of the host back end, which peers map: parts of one file of this process, whose descriptor is open
+/// for as long as there are any, as peers may join at any time.
 class SharedMemory {
  public:
   Allocation allocate(std::size_t bytes);

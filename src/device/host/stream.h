@@ -59,7 +59,7 @@ class HostStream {
   bool stop_ = false;
   std::atomic<std::uint64_t> enqueued_{0};
   std::atomic<std::uint64_t> done_{0};
-  std::multiset<std::uint64_t> awaited_;               ///< values of done_ that synchronize() waits for
+  std::multiset<std::uint64_t> awaited_;                ///< values of done_ that synchronize() waits for
   std::atomic<std::uint64_t> next_awaited_{no_target};  ///< the least of them
   std::atomic<bool> released_{false};
   std::thread worker_;

@@ -43,9 +43,10 @@ struct Block {
 ///     progress ≥ its value + number of writes → the signal     → counts up `progress` once more
 ///
 /// Without writes, and where the provider keeps operations in order, the signal hangs on the doorbell, too: then it
-/// follows the writes at once, and need not wait for word of their delivery to come back. A chain carries one transfer at a time. So each counter has
-/// operations of one threshold only; the order in which a provider looks at thresholds, and the value of a counter
-/// that others share, are no concern. Values are known without asking: nobody else counts these counters.
+/// follows the writes at once, and need not wait for word of their delivery to come back. A chain carries one transfer
+/// at a time. So each counter has operations of one threshold only; the order in which a provider looks at thresholds,
+/// and the value of a counter that others share, are no concern. Values are known without asking: nobody else counts
+/// these counters.
 struct Chain {
   FabricHandle<fid_cntr> doorbell;
   FabricHandle<fid_cntr> progress;
@@ -54,10 +55,11 @@ struct Chain {
   std::uint64_t progress_value = 0;
   std::uint64_t writes = 0;
   std::uint64_t signals = 0;
-  bool chained = true;  ///< the signal hangs on the writes
-  bool at_once = false; ///< a provider in software has all of it to do when it has looked once at each operation
+  bool chained = true;   ///< the signal hangs on the writes
+  bool at_once = false;  ///< a provider in software has all of it to do when it has looked once at each operation
   std::atomic<bool> started{false};
-  bool going_out = false;  ///< started, and needs more than that look; guarded by the queue, but for its transfer's start
+  bool going_out =
+      false;  ///< started, and needs more than that look; guarded by the queue, but for its transfer's start
   bool resetting = false;  ///< the counters have been told to be zero again
   std::vector<Block*> blocks;
   std::string failure;       ///< guarded by the queue

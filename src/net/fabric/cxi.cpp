@@ -57,7 +57,6 @@ volatile std::uint64_t* doorbell_word(fid_cntr* counter) {
   return static_cast<volatile std::uint64_t*>(address);
 }
 
-
 bool triggered_nic_present() {
   for (const char* devices : {"/sys/class/cxi/*", "/dev/cxi*"}) {
     glob_t found{};

@@ -78,8 +78,8 @@ std::size_t Endpoint::ordered_bytes() const {
 bool Endpoint::keeps_words_whole() const {
 #if defined(__x86_64__) || defined(__aarch64__)
   // A stream of bytes, which is copied into place by who reads the queue for what is received, and by nobody else, as
-  // progress is manual. While nobody does, a message is there up to some byte, and not beyond. Within a copy there is no
-  // such order: the copying may write overlapping pieces, and the last first.
+  // progress is manual. While nobody does, a message is there up to some byte, and not beyond. Within a copy there is
+  // no such order: the copying may write overlapping pieces, and the last first.
   return provider() == "sockets" && info_->domain_attr->data_progress == FI_PROGRESS_MANUAL;
 #else
   return false;
@@ -99,16 +99,19 @@ std::shared_ptr<FabricRegistration> Endpoint::register_memory(void* base, std::s
                                               RemoteMemory{fi_mr_key(region), start});
 }
 
-/// With a key that is not in use: the next one, as what is late for memory that is gone must not find other memory. Where
-/// the provider has no larger ones they begin again.
+/// With a key that is not in use: the next one, as what is late for memory that is gone must not find other memory.
+/// Where the provider has no larger ones they begin again.
 FabricHandle<fid_mr> Endpoint::open_region(void* base, std::size_t bytes, std::uint64_t access) {
   constexpr std::uint64_t most_tries = 1 << 16;
   const bool choose = !(info_->domain_attr->mr_mode & FI_MR_PROV_KEY);
   std::lock_guard<std::mutex> hold(mutex_);
   fid_mr* region = nullptr;
-  const auto ask = [&] { return fi_mr_reg(domain_.get(), base, bytes, access, 0, choose ? next_key_++ : 0, 0, &region, nullptr); };
+  const auto ask = [&] {
+    return fi_mr_reg(domain_.get(), base, bytes, access, 0, choose ? next_key_++ : 0, 0, &region, nullptr);
+  };
   int result = ask();
-  for (std::uint64_t tries = 1; choose && tries < most_tries && (result == -FI_ENOKEY || result == -FI_EKEYREJECTED); ++tries) {
+  for (std::uint64_t tries = 1; choose && tries < most_tries && (result == -FI_ENOKEY || result == -FI_EKEYREJECTED);
+       ++tries) {
     if (result == -FI_EKEYREJECTED) next_key_ = 1;
     result = ask();
   }

@@ -12,8 +12,8 @@
 #include <string>
 #include <utility>
 
-#include "net/network.h"
 #include "net/fabric/handle.h"
+#include "net/network.h"
 
 namespace mpix {
 
@@ -46,13 +46,14 @@ class Endpoint : public std::enable_shared_from_this<Endpoint> {
   NetworkAddress address() const;
   fi_addr_t insert(const NetworkAddress& peer);
   std::shared_ptr<FabricRegistration> register_memory(void* base, std::size_t bytes, std::uint64_t access);
-  /// The most bytes of a write that a later operation of this endpoint to the same peer cannot overtake, where it lands.
+  /// The most bytes of a write that a later operation of this endpoint to the same peer cannot overtake, where it
+  /// lands.
   std::size_t ordered_bytes() const;
   /// Whether closing a counter takes the operations that it has not triggered yet out of the queue. (Of sockets known;
   /// where it is not known what is queued stays queued.)
   bool closing_cancels() const { return provider() == "sockets"; }
-  /// Whether operations that wait for one value of a counter start in the order in which they were queued. libfabric does
-  /// not promise it; it is known of sockets.
+  /// Whether operations that wait for one value of a counter start in the order in which they were queued. libfabric
+  /// does not promise it; it is known of sockets.
   bool starts_in_order() const { return provider() == "sockets"; }
   /// See Network. libfabric has no name for it.
   bool keeps_words_whole() const;

@@ -5,8 +5,8 @@
 #include <memory>
 #include <vector>
 
-#include "net/network.h"
 #include "net/fabric/endpoint.h"
+#include "net/network.h"
 
 namespace mpix {
 

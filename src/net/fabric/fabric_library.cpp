@@ -6,16 +6,15 @@
 
 #include <string>
 
-#include "config.h"
 #include "base/error.h"
+#include "config.h"
 
 namespace mpix {
 namespace {
 
 constexpr const char* names[] = {
 #ifdef LIBFABRIC_DIR
-    LIBFABRIC_DIR "/lib/libfabric.so.1",
-    LIBFABRIC_DIR "/lib64/libfabric.so.1",
+    LIBFABRIC_DIR "/lib/libfabric.so.1", LIBFABRIC_DIR "/lib64/libfabric.so.1",
 #endif
     "libfabric.so.1"};
 

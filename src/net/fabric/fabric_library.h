@@ -19,7 +19,8 @@ struct FabricLibrary {
   fi_info* allocinfo() const { return dupinfo(nullptr); }  // as fi_allocinfo(), which is inline
 };
 
-/// Throws Error where it cannot be loaded, each time. Loading it, and its first fi_getinfo(), belong into a ProcessKept.
+/// Throws Error where it cannot be loaded, each time. Loading it, and its first fi_getinfo(), belong into a
+/// ProcessKept.
 const FabricLibrary& fabric_library();
 
 }  // namespace mpix

@@ -28,7 +28,7 @@ class ProcessKept {
     bool known = false;
     struct sigaction action {};
   };
-  const SignalsBlocked blocked_;  ///< ends last
+  const SignalsBlocked blocked_;          ///< ends last
   std::array<Handler, NSIG> handlers_{};  ///< by signal
   std::map<std::string, std::string> environment_;
 };

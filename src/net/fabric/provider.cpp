@@ -54,10 +54,10 @@ FabricInfo find_provider(const std::string& wanted) {
     if (wanted != "auto" && wanted != provider) continue;
     if (FabricInfo info = ask_for(provider, &error)) return info;
   }
-  throw Error(Fault::unsupported,
-              "libfabric has no " + (wanted == "auto" ? "provider with triggered operations (cxi or sockets)"
-                                                      : "provider " + wanted + " with triggered operations") +
-                  " (" + fabric_library().strerror(static_cast<int>(-error)) + "): " + advice());
+  throw Error(Fault::unsupported, "libfabric has no " +
+                                      (wanted == "auto" ? "provider with triggered operations (cxi or sockets)"
+                                                        : "provider " + wanted + " with triggered operations") +
+                                      " (" + fabric_library().strerror(static_cast<int>(-error)) + "): " + advice());
 }
 
 std::size_t most_operations(const fi_info& info) {

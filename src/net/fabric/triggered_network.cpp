@@ -38,8 +38,8 @@ class TriggeredNetwork final : public Network {
     if (settings.triggered_operations > 0) operations = settings.triggered_operations;
     const std::size_t most = most_operations(endpoint_->info());
     if (operations > most) {
-      log(LogLevel::warn, "MPIX_TRIGGERED_OPS=" + std::to_string(operations) + " is more than the " + std::to_string(most) +
-                              " that the provider " + endpoint_->provider() + " can take");
+      log(LogLevel::warn, "MPIX_TRIGGERED_OPS=" + std::to_string(operations) + " is more than the " +
+                              std::to_string(most) + " that the provider " + endpoint_->provider() + " can take");
       operations = most;
     }
     capacity_.operations = operations;
@@ -61,9 +61,8 @@ class TriggeredNetwork final : public Network {
 
   std::shared_ptr<const Registration> register_source(const void* base, std::size_t bytes) override {
     if (!endpoint_->sources_need_registration()) return nullptr;
-    return sources_.find_or_add(base, bytes, [&] {
-      return endpoint_->register_memory(const_cast<void*>(base), bytes, FI_READ | FI_WRITE);
-    });
+    return sources_.find_or_add(
+        base, bytes, [&] { return endpoint_->register_memory(const_cast<void*>(base), bytes, FI_READ | FI_WRITE); });
   }
 
   std::unique_ptr<Inlet> open_inlet(char* base, std::size_t places, std::size_t bytes) override {

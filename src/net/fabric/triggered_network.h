@@ -4,8 +4,8 @@
 
 #include <memory>
 
-#include "net/network.h"
 #include "base/settings.h"
+#include "net/network.h"
 
 namespace mpix {
 

@@ -41,8 +41,8 @@ class TriggeredTransfer final : public Transfer, public InBlock {
 namespace {
 /// Where the peer's process has gone sockets says that there is no such file.
 std::string meaning_of(long error) {
-  return std::string(error == -FI_ENOENT ? "no connection" : fabric_library().strerror(static_cast<int>(-error))) + " (" +
-         std::to_string(error) + ")";
+  return std::string(error == -FI_ENOENT ? "no connection" : fabric_library().strerror(static_cast<int>(-error))) +
+         " (" + std::to_string(error) + ")";
 }
 }  // namespace
 
@@ -248,7 +248,8 @@ void TriggeredQueue::submit(Block& block) {
       endpoint_->look_outward([this](void* context, const std::string& text) { note(context, text); });
   }
   if (result == -FI_ENOSPC || result == -FI_EAGAIN)
-    throw Error(Fault::memory, "the NIC has no room for another triggered operation (MPIX_TRIGGERED_OPS sets a lower budget)");
+    throw Error(Fault::memory,
+                "the NIC has no room for another triggered operation (MPIX_TRIGGERED_OPS sets a lower budget)");
   if (result < 0) throw Error(Fault::other, "libfabric: fi_control(FI_QUEUE_WORK): " + meaning_of(result));
 }
 
@@ -258,7 +259,8 @@ std::unique_ptr<Transfer> TriggeredQueue::queue(fi_addr_t peer, const NetworkWri
   Chain& chain = *lease();
   chain.writes = count;
   chain.signals = signal ? 1 : 0;
-  chain.chained = std::any_of(writes, writes + count, [this](const NetworkWrite& write) { return write.bytes > ordered_bytes_; });
+  chain.chained =
+      std::any_of(writes, writes + count, [this](const NetworkWrite& write) { return write.bytes > ordered_bytes_; });
   // A small part of what a socket takes without a pause.
   constexpr std::size_t at_once_bytes = 16 * 1024;
   std::size_t bytes = 0;

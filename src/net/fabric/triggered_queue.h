@@ -63,12 +63,12 @@ class TriggeredQueue final : public Progressing, public std::enable_shared_from_
   void look_outward(std::uint64_t times);
   void look_inward();
   void note(const Errors& errors);
-  Chain* lease();                                  // under mutex_
-  Chain* open_chain();                             // under mutex_
-  void reclaim();                                  // under mutex_
-  Block* take_block();                             // under mutex_
-  void recycle(Chain& chain);                      // under mutex_
-  bool clear(Chain& chain);                        // under mutex_
+  Chain* lease();              // under mutex_
+  Chain* open_chain();         // under mutex_
+  void reclaim();              // under mutex_
+  Block* take_block();         // under mutex_
+  void recycle(Chain& chain);  // under mutex_
+  bool clear(Chain& chain);    // under mutex_
   bool cancel(Chain& chain);
   void take_back(Chain* chain) noexcept;
   std::string failure_of(const Chain& chain) const;
