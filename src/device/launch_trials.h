@@ -31,7 +31,7 @@ class StreamMarks {
 /// A prepared graph takes the CPU less than half of what a launch takes, and the stream more, for nothing of it
 /// overlaps with its neighbours. Where the CPU bounds the program (small messages, small kernels around) graphs are up
 /// to a third faster; where the stream does, they cost as much. Which it is depends on the machine, on the messages,
-/// and on what the program does in between, so nobody knows beforehand (measured on H200: benchmarks/RESULTS.md).
+/// and on what the program does in between, so nobody knows beforehand (measured on H200: doc/history.md).
 ///
 /// So a window tries each way for some rounds, several times in turn. What they take is the time in the stream or that
 /// of the thread that enqueues, whichever is longer: a stream that has much in front of it for the moment says nothing
