@@ -7,12 +7,12 @@
 #include <memory>
 #include <mutex>
 
-#include "base/progress_agent.h"
 #include "mpix/messages/receives.h"
 #include "mpix/messages/requests.h"
 #include "mpix/messages/sends.h"
 #include "mpix/messages/world.h"
 #include "net/network.h"
+#include "net/progress_agent.h"
 
 namespace mpix {
 

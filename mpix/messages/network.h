@@ -6,11 +6,11 @@
 #include <mutex>
 #include <optional>
 
-#include "base/progress_agent.h"
 #include "base/settings.h"
 #include "mpix/messages/engine.h"
 #include "mpix/messages/world.h"
 #include "net/network.h"
+#include "net/progress_agent.h"
 
 namespace mpix {
 

@@ -16,7 +16,7 @@ using std::chrono::milliseconds;
 /// A kernel that waits writes a note every few milliseconds, or, where it has the GPU in turns only, every few turns.
 constexpr auto longest_beat = milliseconds(250);
 
-double seconds(Watched::Clock::duration d) { return std::chrono::duration<double>(d).count(); }
+double seconds(Poller::Clock::duration d) { return std::chrono::duration<double>(d).count(); }
 
 }  // namespace
 
@@ -27,21 +27,26 @@ WaitWatch::WaitWatch(const HostWords& words, std::size_t ranks, StallReporter& r
       patience_(std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(reporter.patience()))),
       sends_(ranks),
       receives_(ranks) {
-  watch(*this);
+  begin_service(*this, interval());
 }
 
-Watched::Clock::duration WaitWatch::interval() const noexcept {
+Poller::Clock::duration WaitWatch::interval() const noexcept {
   return std::clamp<Clock::duration>(patience_ / 10, milliseconds(10), milliseconds(5000));
 }
 
-void WaitWatch::look(Clock::time_point now) noexcept {
-  try {
-    look_at_notes(now);
-    if (!guards_ || is_released()) return;
+Poller::Clock::duration WaitWatch::look(Clock::time_point now) {
+  look_at_notes(now);
+  if (guards_ && !is_released()) {
     look_at_guard(Guards::Side::targets, to_targets_, now);
     look_at_guard(Guards::Side::origins, to_origins_, now);
-  } catch (const std::exception& error) {
-    log(LogLevel::warn, std::string("looking for streams that wait too long: ") + error.what());
+  }
+  return interval();
+}
+
+void WaitWatch::failed(const char* why) noexcept {
+  try {
+    log(LogLevel::error, std::string("streams that wait too long are looked for no more: ") + why);
+  } catch (const std::exception&) {  // no memory for a text
   }
 }
 

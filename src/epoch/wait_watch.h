@@ -5,9 +5,9 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/service.h"
 #include "epoch/guards.h"
 #include "watch/stall.h"
-#include "watch/watchdog.h"
 #include "wire/wait_note.h"
 
 namespace mpix {
@@ -15,18 +15,19 @@ namespace mpix {
 /// The hang report of one window on a device whose streams cannot tell that they wait. It looks at what kernels note
 /// (wire/wait_note.h) and at the guards that streams are in, and hands what lasts too long to the window's
 /// StallReporter. How long something has lasted is known to the interval between looks.
-class WaitWatch final : public Watched {
+class WaitWatch final : public Poller {
  public:
   /// `guards` may be null: then only kernels wait.
   WaitWatch(const HostWords& words, std::size_t ranks, StallReporter& reporter, Guards* guards);
-  ~WaitWatch() override { forget(*this); }
+  ~WaitWatch() override { end_service(*this); }
   WaitWatch(const WaitWatch&) = delete;
   WaitWatch& operator=(const WaitWatch&) = delete;
 
-  void look(Clock::time_point now) noexcept override;
-  Clock::duration interval() const noexcept override;
+  Clock::duration look(Clock::time_point now) override;
+  void failed(const char* why) noexcept override;
 
  private:
+  Clock::duration interval() const noexcept;
   /// One thing that may be waited for.
   struct Wait {
     bool lasts = false;

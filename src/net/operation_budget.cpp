@@ -281,6 +281,10 @@ void OperationBudget::progress() {
   if (sleepers_ > 0 && ++calls_ % calls_between_looks == 0) tell_sleepers();
 }
 
+void OperationBudget::progress_once(std::uint64_t round) {
+  if (round_.exchange(round) != round) progress();
+}
+
 void OperationBudget::tell_sleepers() {
   if (sleepers_ == 0) return;
   const std::unique_lock<std::mutex> hold(mutex_, std::try_to_lock);

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstddef>
+#include <cstdint>
 #include <list>
 #include <map>
 #include <memory>
@@ -15,7 +16,7 @@
 #include <utility>
 
 #include "base/block_pool.h"
-#include "base/late_posts.h"
+#include "net/late_posts.h"
 #include "net/network.h"
 #include "net/throttle.h"
 
@@ -115,6 +116,8 @@ class OperationBudget {
 
   /// Let the network work, and tell who waits for room now and then.
   void progress();
+  /// The same, but only once for all who ask in that round of the service.
+  void progress_once(std::uint64_t round);
   class AtWork;
   /// Wait, asleep, until it is likely that try_admit(), which found none, would find room, or for some time.
   void wait_for_room(const Turn& turn);
@@ -180,6 +183,7 @@ class OperationBudget {
   std::condition_variable room_;
   std::atomic<std::size_t> sleepers_{0};
   std::atomic<unsigned> calls_{0};
+  std::atomic<std::uint64_t> round_{0};
   std::atomic<std::size_t> at_work_{0};
   LatePosts late_posts_;  ///< last: it ends first
 };

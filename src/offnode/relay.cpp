@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "wire/missing_ranks.h"
 
 namespace mpix {
@@ -33,13 +34,13 @@ Relay::Relay(std::shared_ptr<RelayPeers> peers, const void* window, StallHandler
 
 void Relay::begin() {
   if (listed_) return;
-  add_to_relay(*this);
+  begin_service(*this);
   listed_ = true;
 }
 
 void Relay::stop() {
   if (!std::exchange(listed_, false)) return;
-  remove_from_relay(*this);
+  end_service(*this);
   Hold hold(mutex_);
   leave_lines();
 }
@@ -55,7 +56,19 @@ bool Relay::is_released() const { return __atomic_load_n(&words_->released, __AT
 
 // ---- one round ---------------------------------------------------------------------------------------
 
-bool Relay::look() noexcept {
+Poller::Clock::duration Relay::look(Clock::time_point now) {
+  const bool moved = serve_all();
+  try {
+    peers_->budget().progress_once(service_round());
+  } catch (const std::exception& error) {
+    log(LogLevel::warn, error.what());
+  }
+  return back_off_.next(moved, now);
+}
+
+void Relay::failed(const char* why) noexcept { stall_.failed(Call::complete, why); }
+
+bool Relay::serve_all() {
   Hold hold(mutex_);
   if (is_released()) {
     leave_lines();

@@ -10,11 +10,11 @@
 #include <optional>
 #include <string>
 
+#include "base/service.h"
 #include "base/stats.h"
 #include "device/device.h"
 #include "offnode/relay_peers.h"
 #include "offnode/relay_slot.h"
-#include "offnode/relay_thread.h"
 #include "offnode/shipment.h"
 
 namespace mpix {
@@ -34,7 +34,7 @@ namespace mpix {
 ///
 /// Each takes its part of the budget when it is ready to go. Where there is none it asks again in the next round, and
 /// keeps its turn meanwhile.
-class Relay final : public Relayed {
+class Relay final : public Poller {
  public:
   Relay(std::shared_ptr<RelayPeers> peers, const void* window, StallHandler& stall,
         std::shared_ptr<const HostWords> words);
@@ -44,10 +44,10 @@ class Relay final : public Relayed {
 
   /// Before the first epoch of the window with a relayed rank; again it does nothing.
   void begin();
-  bool look() noexcept override;
-  OperationBudget& budget() override { return peers_->budget(); }
+  Clock::duration look(Clock::time_point now) override;
+  void failed(const char* why) noexcept override;
   /// Something has been enqueued.
-  void wake() { wake_relay(); }
+  void wake() { wake_service(*this); }
   /// No look is under way any more, and none comes.
   void stop();
 
@@ -62,8 +62,6 @@ class Relay final : public Relayed {
   std::shared_ptr<const void> memory() const { return peers_; }
 
  private:
-  using Clock = std::chrono::steady_clock;
-
   struct Lane {
     explicit Lane(RelayPeer& its_peer) : peer(&its_peer) {}
     RelayPeer* peer;
@@ -78,6 +76,7 @@ class Relay final : public Relayed {
     std::list<std::shared_ptr<Shipment>> posts_under_way, sends_under_way;  ///< the oldest first
   };
 
+  bool serve_all();
   bool serve(Lane& lane);
   bool take_post(Lane& lane);
   bool take_send(Lane& lane);
@@ -99,6 +98,7 @@ class Relay final : public Relayed {
   std::list<Lane> lanes_;
   bool listed_ = false;
   unsigned looks_ = 0;
+  BackOff back_off_;
   std::optional<Clock::time_point> full_since_;  ///< the network has had no room for what the budget allows
   Clock::time_point reported_{};
   Stats effect_;

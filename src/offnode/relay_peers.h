@@ -69,7 +69,7 @@ struct RelayPeer {
 /// Outboxes, staging memory and outgoing memory are allocations of their own.
 class RelayPeers : public std::enable_shared_from_this<RelayPeers> {
  public:
-  /// Fills in what `neighbours` knows of ranks on other nodes. Without an budget none of them can be reached, and
+  /// Fills in what `neighbours` knows of ranks on other nodes. Without a budget none of them can be reached, and
   /// `why_not` says why.
   RelayPeers(const LocalMemory& memory, Bootstrap& bootstrap, Device& device, OperationBudget* budget,
              const std::string& why_not, const Settings& settings, Neighbourhood& neighbours);
@@ -77,7 +77,7 @@ class RelayPeers : public std::enable_shared_from_this<RelayPeers> {
   RelayPeers(const RelayPeers&) = delete;
   RelayPeers& operator=(const RelayPeers&) = delete;
 
-  /// Some of them can be reached: then there is an budget.
+  /// Some of them can be reached: then there is a budget.
   bool is_connected() const { return !connected_.empty(); }
   OperationBudget& budget() { return *budget_; }
   const std::vector<RelayPeer*>& connected() const { return connected_; }

@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "base/late_posts.h"
 #include "base/settings.h"
+#include "net/late_posts.h"
 #include "net/operation_budget.h"
 #include "net/remote_message.h"
 #include "team/bootstrap.h"
@@ -94,7 +94,7 @@ struct RemotePeer {
 ///   for each peer: posted, arrived[depth] | for each peer: depth slots that it writes
 class RemotePeers final : public HeldPosts, public std::enable_shared_from_this<RemotePeers> {
  public:
-  /// Without an budget none of them can be reached, and `why_not` says why. Relayed: RelayPeers has them. `why_nobody`,
+  /// Without a budget none of them can be reached, and `why_not` says why. Relayed: RelayPeers has them. `why_nobody`,
   /// if not empty, says why no rank can reach ranks of other nodes, and is the same on all.
   RemotePeers(const LocalMemory& memory, Bootstrap& bootstrap, Device& device, OperationBudget* budget,
               std::string why_not, const Settings& settings, bool relayed = false, const std::string& why_nobody = "");

@@ -3,7 +3,7 @@
 #include "watch/blocked_call.h"
 
 #include <algorithm>
-#include <exception>
+#include <chrono>
 
 namespace mpix {
 
@@ -13,24 +13,23 @@ BlockedCall::BlockedCall(StallReporter& reporter, const char* call)
     : reporter_(reporter),
       call_(call),
       patience_(std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(reporter.patience()))) {
-  watch(*this);
+  begin_service(*this, interval());
 }
 
-Watched::Clock::duration BlockedCall::interval() const noexcept {
-  return std::clamp<Clock::duration>(patience_ / 10, milliseconds(10), milliseconds(5000));
-}
-
-void BlockedCall::look(Clock::time_point now) noexcept {
-  if (now - since_ - reported_ < patience_) return;
-  reported_ = now - since_;
-  try {
+Poller::Clock::duration BlockedCall::look(Clock::time_point now) {
+  if (now - since_ - reported_ >= patience_) {
+    reported_ = now - since_;
     reporter_.blocked(
         call_,
         "an ordinary access epoch waits for MPI_Win_post of its targets, and this rank exposes the window in "
         "a stream epoch: was MPI_Win_start called without MPIX_MODE_STREAM?",
         std::chrono::duration<double>(reported_).count());
-  } catch (const std::exception&) {  // no memory for a text
   }
+  return interval();
+}
+
+Poller::Clock::duration BlockedCall::interval() const {
+  return std::clamp<Clock::duration>(patience_ / 10, milliseconds(10), milliseconds(5000));
 }
 
 }  // namespace mpix

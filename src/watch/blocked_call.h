@@ -2,8 +2,8 @@
 // Copyright (c) the libmpix authors
 #pragma once
 
+#include "base/service.h"
 #include "watch/stall.h"
-#include "watch/watchdog.h"
 
 namespace mpix {
 
@@ -11,18 +11,20 @@ namespace mpix {
 /// access epoch, at a rank that exposes the window in a stream epoch. A legal program may mix the two; as a rule it is
 /// a port that forgot MPIX_MODE_STREAM, and whose targets have posted in streams. It cannot be released, but reported.
 /// The mixture is rare, so it may cost the start of the watchdog's thread.
-class BlockedCall final : public Watched {
+class BlockedCall final : public Poller {
  public:
   /// `call` is a literal.
   BlockedCall(StallReporter& reporter, const char* call);
-  ~BlockedCall() override { forget(*this); }
+  ~BlockedCall() override { end_service(*this); }
   BlockedCall(const BlockedCall&) = delete;
   BlockedCall& operator=(const BlockedCall&) = delete;
 
-  void look(Clock::time_point now) noexcept override;
-  Clock::duration interval() const noexcept override;
+  Clock::duration look(Clock::time_point now) override;
+  void failed(const char*) noexcept override {}  // no memory for a text
 
  private:
+  Clock::duration interval() const;
+
   StallReporter& reporter_;
   const char* const call_;
   const Clock::duration patience_;

@@ -13,12 +13,12 @@
 #include <vector>
 
 #include "base/error.h"
-#include "base/progress_agent.h"
 #include "catch.h"
 #include "device/host/host_device.h"
 #include "device/host/stream.h"
 #include "epoch/window.h"
 #include "net/fabric/fabric_inlet.h"
+#include "net/progress_agent.h"
 #include "nic_pair.h"
 #include "thread_ranks.h"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the libmpix authors
 
-// Waits that somebody else has to look after: the watchdog, the notes of kernels, guards.
+// Waits that somebody else has to look after: the notes of kernels, guards.
 #include <atomic>
 #include <chrono>
 #include <memory>
@@ -21,13 +21,6 @@ using namespace std::chrono_literals;
 
 namespace {
 
-class Counted final : public Watched {
- public:
-  void look(Clock::time_point) noexcept override { ++looks; }
-  Clock::duration interval() const noexcept override { return 1ms; }
-  std::atomic<int> looks{0};
-};
-
 /// The words of a window without a window.
 struct Words {
   std::vector<WaitNotes> notes;
@@ -45,20 +38,6 @@ Settings guarded_settings() {
 }
 
 }  // namespace
-
-TEST_CASE("the watchdog looks while something is watched, and not after", "[waits]") {
-  for (int round = 0; round < 3; ++round) {
-    Counted first, second;
-    watch(first);
-    watch(second);
-    while (first.looks < 3 || second.looks < 3) std::this_thread::yield();
-    forget(first);
-    const int looks = first.looks, others = second.looks;
-    while (second.looks < others + 3) std::this_thread::yield();
-    CHECK(first.looks == looks);
-    forget(second);
-  }
-}
 
 TEST_CASE("a note says what it was packed from, whatever the beat", "[waits]") {
   for (std::uint64_t epoch : {std::uint64_t{1}, std::uint64_t{17}, std::uint64_t{1} << 44})
@@ -82,7 +61,7 @@ TEST_CASE("notes that go on for too long are reported; those that stop, or go on
   Words words(2);
   StallReporter reporter("noted", &words.host, patience, true);
   WaitWatch watch(words.host, 2, reporter, nullptr);
-  auto now = Watched::Clock::now();
+  auto now = Poller::Clock::now();
   std::uint32_t beat = 0;
   const auto look = [&](WaitNote note, bool beats) {
     if (beats) __atomic_store_n(&words.notes[1].receive, packed(note, ++beat), __ATOMIC_RELEASE);

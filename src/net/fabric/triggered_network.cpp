@@ -7,13 +7,13 @@
 #include <optional>
 
 #include "base/log.h"
-#include "base/progress_agent.h"
 #include "net/fabric/cxi.h"
 #include "net/fabric/endpoint.h"
 #include "net/fabric/fabric_inlet.h"
 #include "net/fabric/process_kept.h"
 #include "net/fabric/provider.h"
 #include "net/fabric/triggered_queue.h"
+#include "net/progress_agent.h"
 
 namespace mpix {
 namespace {

@@ -12,9 +12,9 @@
 #include <utility>
 #include <vector>
 
-#include "base/progress_agent.h"
 #include "net/fabric/chain.h"
 #include "net/fabric/endpoint.h"
+#include "net/progress_agent.h"
 
 namespace mpix {
 

@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the libmpix authors
+#include "base/service.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <sys/prctl.h>
+
+#include <algorithm>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdlib>
+#include <exception>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "base/thread.h"
+
+namespace mpix {
+
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+
+namespace {
+
+using Clock = Poller::Clock;
+using Lock = std::unique_lock<std::mutex>;
+
+/// At exit a look may wait for what the exiting thread holds.
+constexpr auto longest_goodbye = milliseconds(1000);
+
+}  // namespace
+
+class Service {
+ public:
+  /// Never destroyed: a program may end with windows alive.
+  static Service& of_process() {
+    static Service* const service = new Service;
+    return *service;
+  }
+
+  void begin(Poller& poller, Clock::duration until_first_look) {
+    if (is_child_) throw Error(Fault::unsupported, "a child of fork() cannot use the streams of its parent");
+    Lock hold(mutex_);
+    entries_.reserve(entries_.size() + 1);
+    if (!thread_.joinable()) start();
+    entries_.push_back({&poller, ++last_id_, Clock::now() + until_first_look});
+    due_.notify_one();
+  }
+
+  void end(Poller& poller) noexcept {
+    if (is_child_) return;
+    Lock hold(mutex_);
+    entries_.erase(
+        std::remove_if(entries_.begin(), entries_.end(), [&](const Entry& e) { return e.poller == &poller; }),
+        entries_.end());
+    if (std::this_thread::get_id() != thread_.get_id()) looked_.wait(hold, [&] { return under_way_ != &poller; });
+  }
+
+  /// Either the service sees `woken_` when it looks a last time before it sleeps, or this sees that it is about to:
+  /// each stores before it loads, in one order for all.
+  void wake(Poller& poller) noexcept {
+    poller.woken_.store(true);
+    if (!sleeps_.load() || is_child_) return;
+    Lock hold(mutex_);
+    due_.notify_one();
+  }
+
+  std::uint64_t round() const noexcept { return round_.load(std::memory_order_relaxed); }
+
+ private:
+  struct Entry {
+    Poller* poller;
+    std::uint64_t id;  ///< an address may be used again
+    Clock::time_point next;
+  };
+
+  Service() = default;
+
+  /// Under mutex_.
+  void start() {
+    thread_ = start_thread("the service", [this] { work(); });
+    if (std::exchange(is_known_, true)) return;
+    (void)pthread_atfork(nullptr, nullptr, [] { of_process().is_child_ = true; });
+    (void)std::atexit([] { of_process().stop(); });
+  }
+
+  void stop() {
+    if (is_child_) return;
+    Lock hold(mutex_);
+    if (!thread_.joinable()) return;
+    stop_ = true;
+    due_.notify_one();
+    const bool own = std::this_thread::get_id() == thread_.get_id();
+    if (own || !looked_.wait_for(hold, longest_goodbye, [this] { return has_ended_; })) return thread_.detach();
+    hold.unlock();
+    thread_.join();
+  }
+
+  void work() noexcept {
+    prctl(PR_SET_TIMERSLACK, 1000);  // naps are short
+    Lock hold(mutex_);
+    while (!stop_) {
+      const Clock::time_point now = Clock::now();
+      round_.fetch_add(1, std::memory_order_relaxed);
+      bool some_due = false;
+      for (std::size_t i = 0; i < entries_.size() && !stop_; ++i) {
+        Entry& entry = entries_[i];
+        if (!entry.poller->woken_.exchange(false) && entry.next > now) continue;
+        some_due = true;
+        look(hold, entry, now);
+      }
+      if (some_due) {
+        hold.unlock();
+        sched_yield();
+        hold.lock();
+      } else if (!stop_) {
+        sleep(hold);
+      }
+    }
+    has_ended_ = true;
+    looked_.notify_all();
+  }
+
+  /// `entry` may be gone or elsewhere afterwards.
+  void look(Lock& hold, const Entry& entry, Clock::time_point now) {
+    Poller& poller = *entry.poller;
+    const std::uint64_t id = entry.id;
+    under_way_ = &poller;
+    hold.unlock();
+    bool is_well = true;
+    Clock::duration nap{};
+    try {
+      nap = poller.look(now);
+    } catch (const std::exception& error) {
+      poller.failed(error.what());
+      is_well = false;
+    }
+    hold.lock();
+    under_way_ = nullptr;
+    looked_.notify_all();
+    const auto same = std::find_if(entries_.begin(), entries_.end(), [id](const Entry& e) { return e.id == id; });
+    if (same == entries_.end()) return;
+    if (!is_well)
+      entries_.erase(same);
+    else
+      same->next = nap == Poller::when_woken ? Clock::time_point::max() : now + nap;
+  }
+
+  void sleep(Lock& hold) {
+    sleeps_.store(true);
+    Clock::time_point next = Clock::time_point::max();
+    for (const Entry& entry : entries_)
+      next = std::min(next, entry.poller->woken_.load() ? Clock::time_point{} : entry.next);
+    if (next == Clock::time_point::max())
+      due_.wait(hold);
+    else if (next > Clock::now())
+      due_.wait_until(hold, next);
+    sleeps_.store(false);
+  }
+
+  std::mutex mutex_;                ///< of what follows; not held during looks
+  std::condition_variable due_;     ///< for the service: an entry, a wake, the end
+  std::condition_variable looked_;  ///< a look is over
+  std::vector<Entry> entries_;
+  const Poller* under_way_ = nullptr;
+  std::uint64_t last_id_ = 0;
+  bool is_known_ = false, stop_ = false, has_ended_ = false;
+  std::thread thread_;
+  std::atomic<bool> sleeps_{false}, is_child_{false};
+  std::atomic<std::uint64_t> round_{0};
+};
+
+void begin_service(Poller& poller, Poller::Clock::duration until_first_look) {
+  Service::of_process().begin(poller, until_first_look);
+}
+void end_service(Poller& poller) noexcept { Service::of_process().end(poller); }
+void wake_service(Poller& poller) noexcept { Service::of_process().wake(poller); }
+std::uint64_t service_round() noexcept { return Service::of_process().round(); }
+
+Poller::Clock::duration BackOff::next(bool moved, Poller::Clock::time_point now) {
+  constexpr auto polls_for = microseconds(200);
+  constexpr auto shortest_nap = microseconds(10), longest_nap = microseconds(100);
+  constexpr auto long_quiet = milliseconds(1000);
+  constexpr auto idle_nap = microseconds(1000);
+  if (moved) quiet_since_ = now;
+  const Poller::Clock::duration quiet = now - quiet_since_;
+  if (quiet < polls_for) return {};
+  return quiet < long_quiet ? std::clamp<Poller::Clock::duration>(quiet / 8, shortest_nap, longest_nap) : idle_nap;
+}
+
+}  // namespace mpix

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the libmpix authors
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+
+namespace mpix {
+
+/// Something that has to be looked at now and then by a thread that nobody waits in: a network that moves only while it
+/// is called, posts that have waited long enough, a relay, streams that cannot tell that they wait.
+///
+/// | state    | begins with                                | the service                                       |
+/// |----------|--------------------------------------------|---------------------------------------------------|
+/// | listed   | begin_service                              | looks when the time has come, or after wake       |
+/// | looked at | its look() begins                         | holds no lock of its own; end_service waits       |
+/// | failed   | look() throws                              | calls failed(), and looks no more                 |
+/// | gone     | end_service; it may be called from look()  | never touches it again                            |
+class Poller {
+ public:
+  using Clock = std::chrono::steady_clock;
+  /// Until the next look, for who waits to be woken.
+  static constexpr Clock::duration when_woken = Clock::duration::max();
+
+  Poller() = default;
+  Poller(const Poller&) = delete;
+  Poller& operator=(const Poller&) = delete;
+  virtual ~Poller() = default;
+
+  /// Returns how long until the next look; nothing, for at once, is a poller that is busy.
+  virtual Clock::duration look(Clock::time_point now) = 0;
+  /// A look threw, and there will be no other. `why` is short-lived.
+  virtual void failed(const char* why) noexcept = 0;
+
+ private:
+  friend class Service;
+  std::atomic<bool> woken_{false};
+};
+
+/// The one thread of the library beside those of host streams. It starts with the first poller, which a program without
+/// stream calls does not have, and then sleeps whenever no look is due. It ends when the process does: not in a child
+/// of fork(), which has no such thread, and whose pollers nobody looks at.
+///
+/// begin: throws Error where there can be no thread. Both may be called under locks that looks take, but for
+/// end_service while the poller's own look may wait for one of them.
+void begin_service(Poller& poller, Poller::Clock::duration until_first_look = {});
+void end_service(Poller& poller) noexcept;
+/// There is something to do soon. Costs a store and a load while the service is awake.
+void wake_service(Poller& poller) noexcept;
+/// Which round of looks this is; for what is to be done once for several pollers.
+std::uint64_t service_round() noexcept;
+
+/// The naps of a poller that has to look all the time while something moves: it gives its core away after each look,
+/// and naps longer and longer when nothing does.
+class BackOff {
+ public:
+  Poller::Clock::duration next(bool moved, Poller::Clock::time_point now);
+
+ private:
+  Poller::Clock::time_point quiet_since_{};
+};
+
+}  // namespace mpix
