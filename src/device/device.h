@@ -205,7 +205,7 @@ class Device {
   virtual std::shared_ptr<WaitingRoom> new_waiting_room() { return nullptr; }
   /// Whether guards keep kernels from waiting (wire/guard.h).
   virtual bool has_guards() { return true; }
-  /// Streams cannot report by themselves that they wait: the watchdog has to look.
+  /// Streams cannot report by themselves that they wait: the service has to look for them.
   virtual bool stalls_silently() const noexcept = 0;
   /// Whether a post may be on its way to a peer when the counter here says that it has run.
   virtual bool posts_may_be_late() const noexcept { return false; }

@@ -28,7 +28,7 @@ class Guards {
   /// Let pass whatever is enqueued or still comes. Any thread.
   void open();
 
-  // For the watchdog's thread.
+  // For the service.
 
   /// A guard that a stream waits in.
   struct Waiting {

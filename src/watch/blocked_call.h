@@ -10,7 +10,7 @@ namespace mpix {
 /// An ordinary call that may wait inside MPI for ever, while it lasts: MPI_Win_start or MPI_Win_complete of an ordinary
 /// access epoch, at a rank that exposes the window in a stream epoch. A legal program may mix the two; as a rule it is
 /// a port that forgot MPIX_MODE_STREAM, and whose targets have posted in streams. It cannot be released, but reported.
-/// The mixture is rare, so it may cost the start of the watchdog's thread.
+/// The mixture is rare, so it may cost the start of the service.
 class BlockedCall final : public Poller {
  public:
   /// `call` is a literal.

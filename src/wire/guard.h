@@ -48,7 +48,7 @@ struct MemoryOp {
 };
 
 /// What a guard's stream is in: written by memory operations in front of their waits, 0 again when the kernel behind
-/// them has run. For the watchdog.
+/// them has run. For the service.
 struct alignas(64) GuardMarks {
   std::uint64_t targets;  ///< waited for, as an origin
   std::uint64_t origins;  ///< waited for, as a target

@@ -160,7 +160,7 @@ MPIX_FN void receive(const ReceivePeer& peer, Team team) {
   if (team.index == 0) scrub(peer.ring, epoch, used, header.direct_parts());
 }
 
-/// One part has done its epoch. A store that the watchdog may see at any time.
+/// One part has done its epoch. A store that the service may see at any time.
 MPIX_FN void advance(std::uint64_t* counter) { store_after_loads(counter, *counter + 1); }
 
 }  // namespace mpix
