@@ -70,7 +70,10 @@ AC_DEFUN([MPIX_HIP], [
     AS_CASE([$with_hip],
       [yes|auto], [AC_PATH_PROG([HIPCC], [hipcc], [], [$PATH$PATH_SEPARATOR/opt/rocm/bin])],
       [AC_PATH_PROG([HIPCC], [hipcc], [], [$with_hip/bin])])
-    AS_IF([test "x$HIPCC" = x], [mpix_why="hipcc not found"], [MPIX_HIP_TRY])
+    # The library's own definitions of what hipcc's objects call (hip_library.cpp) would be met by those of a program.
+    AS_IF([test "x$HIPCC" = x], [mpix_why="hipcc not found"],
+      [test "x$enable_static" = xyes], [mpix_why="not in a static library"],
+      [MPIX_HIP_TRY])
   ])
   MPIX_CONCLUDE([hip], [mpix_hip], [mpix_why])
   AS_IF([test "x$mpix_hip" != x], [AC_DEFINE([HAVE_HIP], [1], [HIP is there])])
@@ -85,7 +88,8 @@ AC_DEFUN([MPIX_HIP_TRY], [
   hip_dir=`cd "$hip_dir" && pwd`
   HIP_CPPFLAGS="-D__HIP_PLATFORM_AMD__=1" HIP_LIBS="-lamdhip64"
   AS_IF([test "$hip_dir" != /usr],
-    [HIP_CPPFLAGS="$HIP_CPPFLAGS -isystem $hip_dir/include"; HIP_LIBS="-L$hip_dir/lib $HIP_LIBS"])
+    [HIP_CPPFLAGS="$HIP_CPPFLAGS -isystem $hip_dir/include"; HIP_LIBS="-L$hip_dir/lib $HIP_LIBS"
+     AC_DEFINE_UNQUOTED([HIP_DIR], ["$hip_dir"], [where HIP's library is looked for last])])
   HIP_ARCHFLAGS=
   for arch in $with_hip_arch; do HIP_ARCHFLAGS="$HIP_ARCHFLAGS --offload-arch=$arch"; done
   AS_IF([test "x$HIPCCFLAGS" = x], [HIPCCFLAGS="-O2 -g"])

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <string>
 
+#include "device/hip/hip_library.h"
 #include "wire/guard.h"
 
 /// HIP's names for what device/gpu uses, and the few calls that the vendors do not share.
