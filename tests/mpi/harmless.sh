@@ -10,9 +10,6 @@ program=$PWD/$1 windows=$2
 here=$(dirname "$(realpath "${BASH_SOURCE[0]}")")
 library=$(realpath "${LIBMPIX:?the path of libmpix.so}")
 others=${LD_PRELOAD:-}
-# A library with the HIP back end brings HIP's runtime along (doc/limits.md): that is there in both, to see the rest.
-hip=$(ldd "$library" | awk '$1 ~ /^libamdhip/ { print $3; exit }')
-[[ ! $hip ]] || others=$hip${others:+:$others}
 unset LD_PRELOAD MPIX_NIC MPIX_DEVICE  # as preset, and not as tests are run
 scale=${LIBMPIX_TEST_TIMEOUT_SCALE:-1}
 [[ ! ${TSAN_OPTIONS:-}${ASAN_OPTIONS:-} ]] || { echo "skipped: sanitizers change the process"; exit 77; }
@@ -135,23 +132,40 @@ limited without; before=$?
 limited with || ((before)) || differs limits node windows "under ulimit -n 1024 -v 2097152: $(tail -n 2 "$scratch/limited")"
 ((before == 0)) || echo "not tried under limits: the program does not run under them without the library either"
 
-# --- the start of a program that has nothing to do with MPI: medians, in turns
-mpi=$(ldd "$library" | awk '$1 ~ /^libmpi/ { print $3; exit }')${hip:+:$hip}
+# --- a program that has nothing to do with MPI: what is in it, and how long it takes to start
+mpi=$(ldd "$library" | awk '$1 ~ /^libmpi/ && !seen++ { print $3 }')
+alone_with() { LD_PRELOAD=$1 "${@:2}" < /dev/null; }
+inside() {  # PRELOAD → its mappings, and its address space in KB
+  alone_with "$1" cat /proc/self/maps /proc/self/status |
+    awk '/^[0-9a-f]+-/ { ++count } $1 == "VmPeak:" { print count, $2 }'
+}
+read -r mappings_before address_before <<< "$(inside "$mpi")"
+read -r mappings address <<< "$(inside "$library")"
+echo "cat: $mappings_before mappings and $address_before KB with MPI's library alone," \
+  "$((mappings - mappings_before)) and $((address - address_before)) KB more with libmpix"
+((mappings - mappings_before <= 24)) || differs mappings node start "too many more"
+((address - address_before <= 16384)) || differs peak-KB node start "too many more"
+
+program=$(type -P true)  # not the shell's own
 took() {  # PRELOAD → microseconds
   local begin=${EPOCHREALTIME/[.,]/}
-  LD_PRELOAD=$1 /bin/true
+  alone_with "$1" "$program"
   echo $((${EPOCHREALTIME/[.,]/} - begin))
 }
 median() { sort -n "$1" | sed -n 11p; }
-for attempt in 1 2 3 4 5; do
+least() { sort -n "$1" | sed -n 1p; }
+# The medians of starts in turns; on a busy machine the quickest ones say more.
+for attempt in {1..5}; do
   rm -f "$scratch"/start.*
   for turn in {1..21}; do
     took "$mpi" >> "$scratch/start.mpi"
     took "$library" >> "$scratch/start.libmpix"
   done
   longer=$(($(median "$scratch/start.libmpix") - $(median "$scratch/start.mpi")))
-  echo "true: $(median "$scratch/start.mpi") us with MPI's library alone, $longer us more with libmpix"
-  ((longer <= 10000 * scale)) && break
+  at_least=$(($(least "$scratch/start.libmpix") - $(least "$scratch/start.mpi")))
+  echo "true: $(median "$scratch/start.mpi") us with MPI's library alone, $longer us more with libmpix;" \
+    "the quickest $at_least us more"
+  ((longer <= 10000 || at_least <= 10000)) && break
 done
-((longer <= 10000 * scale)) || differs start node true "more than 10 ms in $attempt attempts of 21 starts ($turn)"
+((longer <= 10000 || at_least <= 10000)) || differs start node true "more than 10 ms in $attempt series of $turn starts"
 exit $failed
