@@ -179,10 +179,10 @@ TEST_CASE("a look may begin and end pollers, also its own", "[service]") {
 }
 
 TEST_CASE("pollers come, are woken and go from many threads", "[service]") {
-  std::atomic<int> alive{0};
+  std::atomic<int> alive{0}, lost{0};  // Catch has no assertions for several threads
   std::vector<std::thread> threads;
   for (unsigned seed = 1; seed <= 4; ++seed)
-    threads.emplace_back([&alive, seed] {
+    threads.emplace_back([&alive, &lost, seed] {
       std::minstd_rand random(seed);
       for (int round = 0; round < 1500; ++round) {
         auto guard = std::make_unique<int>(round);  // what a look after the end would read
@@ -195,13 +195,14 @@ TEST_CASE("pollers come, are woken and go from many threads", "[service]") {
           });
           if (random() % 2) wake_service(poller);
           if (random() % 4 == 0) std::this_thread::sleep_for(microseconds(random() % 300));
-          if (random() % 3 == 0) REQUIRE(poller.reaches(1));
+          if (random() % 3 == 0 && !poller.reaches(1)) ++lost;
         }
         *read = -1;
       }
     });
   for (std::thread& thread : threads) thread.join();
   CHECK(alive > 0);
+  CHECK(lost == 0);
 }
 
 TEST_CASE("a child of fork() ends as others do, and its parent's service goes on", "[service]") {
