@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the libmpix authors
+#include "offnode/off_node.h"
+
+#include <algorithm>
+#include <chrono>
+#include <thread>
+#include <utility>
+
+#include "base/block_pool.h"
+#include "base/error.h"
+#include "base/log.h"
+
+namespace mpix {
+
+/// To ask all epochs under way takes long, and is seldom of use.
+constexpr auto time_between_errors = std::chrono::milliseconds(5);
+
+OffNode::OffNode(const LocalMemory& memory, Bootstrap& bootstrap, Device& device, const Settings& settings,
+                 OperationBudget* budget, std::string why_not, Neighbourhood& neighbours,
+                 const EnqueuedEpochs& enqueued, const void* window, StallReporter& stall,
+                 std::shared_ptr<HostWords> words)
+    : window_(window),
+      neighbours_(neighbours),
+      enqueued_(enqueued),
+      stall_(stall),
+      words_(std::move(words)),
+      remote_(std::make_shared<RemotePeers>(memory, bootstrap, device, budget, why_not, settings,
+                                            needs_relay(device, settings), neighbours.why_no_network())) {
+  if (!needs_relay(device, settings) || !neighbours.why_no_network().empty()) return;
+  auto relayed = std::make_shared<RelayPeers>(memory, bootstrap, device, budget, why_not, settings, neighbours);
+  if (relayed->is_connected()) relay_ = std::make_unique<Relay>(std::move(relayed), window, stall, words_);
+}
+
+// ---- its life ----------------------------------------------------------------------------------------
+
+void OffNode::enter() {
+  if (budget()) budget()->enter(window_);
+}
+
+void OffNode::abandon() {
+  if (budget()) budget()->abandon(window_);
+}
+
+void OffNode::end() {
+  if (relay_) relay_->stop();
+  abandon();
+  if (remote_->is_connected()) remote_->end_window();
+  if (relay_) relay_->peers().withdraw();
+}
+
+void OffNode::retire() {
+  if (relay_) relay_->peers().retire(Neighbourhood::retired_words());
+}
+
+void OffNode::begin(const std::vector<int>& ranks) {
+  const auto is_remote = [this](int rank) { return remote_->find(rank) || neighbours_.peer(rank).relayed; };
+  if (has_begun_ || std::none_of(ranks.begin(), ranks.end(), is_remote)) return;
+  budget()->begin();
+  if (relay_) relay_->begin();
+  has_begun_ = true;
+}
+
+OperationBudget::Lease OffNode::admit(Lock& hold, const Grant& wanted, Call call,
+                                      const std::function<void()>& check_again, Stats& stats) {
+  if (wanted.empty()) return {};
+  OperationBudget& budget = remote_->budget();
+  OperationBudget::Turn turn;
+  std::optional<Grant> granted = budget.try_admit(window_, wanted, turn);
+  if (granted) return {budget, window_, *granted};
+
+  using Clock = std::chrono::steady_clock;
+  const auto begin = Clock::now();
+  auto ask_after = begin + time_between_errors;
+  double reported = 0;
+  while (!granted) {
+    hold.unlock();
+    budget.wait_for_room(turn);
+    hold.lock();
+    if (Clock::now() >= ask_after) {
+      ask_after = Clock::now() + time_between_errors;
+      const std::string failure = budget.failure_of(window_);
+      if (!failure.empty()) stall_.failed(call, failure);
+      report_throttling(call, wanted, std::chrono::duration<double>(Clock::now() - begin).count(), &reported);
+    }
+    check_again();
+    granted = budget.try_admit(window_, wanted, turn);
+  }
+  ++stats.throttle_waits;
+  stats.throttle_nanoseconds += static_cast<std::uint64_t>(std::chrono::nanoseconds(Clock::now() - begin).count());
+  return {budget, window_, *granted};
+}
+
+/// The hang report of a call that waits for the budget, once nothing of its window has moved for long. What waits in a
+/// stream reports by itself. And a stream that is busy with something else has not come to the epochs in front: that is
+/// nobody's fault; nor is it if only other windows' are on their way, and move.
+void OffNode::report_throttling(Call call, const Grant& wanted, double waited, double* reported) {
+  const double patience = stall_.patience();
+  if (patience <= 0) return;
+  OperationBudget& budget = remote_->budget();
+  using Whose = OperationBudget::Whose;
+  const double still = budget.still_for(window_, Whose::own).count();
+  if (std::min(still, waited - *reported) < patience) return;
+  *reported = waited;
+  const std::string lost = budget.probe(window_);
+  if (!lost.empty()) {
+    stall_.failed(call, lost);
+    return;
+  }
+  const std::string what = "the epoch needs " + std::to_string(wanted.operations) +
+                           " triggered operations of a budget of " + std::to_string(budget.total()) +
+                           ", and earlier epochs hold them";
+  const std::string missing = budget.missing(window_);
+  const bool own = !budget.missing(window_, Whose::own).empty();
+  if (missing.empty())
+    stall_.late(call, what + ", which their streams have not come to", waited);
+  else if (own || budget.still_for(window_, Whose::all).count() >= patience)
+    stall_.stalled(call, what + ": " + missing, waited);
+  else
+    stall_.late(call, what + ": " + missing, waited);
+}
+
+std::shared_ptr<RemoteOperations> OffNode::queued(std::shared_ptr<RemoteOperations> operations, Call call,
+                                                  OperationBudget::Lease lease) {
+  try {
+    operations->queue_ahead();
+  } catch (const Error& error) {
+    lease.give_up(operations);
+    // Where there is no room now there may be later. Whom the network refuses will not come back.
+    if (error.fault() == Fault::memory) throw;
+    stall_.failed(call, error.what());
+    if (is_broken()) throw Error(Fault::synchronization, "the window is broken: " + stall_.cause());
+    throw;
+  } catch (...) {
+    lease.give_up(operations);
+    throw;
+  }
+  lease.enlist(operations);
+  return operations;
+}
+
+std::shared_ptr<RemoteOperations> OffNode::queue_posts(const std::vector<RemotePeer*>& origins,
+                                                       OperationBudget::Lease lease) {
+  if (origins.empty()) return nullptr;
+  auto operations = make_shared_in_block<RemoteOperations>(remote_, window_, words_, lease.grant());
+  operations->expect(origins.size());
+  for (RemotePeer* peer : origins) operations->add_post(*peer, enqueued_.with(peer->rank).opened + 1);
+  return queued(std::move(operations), Call::post, std::move(lease));
+}
+
+std::shared_ptr<RemoteOperations> OffNode::queue_sends(const std::vector<RemoteSend>& sends,
+                                                       std::shared_ptr<const void> keep, Call call,
+                                                       OperationBudget::Lease lease) {
+  if (sends.empty()) return nullptr;
+  auto operations = make_shared_in_block<RemoteOperations>(remote_, window_, words_, lease.grant());
+  operations->keep(std::move(keep));
+  operations->expect(sends.size());
+  for (const RemoteSend& send : sends) operations->add_send(send, enqueued_.with(send.peer->rank).sent + 1);
+  return queued(std::move(operations), call, std::move(lease));
+}
+
+void OffNode::add_operations(Launch& launch, const std::shared_ptr<RemoteOperations>& operations, std::size_t first,
+                             std::size_t count) {
+  if (count > 0) launch.remote[0] = make_shared_in_block<RemoteOperationsPart>(operations, *remote_, first, count);
+}
+
+void OffNode::add_receives(Launch& launch, const std::vector<RemotePeer*>& origins, std::size_t first,
+                           std::size_t count) {
+  if (count == 0) return;
+  auto receives = make_shared_in_block<RemoteReceives>(remote_, window_, count);
+  for (std::size_t i = first; i < first + count; ++i)
+    receives->add(*origins[i], enqueued_.with(origins[i]->rank).closed + 1);
+  launch.remote[1] = std::move(receives);
+}
+
+/// Null: ranks of other nodes cannot be reached, or there are none.
+OperationBudget* OffNode::budget() const {
+  if (relay_) return &relay_->peers().budget();
+  return remote_->is_connected() ? &remote_->budget() : nullptr;
+}
+
+bool OffNode::has_run() { return (!remote_->is_connected() || remote_has_run()) && (!relay_ || relay_has_run()); }
+
+void OffNode::add_to(Stats& stats) const {
+  if (relay_) relay_->add_to(stats);
+  if (!budget() || stats.network_operations == 0) return;
+  stats.network_operations -= remote_->rides();
+  stats.network_operations_peak = budget()->most_used();
+  const std::size_t total = budget()->total();
+  stats.network_operations_budget = total == Capacity::any ? 0 : total;
+}
+
+bool OffNode::remote_has_run() {
+  if (is_broken()) return true;
+  for (int rank = 0; rank < neighbours_.size(); ++rank) {
+    const RemotePeer* peer = remote_->find(rank);
+    if (!peer) continue;
+    const EpochCounts& enqueued = enqueued_.with(rank);
+    const auto reached = [](const std::uint64_t& counter, std::uint64_t value) {
+      return load_acquire(&counter) >= value;
+    };
+    if (!reached(peer->opened, enqueued.opened) || !reached(peer->sent, enqueued.sent) ||
+        !reached(peer->closed, enqueued.closed))
+      return false;
+  }
+  remote_->send_all_held();
+  OperationBudget& budget = remote_->budget();
+  if (budget.is_idle(window_)) return true;
+  // All streams are done with it. A peer that died is told by an error, or by nothing at all.
+  const std::string failure = budget.failure_of(window_);
+  if (!failure.empty()) stall_.failed(Call::complete, failure);
+  const auto now = std::chrono::steady_clock::now();
+  if (!draining_since_) draining_since_ = now;
+  const double waited = std::chrono::duration<double>(now - *draining_since_).count();
+  if (stall_.patience() > 0 && waited > stall_.patience()) {
+    const std::string lost = budget.probe(window_);
+    if (lost.empty())
+      stall_.stalled(Call::complete, budget.missing(window_), waited);
+    else
+      stall_.failed(Call::complete, lost);
+    draining_since_ = now;
+  }
+  return is_broken();
+}
+
+/// Whether the relay has nothing more to do for what has run. Of what is stuck on its way it tells by itself.
+bool OffNode::relay_has_run() {
+  if (is_broken() || relay_->has_run()) return true;
+  const auto now = std::chrono::steady_clock::now();
+  if (!draining_since_) draining_since_ = now;
+  const double waited = std::chrono::duration<double>(now - *draining_since_).count();
+  const std::string unposted = relay_->unposted();
+  if (stall_.patience() > 0 && waited > stall_.patience() && !unposted.empty()) {
+    stall_.stalled(Call::complete, unposted, waited);
+    draining_since_ = now;
+  }
+  return is_broken();
+}
+
+}  // namespace mpix

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the libmpix authors
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/settings.h"
+#include "base/stats.h"
+#include "device/device.h"
+#include "net/operation_budget.h"
+#include "offnode/relay.h"
+#include "offnode/remote_epoch.h"
+#include "offnode/remote_peers.h"
+#include "offnode/remote_plan.h"
+#include "team/bootstrap.h"
+#include "team/enqueued_epochs.h"
+#include "team/neighbourhood.h"
+#include "watch/stall.h"
+
+namespace mpix {
+
+/// What calls on a window do about ranks of other nodes: ask for a part of the network's budget, queue, and hang the
+/// rest on their launches. Host streams serve what hangs there; for kernels a relay does. Guarded by the window's lock.
+class OffNode {
+ public:
+  /// Collective. Ranks of other nodes are reached over `budget`, or, where it is null, not, for the reason `why_not`.
+  /// `window`: the name by which the budget knows the window.
+  OffNode(const LocalMemory& memory, Bootstrap& bootstrap, Device& device, const Settings& settings,
+          OperationBudget* budget, std::string why_not, Neighbourhood& neighbours, const EnqueuedEpochs& enqueued,
+          const void* window, StallReporter& stall, std::shared_ptr<HostWords> words);
+  OffNode(const OffNode&) = delete;
+  OffNode& operator=(const OffNode&) = delete;
+
+  /// Of host streams: null for ranks of this node.
+  const RemotePeer* find(int rank) const { return remote_->find(rank); }
+  RemotePeers& peers() { return *remote_; }
+  const RemotePeers& peers() const { return *remote_; }
+  /// What a program without such epochs does not need is there from the first one on.
+  void begin(const std::vector<int>& ranks);
+
+  using Lock = std::unique_lock<std::mutex>;
+  /// Lets go of the window while it waits, and checks again what the call demands.
+  OperationBudget::Lease admit(Lock& hold, const Grant& wanted, Call call, const std::function<void()>& check_again,
+                               Stats& stats);
+  /// Null where there are none. `keep`: what the sends are part of.
+  std::shared_ptr<RemoteOperations> queue_posts(const std::vector<RemotePeer*>& origins, OperationBudget::Lease lease);
+  std::shared_ptr<RemoteOperations> queue_sends(const std::vector<RemoteSend>& sends, std::shared_ptr<const void> keep,
+                                                Call call, OperationBudget::Lease lease);
+  /// Takes them back unless launches serve them all.
+  OperationBudget::Unserved unserved(const std::shared_ptr<RemoteOperations>& operations) {
+    return {budget(), operations};
+  }
+  void add_operations(Launch& launch, const std::shared_ptr<RemoteOperations>& operations, std::size_t first,
+                      std::size_t count);
+  void add_receives(Launch& launch, const std::vector<RemotePeer*>& origins, std::size_t first, std::size_t count);
+
+  bool is_relayed() const { return relay_ != nullptr; }
+  /// Something has been enqueued.
+  void wake() {
+    if (relay_) relay_->wake();
+  }
+  std::shared_ptr<const void> relayed_memory() const { return relay_ ? relay_->memory() : nullptr; }
+
+  /// Whether nothing is left of the epochs that are enqueued, in the streams and in the network. Breaks the window
+  /// where that will never be.
+  bool has_run();
+  /// Fills in what `stats`, which are the window's, do not know.
+  void add_to(Stats& stats) const;
+
+  /// The window is fully made, or is not; and it ends.
+  void enter();
+  void abandon();
+  void end();
+  /// Graphs may hold its epochs: what is launched of them later finds nothing to do.
+  void retire();
+
+ private:
+  OperationBudget* budget() const;
+  std::shared_ptr<RemoteOperations> queued(std::shared_ptr<RemoteOperations> operations, Call call,
+                                           OperationBudget::Lease lease);
+  void report_throttling(Call call, const Grant& wanted, double waited, double* reported);
+  bool is_broken() const { return __atomic_load_n(&words_->released, __ATOMIC_ACQUIRE) != 0; }
+  bool remote_has_run();
+  bool relay_has_run();
+
+  const void* const window_;
+  Neighbourhood& neighbours_;
+  const EnqueuedEpochs& enqueued_;
+  StallReporter& stall_;
+  const std::shared_ptr<HostWords> words_;
+  const std::shared_ptr<RemotePeers> remote_;
+  std::unique_ptr<Relay> relay_;  ///< null: nobody is relayed
+  bool has_begun_ = false;
+  std::optional<std::chrono::steady_clock::time_point>
+      draining_since_;  ///< nothing but the network is left to wait for
+};
+
+}  // namespace mpix
