@@ -50,7 +50,7 @@ struct RelayPeers::Card {
 };
 
 /// Offsets in the block of one rank.
-struct RelayPeers::Layout {
+struct RelayPeers::Offsets {
   std::size_t peers, inbox_bytes;
 
   static std::size_t words(std::size_t peer) { return peer * sizeof(RelayWords); }
@@ -69,7 +69,7 @@ RelayPeers::Card RelayPeers::make_card(const LocalMemory& memory, Device& device
     const std::string name = network.name();
     std::memcpy(card.network, name.data(), std::min(name.size(), sizeof card.network - 1));
     card.address = network.address();
-    const Layout layout{peers_.size(), ring_bytes(depth, slot_lines_)};
+    const Offsets layout{peers_.size(), ring_bytes(depth, slot_lines_)};
     block_ = device.allocate_pinned(layout.bytes());
     block_exposed_ = network.expose(block_.get(), layout.bytes());
     card.block = block_exposed_->remote();
@@ -88,18 +88,18 @@ RelayPeers::Card RelayPeers::make_card(const LocalMemory& memory, Device& device
 
 void RelayPeers::connect(RelayPeer& peer, std::size_t position, const Card& card, std::size_t my_position_there,
                          std::size_t peers_there, std::uint32_t depth) {
-  const Layout there{peers_there, ring_bytes(depth, card.slot_lines)};
+  const Offsets there{peers_there, ring_bytes(depth, card.slot_lines)};
   peer.connection = budget_->network().connect(card.address);
   peer.block = card.block;
-  peer.landed_offset = Layout::landed(my_position_there);
+  peer.landed_offset = Offsets::landed(my_position_there);
   peer.inbox_offset = there.inbox(my_position_there);
   peer.staging = card.staging;
-  peer.words = reinterpret_cast<RelayWords*>(block_.get() + Layout::words(position));
+  peer.words = reinterpret_cast<RelayWords*>(block_.get() + Offsets::words(position));
   peer.outbox = Ring{nullptr, depth, card.slot_lines};
 }
 
 void RelayPeers::introduce(RelayPeer& peer, std::size_t position, std::uint32_t depth, Peer& neighbour) {
-  const Layout here{peers_.size(), ring_bytes(depth, slot_lines_)};
+  const Offsets here{peers_.size(), ring_bytes(depth, slot_lines_)};
   neighbour.reachable = true;
   neighbour.relayed = true;
   neighbour.outbox = peer.outbox;

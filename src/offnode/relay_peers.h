@@ -92,7 +92,7 @@ class RelayPeers : public std::enable_shared_from_this<RelayPeers> {
 
  private:
   struct Card;
-  struct Layout;
+  struct Offsets;
   class Lane;
   Card make_card(const LocalMemory& memory, Device& device, std::uint32_t depth);
   void connect(RelayPeer& peer, std::size_t position, const Card& card, std::size_t my_position_there,

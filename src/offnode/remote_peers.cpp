@@ -60,7 +60,7 @@ struct RemotePeers::Card {
 };
 
 /// Offsets in the block of one rank.
-struct RemotePeers::Layout {
+struct RemotePeers::Offsets {
   std::size_t peers, depth, slot_bytes;
 
   std::size_t words_bytes() const { return rounded_up(8) + rounded_up(8 * depth); }
@@ -82,7 +82,7 @@ RemotePeers::Card RemotePeers::make_card(const LocalMemory& memory) {
     std::memcpy(card.network, name.data(), std::min(name.size(), sizeof card.network - 1));
     card.address = network.address();
     marks_ = network.keeps_words_whole();
-    const Layout layout{peers_.size(), depth_, slot_bytes_};
+    const Offsets layout{peers_.size(), depth_, slot_bytes_};
     block_ = device_.allocate_pinned(layout.end_of_inboxes());
     block_exposed_ = network.expose(block_.get(), layout.end_of_inboxes());
     card.block = block_exposed_->remote();
@@ -104,8 +104,8 @@ RemotePeers::Card RemotePeers::make_card(const LocalMemory& memory) {
 
 void RemotePeers::connect(RemotePeer& peer, std::size_t position, const Card& card, std::size_t my_position_there,
                           std::size_t peers_there) {
-  const Layout here{peers_.size(), depth_, slot_bytes_};
-  const Layout there{peers_there, depth_, card.slot_bytes};
+  const Offsets here{peers_.size(), depth_, slot_bytes_};
+  const Offsets there{peers_there, depth_, card.slot_bytes};
   peer.connection = budget_->network().connect(card.address);
   peer.control = card.block;
   peer.posted_offset = there.posted(my_position_there);

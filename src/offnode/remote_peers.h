@@ -155,7 +155,7 @@ class RemotePeers final : public HeldPosts, public std::enable_shared_from_this<
 
  private:
   struct Card;
-  struct Layout;
+  struct Offsets;
   Card make_card(const LocalMemory& memory);
   void connect(RemotePeer& peer, std::size_t position, const Card& card, std::size_t my_position_there,
                std::size_t peers_there);
