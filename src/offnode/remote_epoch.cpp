@@ -81,41 +81,27 @@ NetworkSignal RemoteOperations::signal_of(const Item& item) const {
           peer.arrived_offset + 8 * peers_->slot(item.epoch)};
 }
 
-/// As much of the item as what is free allows; false when that is nothing. The signal comes with the last write, or
-/// after it: it hangs on writes of its own stage, and a stage begins when the one before is at the peer.
+/// As much of the item as what is free allows; false when that is nothing.
 bool RemoteOperations::queue_stage(Item& item) {
-  if (free_.operations == 0 || free_.transfers == 0) return false;
-  const std::size_t left = item.writes() - item.writes_queued;
-  const std::size_t count = std::min(left, free_.operations);
-  const bool last = count == left && (!item.has_signal() || free_.operations > count);
-  const std::size_t signals = last && item.has_signal() ? 1 : 0;
-  thread_local std::vector<NetworkWrite> writes;
-  writes.clear();
-  for (std::size_t i = 0; i < count; ++i) writes.push_back(write_of(item, item.writes_queued + i));
   const NetworkSignal signal = item.has_signal() ? signal_of(item) : NetworkSignal{};
   try {
-    item.transfer =
-        peers_->budget().network().queue(item.peer->connection, writes.data(), count, signals > 0 ? &signal : nullptr);
+    return item.transfer.queue(
+        peers_->budget().network(), item.peer->connection, item.writes(),
+        [&](std::size_t i) { return write_of(item, i); }, item.has_signal() ? &signal : nullptr, free_);
   } catch (const Error& error) {
     throw Error(error.fault(), item.peer->lost(error.what()));
   }
-  item.stage = {count + signals, 1};
-  item.writes_queued += count;
-  item.all_queued = last;
-  free_.take(item.stage);
-  return true;
 }
 
 void RemoteOperations::end_stage(Item& item) {
   moved_ = true;
-  item.transfer = nullptr;
-  free_.add(item.stage);
-  item.stage = {};
+  item.transfer.end_stage(free_);
 }
 
 void RemoteOperations::recycle() {
   for (Item& item : items_)
-    if ((item.state == State::served || given_up_) && item.transfer && item.transfer->finished()) end_stage(item);
+    if ((item.state == State::served || given_up_) && item.transfer.has_stage() && item.transfer.finished())
+      end_stage(item);
 }
 
 // ---- posts that ride ---------------------------------------------------------------------------------
@@ -123,7 +109,7 @@ void RemoteOperations::recycle() {
 void RemoteOperations::post_rides(std::size_t index) {
   Hold hold(mutex_);
   items_[index].state = State::served;
-  items_[index].all_queued = true;
+  items_[index].transfer.leave_out();
 }
 
 bool RemoteOperations::send_post(std::size_t index) {
@@ -132,7 +118,7 @@ bool RemoteOperations::send_post(std::size_t index) {
   try {
     if (!given_up_) {
       queue_stage(item);
-      item.transfer->start();
+      item.transfer.start();
     }
   } catch (const Error& error) {
     // Its part of the budget is reserved, so the room is somebody else's for a moment.
@@ -148,8 +134,8 @@ bool RemoteOperations::send_post(std::size_t index) {
 Grant RemoteOperations::reclaim() {
   Hold hold(mutex_);
   recycle();
-  const bool all_queued =
-      given_up_ || std::all_of(items_.begin(), items_.end(), [](const Item& item) { return item.all_queued; });
+  const bool all_queued = given_up_ || std::all_of(items_.begin(), items_.end(),
+                                                   [](const Item& item) { return item.transfer.all_queued(); });
   if (!all_queued) return {};
   const Grant back = free_;
   held_.take(back);
@@ -171,8 +157,8 @@ std::string RemoteOperations::failure() {
   Hold hold(mutex_);
   if (!failure_.empty()) return failure_;
   for (Item& item : items_) {
-    if (!item.transfer) continue;
-    const std::string text = item.transfer->failure();
+    if (!item.transfer.has_stage()) continue;
+    const std::string text = item.transfer.failure();
     if (!text.empty()) return item.peer->lost(text);
   }
   return "";
@@ -182,7 +168,7 @@ std::string RemoteOperations::probe() {
   std::string text = failure();
   Hold hold(mutex_);
   for (const Item& item : items_)
-    if (text.empty() && (item.transfer || item.state != State::served)) text = peers_->probe(*item.peer);
+    if (text.empty() && (item.transfer.has_stage() || item.state != State::served)) text = peers_->probe(*item.peer);
   return text;
 }
 
@@ -190,14 +176,14 @@ void RemoteOperations::give_up() {
   Hold hold(mutex_);
   given_up_ = true;
   for (Item& item : items_)
-    if (item.transfer && item.transfer->cancel()) end_stage(item);
+    if (item.transfer.has_stage() && item.transfer.cancel()) end_stage(item);
 }
 
 std::string RemoteOperations::missing() const {
   Hold hold(mutex_);
   std::string text;
   for (const Item& item : items_)
-    if (item.at_hand && (item.transfer || item.state != State::served))
+    if (item.at_hand && (item.transfer.has_stage() || item.state != State::served))
       append(text, item.peer->rank,
              std::string("has not been reached with the ") + (item.send ? "data" : "post") + " of epoch " +
                  std::to_string(item.epoch));
@@ -255,8 +241,8 @@ bool RemoteOperations::serve(Item& item) {
   }
   if (item.state == State::moving) {
     // Where all of it was gathered, the origin buffers were free at the start.
-    if (!(item.all_queued ? item.transfer->delivered() : item.transfer->finished())) return false;
-    if (item.all_queued) {
+    if (!(item.transfer.all_queued() ? item.transfer.delivered() : item.transfer.finished())) return false;
+    if (item.transfer.all_queued()) {
       note_served(item);
       item.state = State::served;
       return true;
@@ -265,16 +251,16 @@ bool RemoteOperations::serve(Item& item) {
     item.state = State::ready;
   }
   if (item.state == State::waiting && !is_ready(item)) return false;
-  if (!item.transfer) {
+  if (!item.transfer.has_stage()) {
     recycle();
     if (!queue_stage(item)) return false;
   }
   // Not before it can start: a post that rides in it must not wait.
   if (item.state == State::waiting && item.send && item.send->has_message()) write_message(item);
-  item.transfer->start();
+  item.transfer.start();
   moved_ = true;
   const bool origin_is_free = !item.send || item.send->direct.empty();
-  if (item.all_queued && origin_is_free) {
+  if (item.transfer.all_queued() && origin_is_free) {
     note_served(item);
     item.state = State::served;
   } else {

@@ -12,6 +12,7 @@
 #include "net/operation_budget.h"
 #include "offnode/remote_peers.h"
 #include "offnode/remote_plan.h"
+#include "offnode/staged_transfer.h"
 
 namespace mpix {
 
@@ -74,10 +75,7 @@ class RemoteOperations final : public GrantHolder, public std::enable_shared_fro
     State state = State::waiting;
     bool at_hand = false;  ///< its stream has come to it
     bool may_ride = false;
-    std::size_t writes_queued = 0;
-    bool all_queued = false;
-    std::unique_ptr<Transfer> transfer;  ///< of the stage at hand
-    Grant stage{};                       ///< what it holds
+    StagedTransfer transfer;
     std::size_t writes() const { return send ? send->writes() : 0; }
     bool has_signal() const { return !send || !send->marked; }
   };

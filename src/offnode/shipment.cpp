@@ -18,27 +18,23 @@ bool Shipment::start() {
   return try_to_start_stage();
 }
 
-void Shipment::start_stage() {
-  const std::size_t left = content_.writes.size() - next_write_;
-  const std::size_t count = std::min(left, held_.operations);
-  const bool with_signal = content_.signal && count == left && held_.operations > count;
+bool Shipment::start_stage() {
   try {
-    transfer_ = peers_->budget().network().queue(content_.peer->connection, content_.writes.data() + next_write_, count,
-                                                 with_signal ? &*content_.signal : nullptr);
+    const bool queued = transfer_.queue(
+        peers_->budget().network(), content_.peer->connection, content_.writes.size(),
+        [this](std::size_t i) { return content_.writes[i]; }, content_.signal ? &*content_.signal : nullptr, free_);
+    if (!queued) return false;
   } catch (const Error& error) {
     throw Error(error.fault(), content_.peer->lost(error.what()));
   }
-  signal_queued_ = with_signal;
-  next_write_ += count;
-  stage_ = {count + (with_signal ? 1 : 0), 1};
-  transfer_->start();
-  moved_ = true;
+  transfer_.start();
+  return moved_ = true;
 }
 
 bool Shipment::advance() {
-  while (!over_ && (!transfer_ || transfer_->finished())) {
-    transfer_ = nullptr;
-    if (given_up_ || all_queued()) {
+  while (!over_ && (!transfer_.has_stage() || transfer_.finished())) {
+    if (transfer_.has_stage()) transfer_.end_stage(free_);
+    if (given_up_ || transfer_.all_queued()) {
       over_ = true;
     } else if (!try_to_start_stage()) {
       return false;
@@ -49,8 +45,7 @@ bool Shipment::advance() {
 
 bool Shipment::try_to_start_stage() {
   try {
-    start_stage();
-    return true;
+    return start_stage();
   } catch (const Error& error) {
     if (error.fault() != Fault::memory) throw;
     return false;
@@ -64,16 +59,12 @@ bool Shipment::is_over() {
 
 Grant Shipment::reclaim() {
   Hold hold(mutex_);
-  if (transfer_ && (given_up_ || all_queued()) && transfer_->finished()) {
-    transfer_ = nullptr;
+  if (transfer_.has_stage() && (given_up_ || transfer_.all_queued()) && transfer_.finished()) {
+    transfer_.end_stage(free_);
     over_ = true;
   }
   if (!over_ && !given_up_) return {};
-  const Grant kept = transfer_ ? stage_ : Grant{};
-  Grant back = held_;
-  back.take(kept);
-  held_ = kept;
-  return back;
+  return std::exchange(free_, Grant{});
 }
 
 void Shipment::give_up() {
@@ -83,12 +74,14 @@ void Shipment::give_up() {
 
 Grant Shipment::held() const {
   Hold hold(mutex_);
-  return held_;
+  Grant held = free_;
+  held.add(transfer_.held());
+  return held;
 }
 
 std::string Shipment::failure() {
   Hold hold(mutex_);
-  const std::string text = transfer_ ? transfer_->failure() : "";
+  const std::string text = transfer_.has_stage() ? transfer_.failure() : "";
   return text.empty() ? "" : content_.peer->lost(text);
 }
 

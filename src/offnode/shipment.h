@@ -11,12 +11,11 @@
 
 #include "net/operation_budget.h"
 #include "offnode/relay_peers.h"
+#include "offnode/staged_transfer.h"
 
 namespace mpix {
 
 /// What the relay has on its way to one rank: writes, and then a signal where there is one. Started when it is queued.
-/// Where the grant is smaller than all of it, it goes in stages: the next is queued when the one before is over, and
-/// the signal comes with the last.
 ///
 /// Shared by the relay and the budget, until nothing of it is queued any more.
 class Shipment final : public GrantHolder {
@@ -38,7 +37,7 @@ class Shipment final : public GrantHolder {
         window_(window),
         words_(std::move(words)),
         content_(std::move(content)),
-        held_(grant),
+        free_(grant),
         born_(Clock::now()) {}
 
   /// Once. False: the network has no room for it now.
@@ -59,24 +58,20 @@ class Shipment final : public GrantHolder {
   void give_up() override;
 
  private:
-  void start_stage();         // under mutex_
+  bool start_stage();         // under mutex_
   bool try_to_start_stage();  // likewise
   bool advance();             // under mutex_
-  bool all_queued() const { return next_write_ == content_.writes.size() && (!content_.signal || signal_queued_); }
 
   const std::shared_ptr<RelayPeers> peers_;  ///< the memory
   const void* const window_;
   const std::shared_ptr<const HostWords> words_;
   const Content content_;
   mutable std::mutex mutex_;  ///< guards what follows
-  std::size_t next_write_ = 0;
-  bool signal_queued_ = false;
   bool over_ = false;
   bool moved_ = false;
-  bool given_up_ = false;               ///< no stage follows
-  std::unique_ptr<Transfer> transfer_;  ///< of the stage at hand
-  Grant stage_;                         ///< what it holds
-  Grant held_;
+  bool given_up_ = false;  ///< no stage follows
+  StagedTransfer transfer_;
+  Grant free_;  ///< of what is held: not in the stage at hand
   const Clock::time_point born_;
 };
 
