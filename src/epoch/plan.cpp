@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "offnode/outgoing.h"
+#include "team/route.h"
 
 namespace mpix {
 namespace {
@@ -18,8 +19,7 @@ DeviceArray<T> uploaded(Device& device, std::vector<T> entries) {
   return {std::move(entries), std::move(memory)};
 }
 
-/// Decides which way the puts of one target go, and where each lies in the slot. All go the same way: where one has
-/// to wait for the post, the others lose nothing by waiting with it, and by mailbox they would be two copies.
+/// Where the puts of one target lie: on their route, and what the slot tells of them.
 class SlotPlanner {
  public:
   SlotPlanner(const Peer& target, const std::vector<const Put*>& puts) : target_(target) {
@@ -28,10 +28,9 @@ class SlotPlanner {
       bytes_ += put->bytes;
       lines += 2 + payload_lines(*put);
     }
-    // Overlapping puts can sum up to more than the window, which the slot is made for (slot_lines_for).
-    by_mailbox_ = bytes_ <= std::min(target.eager_bytes, target.window_bytes) && lines <= data_lines(target.outbox);
-    if (by_mailbox_ || target.staged) descriptors_ = static_cast<std::uint32_t>(puts.size());
-    if (by_mailbox_ || !target.outgoing) return;
+    route_ = route_by_stores(target, bytes_, lines);
+    if (route_ != Route::direct) descriptors_ = static_cast<std::uint32_t>(puts.size());
+    if (route_ != Route::relay) return;
     std::size_t room = 0;
     for (const Put* put : puts) room += Outgoing::rounded_up(put->bytes);
     outgoing_ = target.outgoing->take(room);
@@ -43,18 +42,18 @@ class SlotPlanner {
     op.source = static_cast<const char*>(put.source);
     op.bytes = put.bytes;
     op.offset = put.offset(target_.displacement_unit);
-    if (outgoing_.base) {
+    if (route_ == Route::relay) {
       op.direct = outgoing_.base + outgoing_so_far_;
       op.offset = Outgoing::marked(op.offset, outgoing_.place + outgoing_so_far_ / Outgoing::unit);
       outgoing_so_far_ += Outgoing::rounded_up(put.bytes);
-    } else if (!by_mailbox_) {
+    } else if (!is_in_slot(route_)) {
       op.direct = target_.direct + op.offset;
     }
     if (descriptors_ > 0) {
       op.descriptor = 1 + 2 * described_;
       ++described_;
     }
-    if (by_mailbox_) {
+    if (is_in_slot(route_)) {
       op.payload = 1 + 2 * descriptors_ + payload_so_far_;
       payload_so_far_ += payload_lines(put);
     }
@@ -63,13 +62,14 @@ class SlotPlanner {
 
   std::uint32_t descriptors() const { return descriptors_; }
   std::shared_ptr<const void> outgoing() { return outgoing_.keep; }
-  std::size_t mailbox_bytes() const { return by_mailbox_ ? bytes_ : 0; }
+  Route route() const { return route_; }
+  std::size_t bytes_in_slot() const { return is_in_slot(route_) ? bytes_ : 0; }
 
  private:
   static std::uint32_t payload_lines(const Put& put) { return static_cast<std::uint32_t>((put.bytes + 7) / 8); }
 
   const Peer& target_;
-  bool by_mailbox_;
+  Route route_ = Route::mailbox;
   OutgoingLane::Block outgoing_;
   std::size_t outgoing_so_far_ = 0;
   std::size_t bytes_ = 0;
@@ -77,13 +77,6 @@ class SlotPlanner {
   std::uint32_t described_ = 0;
   std::uint32_t payload_so_far_ = 0;
 };
-
-void add_to(Stats& effect, const PutOp& op, const Peer& target) {
-  if (target.relayed)
-    (op.direct ? effect.bytes_network_direct : effect.bytes_network_eager) += op.bytes;
-  else
-    (!op.direct ? effect.bytes_mailbox : target.staged ? effect.bytes_staged : effect.bytes_direct) += op.bytes;
-}
 
 }  // namespace
 
@@ -144,20 +137,20 @@ std::shared_ptr<const AccessPlan> AccessPlan::build(std::vector<int> targets, st
     const std::size_t copies_before = plan->copies.size();
     for (const Put* put : own) {
       const PutOp op = slot.place(*put);
-      whole.awaits_post = whole.awaits_post || op.direct;
-      if (op.direct && op.descriptor == 0 && op.bytes >= copy_from) {
+      const Route route = slot.route() == Route::direct && op.bytes >= copy_from ? Route::copy_engine : slot.route();
+      count(plan->effect, route, op.bytes);
+      whole.awaits_post = !is_in_slot(route);
+      if (route == Route::copy_engine) {
         plan->copies.push_back({op.direct, op.source, op.bytes});
-        plan->effect.bytes_copied += op.bytes;
         continue;
       }
-      add_to(plan->effect, op, target);
       whole.bytes += op.bytes;
       ++whole.op_count;
       SendPeer alone = whole;
       alone.first_op = static_cast<std::uint32_t>(ops.size());
       alone.op_count = 1;
       alone.bytes = op.bytes;
-      alone.awaits_post = op.direct != nullptr;
+      alone.awaits_post = whole.awaits_post;
       alone.signals = false;
       unmerged.push_back(alone);
       ops.push_back(op);
@@ -174,7 +167,7 @@ std::shared_ptr<const AccessPlan> AccessPlan::build(std::vector<int> targets, st
     plan->credits.push_back(credit_needed(whole));
     has_copies.push_back(plan->copies.size() > copies_before);
     plan->most_bytes = std::max(plan->most_bytes, whole.bytes);
-    plan->bytes_to_move[static_cast<std::size_t>(rank)] = target.staged ? whole.bytes : slot.mailbox_bytes();
+    plan->bytes_to_move[static_cast<std::size_t>(rank)] = target.staged ? whole.bytes : slot.bytes_in_slot();
     SendPeer signal = whole;
     signal.op_count = 0;
     signal.bytes = 0;

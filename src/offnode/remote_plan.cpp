@@ -2,6 +2,8 @@
 // Copyright (c) the libmpix authors
 #include "offnode/remote_plan.h"
 
+#include "team/route.h"
+
 namespace mpix {
 namespace {
 
@@ -20,17 +22,17 @@ RemoteSend RemoteSend::build(RemotePeer& peer, RemotePeers& peers, const std::ve
   for (const Put* put : puts) {
     const std::uint64_t offset = put->offset(displacement_unit);
     const std::size_t share = RemoteMessage::share(put->bytes);
-    if (peers.gathers(put->bytes, gathered) && message + share <= room) {
+    const bool gathers = peers.gathers(put->bytes, gathered) && message + share <= room;
+    count(effect, gathers ? Route::message : Route::network, put->bytes);
+    if (gathers) {
       gathered += put->bytes;
       message += share;
       send.gathered.push_back({put->source, put->bytes, offset});
-      effect.bytes_network_eager += put->bytes;
       continue;
     }
     auto registration = peers.budget().network().register_source(put->source, put->bytes);
     send.direct.push_back({put->source, registration.get(), put->bytes, peer.window, offset});
     if (registration) send.sources.push_back(std::move(registration));
-    effect.bytes_network_direct += put->bytes;
   }
   if (!send.gathered.empty()) send.message_bytes = message;
   send.marked = peers.marks_messages() && send.direct.empty() && send.message_bytes <= most_marked_bytes;

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the libmpix authors
+#include "team/route.h"
+
+#include <algorithm>
+
+#include "team/neighbourhood.h"
+
+namespace mpix {
+
+Route route_by_stores(const Peer& target, std::size_t bytes, std::size_t lines) {
+  // Overlapping puts can sum up to more than the window, which the slot is made for (slot_lines_for).
+  const bool in_slot = bytes <= std::min(target.eager_bytes, target.window_bytes) && lines <= data_lines(target.outbox);
+  if (target.relayed) return in_slot ? Route::relay_lines : Route::relay;
+  if (in_slot) return Route::mailbox;
+  return target.staged ? Route::staged : Route::direct;
+}
+
+}  // namespace mpix

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the libmpix authors
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "base/stats.h"
+
+namespace mpix {
+
+struct Peer;
+
+/// How a put reaches its target. The puts of an epoch to one rank that streams or kernels reach by stores go one way:
+/// where one has to wait for the post, the others lose nothing by waiting with it, and by mailbox they would be two
+/// copies.
+///
+/// | route       | where to                | taken for                                 | waits for the post | copies of the data |
+/// |-------------|-------------------------|-------------------------------------------|--------------------|--------------------|
+/// | mailbox     | node                    | as much as `eager_bytes`, if a slot holds it | no              | into a slot; out of it, by the target |
+/// | direct      | node, window mapped     | more                                      | yes                | one                |
+/// | staged      | node, window not mapped | more                                      | yes                | into memory that mirrors the window; out of it, by the target |
+/// | copy_engine | as direct, on a GPU     | a put worth an operation of its own       | yes                | one, by the copy engine, beside all kernels |
+/// | relay_lines | other node, from a GPU  | as mailbox                                | no                 | as mailbox, and the network's |
+/// | relay       | other node, from a GPU  | more                                      | yes                | to pinned memory; the network's; out of pinned memory |
+/// | message     | other node, from a host stream | as much as gathers well            | no                 | gathered; the network's; scattered |
+/// | network     | the same                | more                                      | yes                | the network's      |
+enum class Route : std::uint8_t { mailbox, direct, staged, copy_engine, relay_lines, relay, message, network };
+
+/// For the puts of an epoch to a target that is mapped here, or that looks so: `bytes` of data in all, and `lines` of a
+/// slot.
+Route route_by_stores(const Peer& target, std::size_t bytes, std::size_t lines);
+
+inline bool is_in_slot(Route route) { return route == Route::mailbox || route == Route::relay_lines; }
+
+/// What a put of so many bytes adds to the statistics.
+inline void count(Stats& stats, Route route, std::size_t bytes) {
+  switch (route) {
+    case Route::mailbox:
+      stats.bytes_mailbox += bytes;
+      break;
+    case Route::direct:
+      stats.bytes_direct += bytes;
+      break;
+    case Route::staged:
+      stats.bytes_staged += bytes;
+      break;
+    case Route::copy_engine:
+      stats.bytes_copied += bytes;
+      break;
+    case Route::relay_lines:
+    case Route::message:
+      stats.bytes_network_eager += bytes;
+      break;
+    case Route::relay:
+    case Route::network:
+      stats.bytes_network_direct += bytes;
+      break;
+  }
+}
+
+}  // namespace mpix
