@@ -55,6 +55,7 @@ MPIX_INTERPOSED int MPI_Query_thread(int* provided) {
 }
 
 MPIX_INTERPOSED int MPI_Finalize(void) {
+  mpix::say_farewell_on_all_windows(mpix::Farewell::finalize);
   mpix::release_window_keyval();
   mpix::release_mpi();
   const int finalized = PMPI_Finalize();

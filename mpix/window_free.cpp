@@ -15,6 +15,7 @@ namespace {
 void quiesce(WinState& state) {
   if (!state.window) return;
   state.window->check_free();
+  state.window->say_farewell(Farewell::win_free);
   if (!state.window->drain()) log(LogLevel::warn, "window '" + state.window->name() + "' is freed after it broke");
 }
 
@@ -34,6 +35,7 @@ int free_window(MPI_Win* win, WinState& state) {
   if (freed != MPI_SUCCESS) {
     // MPICH removes the attributes before it looks whether the window may be freed.
     state.being_freed = false;
+    if (state.window) state.window->say_farewell(Farewell::none);
     if (state.detached) guarded(Caller::on_window("MPI_Win_free", handle), [&] { attach(handle, &state); });
     state.detached = false;
     return freed;

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "wire/farewell.h"
 #include "wire/guard.h"
 #include "wire/program.h"
 
@@ -46,6 +47,8 @@ class StallHandler {
   virtual bool stalled(Call call, const std::string& waiting, double seconds) = 0;
   /// It can never end: stop waiting (the window is broken).
   virtual void failed(Call call, const std::string& why) = 0;
+  /// For the text of what is missing.
+  virtual Farewell farewell_of(int) const noexcept { return Farewell::none; }
 };
 
 /// A launch's part with ranks of other nodes: operations to start, signals to wait for. Served by the thread of a

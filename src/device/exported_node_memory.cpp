@@ -57,6 +57,12 @@ class ExportedNodeMemory final : public NodeMemory {
   }
   char* window(int local) override { return mapped(local).window; }
   const char* own_staging() override { return staging_.base; }
+  void say_farewell(Farewell farewell) override {
+    device_.write_word(farewell_word(control_.get()), static_cast<std::uint64_t>(farewell));
+  }
+  Farewell farewell_of(int local) override {
+    return static_cast<Farewell>(device_.read_word(farewell_word(header(local))));
+  }
   std::shared_ptr<const void> own_control() const override { return control_; }
 
  private:
@@ -66,8 +72,12 @@ class ExportedNodeMemory final : public NodeMemory {
     char* window = nullptr;
   };
 
+  std::size_t farewell_offset() const { return rounded_up(header_bytes(shape_.locals)); }
+  std::uint64_t* farewell_word(char* control) const {
+    return reinterpret_cast<std::uint64_t*>(control + farewell_offset());
+  }
   std::size_t mailbox_offset(const NodeRank& owner, int origin) const {
-    return rounded_up(header_bytes(shape_.locals)) + static_cast<std::size_t>(origin) * rounded_up(owner.mailbox_bytes);
+    return farewell_offset() + alignment + static_cast<std::size_t>(origin) * rounded_up(owner.mailbox_bytes);
   }
   Mapped& mapped(int local) { return peers_[static_cast<std::size_t>(local)]; }
   char* import(const ExportedMemory& memory) {

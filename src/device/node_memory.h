@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "device/device.h"
+#include "wire/farewell.h"
 
 namespace mpix {
 
@@ -71,6 +72,10 @@ class NodeMemory {
   /// Null: peers write into the window.
   virtual const char* own_staging() = 0;
 
+  /// What ranks have called that ends their part; farewell_of() by any thread, of ranks that were joined.
+  virtual void say_farewell(Farewell farewell) = 0;
+  virtual Farewell farewell_of(int local) = 0;
+
   /// For what may outlive the window: this rank's own memory.
   virtual std::shared_ptr<const void> own_control() const = 0;
 };
@@ -86,8 +91,8 @@ struct NodeShape {
 };
 
 /// For devices whose ranks share what each allocates and exports: control memory and staging memory of its own, which
-/// peers map when they join. The control memory of a rank: its header | mailbox of rank 0 | … | mailbox of the last
-/// rank of the node.
+/// peers map when they join. The control memory of a rank: its header | its farewell | mailbox of rank 0 | … | mailbox
+/// of the last rank of the node.
 std::unique_ptr<NodeMemory> make_exported_node_memory(Device& device, const NodeShape& shape);
 
 }  // namespace mpix

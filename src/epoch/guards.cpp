@@ -55,10 +55,11 @@ void Guards::open() {
 
 void Guards::add_missing(MissingRanks& missing, Side side, int rank, std::uint64_t needed, std::uint64_t done) const {
   if (device_.read_word(awaited_word(side, rank)) >= needed) return;
+  const Farewell farewell = peers_.farewell_of(rank);
   if (side == Side::origins)
-    missing.add(rank, Missing::completion, done + 1);
+    missing.add(rank, Missing::completion, done + 1, farewell);
   else
-    missing.add(rank, Missing::post, done + needed - peers_.peer(rank).outbox.depth);
+    missing.add(rank, Missing::post, done + needed - peers_.peer(rank).outbox.depth, farewell);
 }
 
 Guards::Waiting Guards::look(Side side) {

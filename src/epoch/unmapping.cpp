@@ -35,6 +35,11 @@ void remove_live(Window& window) {
   windows.erase(std::remove(windows.begin(), windows.end(), &window), windows.end());
 }
 
+void say_farewell_on_all_windows(Farewell farewell) {
+  std::lock_guard<std::mutex> hold(live().mutex);
+  for (Window* window : live().windows) window->say_farewell(farewell);
+}
+
 void unmap_if_idle(Device& device) noexcept {
   const std::size_t closed = device.closed_imports();
   if (closed == 0) return;

@@ -27,6 +27,9 @@ void add_live(Window& window);
 void remove_live(Window& window);
 void unmap_if_idle(Device& device) noexcept;
 
+/// By MPI_Finalize, for the windows that the program has not freed.
+void say_farewell_on_all_windows(Farewell farewell);
+
 /// At the end of its life, that of a window whose memory is closed by then.
 class UnmapsLater {
  public:

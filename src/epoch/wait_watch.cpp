@@ -71,25 +71,31 @@ void WaitWatch::look_at_notes(Clock::time_point now) {
 }
 
 void WaitWatch::report_notes(Call call, Clock::time_point now) {
-  MissingRanks missing;
+  struct Late {
+    int rank;
+    Noted* noted;
+  };
+  std::vector<Late> all_late;
   bool due = false;
   Clock::duration longest{};
-  std::vector<Noted*> waits;
   const auto look = [&](std::vector<Noted>& all, Call alone) {
     for (std::size_t rank = 0; rank < all.size(); ++rank) {
       Noted& noted = all[rank];
-      const WaitNote note = unpacked(noted.note);
-      if (!noted.lasts || (note.fused ? Call::complete_wait : alone) != call) continue;
-      missing.add(static_cast<int>(rank), note.missing, note.epoch);
+      if (!noted.lasts || (unpacked(noted.note).fused ? Call::complete_wait : alone) != call) continue;
       due = due || is_due(noted, now);
       longest = std::max(longest, now - noted.since);
-      waits.push_back(&noted);
+      all_late.push_back({static_cast<int>(rank), &noted});
     }
   };
   look(sends_, Call::complete);
   look(receives_, Call::wait);
   if (!due || is_released()) return;
-  for (Noted* noted : waits) noted->reported = now - noted->since;
+  MissingRanks missing;
+  for (const Late& late : all_late) {
+    late.noted->reported = now - late.noted->since;
+    const WaitNote note = unpacked(late.noted->note);
+    missing.add(late.rank, note.missing, note.epoch, reporter_.farewell_of(late.rank));
+  }
   if (reporter_.stalled(call, missing.text(), seconds(longest)) && guards_) guards_->open();
 }
 

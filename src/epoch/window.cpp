@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <exception>
 #include <thread>
 #include <utility>
 
@@ -42,8 +43,10 @@ Window::Window(std::string name, const LocalMemory& memory, Bootstrap& bootstrap
       unmaps_later_(device),
       peers_(memory, bootstrap, device, settings),
       host_words_(device.host_words(static_cast<std::size_t>(bootstrap.size()))),
-      stall_(name_, host_words_.get(), settings.timeout_seconds, settings.fail_on_timeout, device.hang_advice(),
-             [this](Call call) { return call == Call::wait ? complete_behind_wait() : ""; }),
+      stall_(
+          name_, host_words_.get(), settings.timeout_seconds, settings.fail_on_timeout, device.hang_advice(),
+          [this](Call call) { return call == Call::wait ? complete_behind_wait() : ""; },
+          [this](int rank) { return peers_.farewell_of(rank); }),
       enqueued_(static_cast<std::size_t>(peers_.size())),
       off_node_(memory, bootstrap, device, settings, budget, std::move(why_not), peers_, enqueued_, this, stall_,
                 host_words_),
@@ -290,6 +293,15 @@ std::string Window::complete_behind_wait() {
              " is behind this wait in the same stream: do both ranks wait before they complete?";
   }
   return "";
+}
+
+void Window::say_farewell(Farewell farewell) noexcept {
+  try {
+    Hold hold(mutex_);
+    peers_.say_farewell(farewell);
+  } catch (const std::exception& error) {
+    log(LogLevel::info, std::string("reports of peers do not say where this rank is: ") + error.what());
+  }
 }
 
 bool Window::is_broken() const { return __atomic_load_n(&host_words_->released, __ATOMIC_ACQUIRE) != 0; }

@@ -71,6 +71,8 @@ class Window {
 
   /// Throws where an epoch is open. Those of a broken window are over.
   void check_free();
+  /// The program ends this rank's part in the window: the reports of peers that wait for it say so.
+  void say_farewell(Farewell farewell) noexcept;
   /// Wait, asleep, until everything enqueued has run. False: a wait was released by its time-out.
   bool drain();
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
+#include <exception>
 #include <map>
 #include <string>
 #include <tuple>
@@ -23,7 +24,7 @@ std::size_t mailbox_bytes(std::uint32_t depth, std::uint32_t slot_lines) {
 }
 
 /// Grows with every change of what ranks write into each other's memory, or tell each other.
-constexpr std::uint32_t wire_version = 1;
+constexpr std::uint32_t wire_version = 2;
 
 /// In front of all that ranks tell each other, and the same for ever: which library this is.
 struct Build {
@@ -418,6 +419,19 @@ void Neighbourhood::fill_words(const PairWords& words) {
   if (!memory_) return;
   const std::vector<PairWords> all(static_cast<std::size_t>(locals_count_), words);
   device_.write(memory_->header(local(me_)) + NodeMemory::words_offset(0), all.data(), all.size() * sizeof words);
+}
+
+void Neighbourhood::say_farewell(Farewell farewell) {
+  if (memory_ && group_.size() > 1) memory_->say_farewell(farewell);
+}
+
+Farewell Neighbourhood::farewell_of(int rank) const noexcept {
+  if (!memory_ || !peer(rank).reachable || peer(rank).relayed) return Farewell::none;
+  try {
+    return memory_->farewell_of(local(rank));
+  } catch (const std::exception&) {
+    return Farewell::none;
+  }
 }
 
 Neighbourhood::~Neighbourhood() = default;

@@ -124,6 +124,11 @@ class Neighbourhood {
   static PairWords retired_words();
   void retire();
 
+  /// For the reports of peers. Throws Error.
+  void say_farewell(Farewell farewell);
+  /// Any thread; of a rank that an epoch has named.
+  Farewell farewell_of(int rank) const noexcept;
+
  private:
   struct Card;
   struct Group;

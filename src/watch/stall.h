@@ -18,14 +18,16 @@ namespace mpix {
 class StallReporter final : public StallHandler {
  public:
   using Suspicion = std::function<std::string(Call)>;
+  using FarewellOf = std::function<Farewell(int rank)>;
   /// `advice`: what else to say, once a process. `suspicion`: what this rank itself may have done wrong for a wait not
-  /// to end, or nothing; asked by any thread.
+  /// to end, or nothing; `farewell_of`: what another rank has called that ends its part. Both are asked by any thread.
   StallReporter(const std::string& window, HostWords* words, double seconds, bool fail, std::string advice = "",
-                Suspicion suspicion = nullptr)
+                Suspicion suspicion = nullptr, FarewellOf farewell_of = nullptr)
       : window_(window),
         words_(words),
         advice_(std::move(advice)),
         suspicion_(std::move(suspicion)),
+        farewell_of_(std::move(farewell_of)),
         seconds_(seconds),
         fail_(fail) {}
 
@@ -36,6 +38,7 @@ class StallReporter final : public StallHandler {
   /// A call that is MPI's waits inside it: a report.
   void blocked(const char* call, const std::string& why, double seconds);
   void failed(Call call, const std::string& why) override;
+  Farewell farewell_of(int rank) const noexcept override { return farewell_of_ ? farewell_of_(rank) : Farewell::none; }
   /// Why the window is broken; empty before.
   std::string cause() const;
   void rename(const std::string& window);
@@ -51,6 +54,7 @@ class StallReporter final : public StallHandler {
   HostWords* words_;
   const std::string advice_;
   const Suspicion suspicion_;
+  const FarewellOf farewell_of_;
   const double seconds_;
   const bool fail_;
 };

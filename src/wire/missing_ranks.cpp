@@ -4,7 +4,23 @@
 
 namespace mpix {
 
-void MissingRanks::add(int rank, Missing missing, std::uint64_t epoch) {
+namespace {
+
+const char* remark(Farewell farewell) {
+  switch (farewell) {
+    case Farewell::none:
+      break;
+    case Farewell::win_free:
+      return " (it has called MPI_Win_free)";
+    case Farewell::finalize:
+      return " (it has called MPI_Finalize)";
+  }
+  return "";
+}
+
+}  // namespace
+
+void MissingRanks::add(int rank, Missing missing, std::uint64_t epoch, Farewell farewell) {
   const char* what = "";
   switch (missing) {
     case Missing::post:
@@ -14,7 +30,8 @@ void MissingRanks::add(int rank, Missing missing, std::uint64_t epoch) {
       what = " has not completed exposure epoch ";
       break;
   }
-  text_ += (text_.empty() ? "rank " : ", rank ") + std::to_string(rank) + what + std::to_string(epoch);
+  text_ +=
+      (text_.empty() ? "rank " : ", rank ") + std::to_string(rank) + what + std::to_string(epoch) + remark(farewell);
 }
 
 }  // namespace mpix

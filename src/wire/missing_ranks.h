@@ -5,14 +5,15 @@
 #include <cstdint>
 #include <string>
 
+#include "wire/farewell.h"
 #include "wire/wait_note.h"
 
 namespace mpix {
 
-/// "rank 1 has not completed exposure epoch 17, rank 2 …"
+/// "rank 1 has not completed exposure epoch 17 (it has called MPI_Win_free), rank 2 …"
 class MissingRanks {
  public:
-  void add(int rank, Missing missing, std::uint64_t epoch);
+  void add(int rank, Missing missing, std::uint64_t epoch, Farewell farewell = Farewell::none);
   const std::string& text() const { return text_; }
 
  private:

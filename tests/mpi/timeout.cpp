@@ -3,6 +3,7 @@
 //
 // MPIX_ON_TIMEOUT=error: a wait for a peer that never comes is reported and released; the window is
 // broken, and nothing else is.
+#include <dlfcn.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -70,6 +71,14 @@ void check_report(const Outcome& outcome, const char* call, const char* epoch, i
   CHECK(contains(outcome.report, "rank " + std::to_string(missing)));
 }
 
+/// Other nodes do not know.
+std::string farewell(const std::string& call) {
+  const char* const node_size = std::getenv("MPIX_NODE_SIZE");
+  return node_size && std::string(node_size) == "1" ? "" : " (it has called " + call + ")";
+}
+
+bool finalize_comes_back = false;
+
 /// Every call on a broken window says so.
 void check_broken(Window& window, Stream& stream, MPI_Group group) {
   const auto says_so = [](int code) {
@@ -90,6 +99,12 @@ void check_works(Window& window, Stream& stream) {
 
 }  // namespace
 
+/// All that libmpix does in MPI_Finalize, and the tests go on.
+extern "C" __attribute__((visibility("default"))) int PMPI_Finalize() {
+  if (finalize_comes_back) return MPI_SUCCESS;
+  return reinterpret_cast<int (*)()>(dlsym(RTLD_NEXT, "PMPI_Finalize"))();
+}
+
 TEST_CASE("a peer that never completes") {
   NEEDS_RANKS(2);
   REQUIRE(settings_made);
@@ -107,12 +122,65 @@ TEST_CASE("a peer that never completes") {
     device().count(stream, followed.as<std::uint64_t>());
     const Outcome outcome = synchronize(stream, errors);
     check_report(outcome, "MPIX_Win_wait_stream", size() == 2 ? "epoch 4" : "epoch 1", 1);
+    CHECK_FALSE(contains(outcome.report, "(it has called"));
     CHECK(contents<std::uint64_t>(followed.data(), 1)[0] == 1);
     check_broken(window, stream, late);
     stream.synchronize();  // told once
   }
   barrier();
   check_works(other, stream);
+}
+
+// Also of a rank that has never had an epoch on the window. The next window lies where this one did.
+TEST_CASE("the report of a wait says that its peer has called MPI_Win_free") {
+  NEEDS_RANKS(2);
+  const bool had_epochs = GENERATE(false, true);
+  CAPTURE(had_epochs);
+  Window window(Memory::device, direct);
+  MPI_OK(MPI_Win_set_name(window, "pressure"));
+  Stream stream;
+  if (had_epochs) check_works(window, stream);
+  barrier();
+  if (rank() == 0) {
+    const Group late(1);
+    const Buffer source(direct);
+    Capture errors(STDERR_FILENO);
+    if (had_epochs) {
+      MPI_OK(MPI_Win_start(late, MPIX_MODE_STREAM, window));
+      MPI_OK(MPI_Put(source.data(), int(direct), MPI_BYTE, 1, 0, int(direct), MPI_BYTE, window));
+      MPI_OK(MPIX_Win_complete_stream(window, stream));
+      const std::string missing = "posted access epoch 4" + farewell("MPI_Win_free") + ";";
+      check_report(synchronize(stream, errors), "MPIX_Win_complete_stream", missing.c_str(), 1);
+    } else {
+      MPI_OK(MPIX_Win_post_stream(late, window, stream));
+      MPI_OK(MPIX_Win_wait_stream(window, stream));
+      const std::string missing = "completed exposure epoch 1" + farewell("MPI_Win_free") + ";";
+      check_report(synchronize(stream, errors), "MPIX_Win_wait_stream", missing.c_str(), 1);
+    }
+  }
+  MPI_OK(MPI_Win_free(window.handle()));
+  EXPECT(static_cast<MPI_Win>(window) == MPI_WIN_NULL, "freed by all");
+}
+
+TEST_CASE("the report of a wait says that its peer has called MPI_Finalize") {
+  NEEDS_RANKS(2);
+  NEEDS(!spans_nodes(), "MPI_Finalize ends the messages between nodes");
+  Window window(Memory::device, 64);
+  MPI_OK(MPI_Win_set_name(window, "pressure"));
+  finalize_comes_back = true;
+  if (rank() == 0) {
+    const Group late(1);
+    Stream stream;
+    Capture errors(STDERR_FILENO);
+    MPI_OK(MPIX_Win_post_stream(late, window, stream));
+    MPI_OK(MPIX_Win_wait_stream(window, stream));
+    check_report(synchronize(stream, errors), "MPIX_Win_wait_stream", "epoch 1 (it has called MPI_Finalize);", 1);
+  } else if (rank() == 1) {
+    MPI_OK(MPI_Finalize());
+  }
+  finalize_comes_back = false;
+  barrier();
+  EXPECT(true, "freed by all");
 }
 
 // Both ranks wait before they complete, in one stream. A rank that only enqueues ahead of a late peer is not accused.

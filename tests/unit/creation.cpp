@@ -13,6 +13,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -231,6 +232,8 @@ class HalfBlind : public NodeMemory {
   char* mailbox(int owner, int origin) override { return memory_->mailbox(owner, origin); }
   char* window(int local) override { return memory_->window(local); }
   const char* own_staging() override { return memory_->own_staging(); }
+  void say_farewell(Farewell farewell) override { memory_->say_farewell(farewell); }
+  Farewell farewell_of(int local) override { return memory_->farewell_of(local); }
   std::shared_ptr<const void> own_control() const override { return memory_->own_control(); }
 
  private:
@@ -350,8 +353,8 @@ TEST_CASE("ranks that do not know of the same shared memory make another", "[cre
 
 TEST_CASE("a place in an arena is given out again when all have left it, and its memory with the last", "[creation]") {
   SharedMemory memory;
-  Arena first(memory.create_file(), 1, true);
-  Arena second(memory.join(first.file().ticket()), 1, false);
+  Arena first(memory.create_file(), 1, true, 2);
+  Arena second(memory.join(first.file().ticket()), 1, false, 2);
   const NodePlace a = first.take(10 * SharedFile::page(), 2);
   const NodePlace b = first.take(5 * SharedFile::page(), 2);
   CHECK(b.offset == a.offset + a.bytes);
@@ -372,9 +375,24 @@ TEST_CASE("a place in an arena is given out again when all have left it, and its
   CHECK(first.take(10 * SharedFile::page(), 2).offset == a.offset);
 }
 
+TEST_CASE("each rank of each window in an arena has a farewell of its own, which no place overlaps", "[creation]") {
+  SharedMemory memory;
+  constexpr int ranks = 9;  // three pages of farewells
+  Arena arena(memory.create_file(), 1, true, ranks);
+  std::set<const unsigned char*> all;
+  std::size_t places = 0;
+  for (; arena.has_room(); ++places) {
+    const NodePlace place = arena.take(SharedFile::page(), ranks);
+    CHECK(place.offset >= 4 * SharedFile::page());
+    for (int local = 0; local < ranks; ++local) all.insert(&arena.farewell(place, local));
+  }
+  CHECK(all.size() == places * ranks);
+  CHECK(*all.rbegin() - *all.begin() < static_cast<std::ptrdiff_t>(3 * SharedFile::page()));
+}
+
 TEST_CASE("an arena has room for the windows of a page of entries, and says when it has not", "[creation]") {
   SharedMemory memory;
-  Arena arena(memory.create_file(), 1, true);
+  Arena arena(memory.create_file(), 1, true, 1);
   std::vector<NodePlace> places;
   while (arena.has_room()) places.push_back(arena.take(SharedFile::page(), 1));
   CHECK(places.size() > 900);

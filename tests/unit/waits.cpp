@@ -152,6 +152,14 @@ TEST_CASE("a guard says what it waits for", "[waits]") {
       EXPECT(receiving.missing == "rank " + std::to_string(other) + " has not completed exposure epoch 1");
       EXPECT(sending.call == Call::complete);
       EXPECT(sending.missing == "rank " + std::to_string(other) + " has not posted access epoch 1");
+      bootstrap.allgather(0);
+      peers.say_farewell(Farewell::win_free);
+      bootstrap.allgather(0);
+      EXPECT(guards.look(Guards::Side::origins).missing == receiving.missing + " (it has called MPI_Win_free)");
+      bootstrap.allgather(0);
+      peers.say_farewell(Farewell::none);
+      bootstrap.allgather(0);
+      EXPECT(guards.look(Guards::Side::targets).missing == sending.missing);
       guards.open();
       EXPECT(stream->synchronize());
       EXPECT(sends->synchronize());

@@ -42,7 +42,7 @@ NodePlace Arena::take(std::uint64_t bytes, std::uint32_t ranks) {
   for (const Taken& taken : taken_) in_use[taken.place.entry] = true;
   const auto free_entry = std::find(in_use.begin(), in_use.end(), false);
   if (free_entry == in_use.end()) throw Error(Fault::memory, "too many windows of the same ranks");
-  NodePlace place{SharedFile::page(), bytes, static_cast<std::uint32_t>(free_entry - in_use.begin())};
+  NodePlace place{places_offset(), bytes, static_cast<std::uint32_t>(free_entry - in_use.begin())};
   auto next = taken_.begin();
   while (next != taken_.end() && next->place.offset - place.offset < bytes) {
     place.offset = next->place.offset + next->place.bytes;
@@ -67,6 +67,13 @@ void Arena::leave(const NodePlace& place, std::uint32_t ranks) noexcept {
   if ((left & ~touched) < ranks) return;
   if (left & touched) file_->discard(place.offset, place.bytes);
   __atomic_add_fetch(&word, 1, __ATOMIC_RELEASE);
+}
+
+unsigned char& Arena::farewell(const NodePlace& place, int local) {
+  std::lock_guard<std::mutex> hold(mutex_);
+  if (!farewells_) farewells_ = file_->map(SharedFile::page(), farewells_bytes());
+  const std::uint64_t at = std::uint64_t{place.entry} * locals_ + static_cast<std::uint32_t>(local);
+  return reinterpret_cast<unsigned char&>(farewells_[at]);
 }
 
 // ---- arenas by processes -----------------------------------------------------------------------------
@@ -119,6 +126,13 @@ class ArenaNodeMemory final : public NodeMemory {
   char* mailbox(int owner, int origin) override;
   char* window(int local) override;
   const char* own_staging() override { return shape_.me.staged ? window(shape_.me.local) : nullptr; }
+  void say_farewell(Farewell farewell) override {
+    own_farewell_ = &arena_->farewell(place_, shape_.me.local);
+    __atomic_store_n(own_farewell_, static_cast<unsigned char>(farewell), __ATOMIC_RELAXED);
+  }
+  Farewell farewell_of(int local) override {
+    return static_cast<Farewell>(__atomic_load_n(&arena_->farewell(place_, local), __ATOMIC_RELAXED));
+  }
   std::shared_ptr<const void> own_control() const override { return nullptr; }  // no graph has a part of it
 
  private:
@@ -160,6 +174,7 @@ class ArenaNodeMemory final : public NodeMemory {
   std::uint64_t staging_bytes_ = 0;  ///< of all
   std::vector<Peer> peers_;          ///< by number on the node
   char* headers_ = nullptr;
+  unsigned char* own_farewell_ = nullptr;  ///< null: nothing is said
 };
 
 NodeOffer ArenaNodeMemory::offer() {
@@ -170,7 +185,7 @@ NodeOffer ArenaNodeMemory::offer() {
 }
 
 NodeOffer ArenaNodeMemory::offer_anew() {
-  arena_ = std::make_shared<Arena>(memory_.create_file(), new_id(), true);
+  arena_ = std::make_shared<Arena>(memory_.create_file(), new_id(), true, shape_.locals);
   return offer_of(true);
 }
 
@@ -190,7 +205,8 @@ NodeOffer ArenaNodeMemory::offer_of(bool is_new) const {
 
 void ArenaNodeMemory::join(const std::vector<NodeRank>& group, const NodeOffer& offer) {
   if (!arena_ || arena_->id() != offer.id)
-    arena_ = std::make_shared<Arena>(memory_.join(SharedMemory::exported(offer.control).file), offer.id, false);
+    arena_ = std::make_shared<Arena>(memory_.join(SharedMemory::exported(offer.control).file), offer.id, false,
+                                     shape_.locals);
   for (const NodeRank& rank : group) {
     Peer& one = peer(rank.local);
     one.position = static_cast<int>(group_size_++);
@@ -254,6 +270,7 @@ ArenaNodeMemory::~ArenaNodeMemory() {
     if (one.window) (one.staged ? arena_->file() : *one.file).unmap(one.window);
   }
   if (headers_) arena_->file().unmap(headers_);
+  if (own_farewell_) __atomic_store_n(own_farewell_, static_cast<unsigned char>(Farewell::none), __ATOMIC_RELAXED);
   if (place_.bytes > 0) arena_->leave(place_, group_size());
   if (chosen_.bytes > 0) arena_->give_back(chosen_);
 }

@@ -25,11 +25,15 @@ namespace mpix {
 /// |----------|-----------------------------------|------------|
 /// | touched  | some rank has mapped the place    | a rank, before it does |
 /// | the rest | ranks that have left; one more: its memory is given back, and it is free | a rank, acquiring and releasing; the last one twice, the memory being given back in between |
+///
+/// Behind the anchor: a byte for each entry and rank of the node, its farewell, `none` again before it leaves. They are
+/// apart from the places, so that a window without epochs can end without ever mapping its own.
 class Arena {
  public:
   /// `id`: of no other arena, of any time, that these processes may know. `mine`: this process made the file, and so
-  /// chooses the places.
-  Arena(std::shared_ptr<SharedFile> file, std::uint64_t id, bool mine) : file_(std::move(file)), id_(id), mine_(mine) {}
+  /// chooses the places. `locals`: ranks of the node that a window has here.
+  Arena(std::shared_ptr<SharedFile> file, std::uint64_t id, bool mine, int locals)
+      : file_(std::move(file)), id_(id), mine_(mine), locals_(static_cast<std::uint32_t>(locals)) {}
 
   SharedFile& file() { return *file_; }
   std::uint64_t id() const { return id_; }
@@ -43,6 +47,8 @@ class Arena {
 
   void touch(const NodePlace& place);
   void leave(const NodePlace& place, std::uint32_t ranks) noexcept;
+  /// Throws Error where it cannot be mapped, the first time.
+  unsigned char& farewell(const NodePlace& place, int local);
 
  private:
   struct Taken {
@@ -53,12 +59,16 @@ class Arena {
   static std::uint32_t entries() { return static_cast<std::uint32_t>(SharedFile::page() / sizeof(std::uint32_t)); }
   std::uint32_t& entry(std::uint32_t index) { return reinterpret_cast<std::uint32_t*>(file_->anchor())[index]; }
   void collect();
+  std::uint64_t farewells_bytes() const { return std::uint64_t{entries()} * locals_; }
+  std::uint64_t places_offset() const { return SharedFile::page() + SharedFile::in_pages(farewells_bytes()); }
 
   const std::shared_ptr<SharedFile> file_;
   const std::uint64_t id_;
   const bool mine_;
+  const std::uint32_t locals_;
   std::mutex mutex_;
-  std::list<Taken> taken_;  ///< by offset
+  char* farewells_ = nullptr;  ///< until the file ends; null: not mapped yet
+  std::list<Taken> taken_;     ///< by offset
 };
 
 /// The arenas that were used last, by the processes that share them.

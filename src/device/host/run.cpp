@@ -79,7 +79,8 @@ class Pending {
     MissingRanks missing;
     const auto add = [&](const auto* peer) {
       const WaitNote note = waits_for(*peer, false);
-      missing.add(peer->rank, note.missing, note.epoch);
+      const Farewell farewell = launch_.stall ? launch_.stall->farewell_of(peer->rank) : Farewell::none;
+      missing.add(peer->rank, note.missing, note.epoch, farewell);
     };
     for (const SendPeer* peer : sends_) add(peer);
     for (const ReceivePeer* peer : receives_) add(peer);
