@@ -1,0 +1,281 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the libmpix authors
+
+// The memory that ranks of a node share: files, arenas, exported memory, and what is mapped of it.
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <memory>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/error.h"
+#include "catch.h"
+#include "creation.h"
+#include "device/host/arena.h"
+#include "device/host/host_device.h"
+#include "device/host/shared_file.h"
+#include "device/host/stream.h"
+#include "epoch/window.h"
+#include "forwarding_device.h"
+#include "thread_ranks.h"
+
+using namespace mpix;
+
+namespace {
+
+/// Descriptors of shared memory.
+int open_files() {
+  int count = 0;
+  for (int file = 0; file < 1024; ++file) {
+    char name[100] = "";
+    if (readlink(("/proc/self/fd/" + std::to_string(file)).c_str(), name, sizeof name - 1) > 0 &&
+        contains(name, "memfd:mpix"))
+      ++count;
+  }
+  return count;
+}
+
+int mappings() {
+  std::ifstream maps("/proc/self/maps");
+  int count = 0;
+  for (std::string line; std::getline(maps, line);)
+    if (contains(line, "memfd:mpix")) ++count;
+  return count;
+}
+
+/// As a GPU's: each rank shares memory of its own.
+class ExportingDevice : public ForwardingDevice {
+ public:
+  using ForwardingDevice::ForwardingDevice;
+  std::unique_ptr<NodeMemory> new_node_memory(const NodeShape& shape) override {
+    return make_exported_node_memory(*this, shape);
+  }
+};
+
+}  // namespace
+
+TEST_CASE("each rank reads the farewells of the others, with whatever memory they share", "[creation]") {
+  const Settings settings = quiet_settings();
+  const bool exported = GENERATE(false, true);
+  CAPTURE(exported);
+  auto host = make_host_device(settings, 3);
+  ExportingDevice exporting(*host);
+  Device& device = exported ? exporting : *host;
+  ThreadRanks ranks(3);
+  ranks.know_processes();
+  for (int window = 0; window < 3; ++window)
+    ranks.run([&](Bootstrap& bootstrap) {
+      const int me = bootstrap.rank();
+      std::vector<int> memory(64);
+      Neighbourhood peers({memory.data(), memory.size() * sizeof(int), sizeof(int)}, bootstrap, device, settings);
+      peers.agree(bootstrap);
+      for (int other = 0; other < 3; ++other) EXPECT(peers.farewell_of(other) == Farewell::none);
+      bootstrap.allgather(0);
+      if (me == 1) peers.say_farewell(Farewell::win_free);
+      if (me == 2) peers.say_farewell(Farewell::finalize);
+      bootstrap.allgather(0);
+      EXPECT(peers.farewell_of(0) == Farewell::none);
+      EXPECT(peers.farewell_of(1) == Farewell::win_free);
+      EXPECT(peers.farewell_of(2) == Farewell::finalize);
+      bootstrap.allgather(0);
+    });
+}
+
+TEST_CASE("a window works, and can be left, where each rank shares memory of its own", "[creation]") {
+  const Settings settings = quiet_settings();
+  auto host = make_host_device(settings, 2);
+  ExportingDevice device(*host);
+  ThreadRanks(2).run([&](Bootstrap& bootstrap) {
+    const int me = bootstrap.rank();
+    std::vector<int> memory(ints_for_exchange);
+    Window window("exported", {memory.data(), memory.size() * sizeof(int), sizeof(int)}, bootstrap, device, settings);
+    window.say_farewell(Farewell::win_free);
+    exchange(window, {0, 1}, me, 7);
+    EXPECT(has_come(memory, 0, 7) && has_come(memory, 1, 7));
+    bootstrap.allgather(0);
+  });
+}
+
+TEST_CASE("windows without stream epochs map nothing and keep no descriptor open", "[creation]") {
+  const Settings settings = quiet_settings();
+  auto device = make_host_device(settings, 3);
+  const int files = open_files();
+  ThreadRanks ranks(3);
+  ranks.know_processes();
+  ranks.run([&](Bootstrap& bootstrap) {
+    const int me = bootstrap.rank();
+    std::vector<int> memory(ints_for_exchange);
+    const LocalMemory local{memory.data(), memory.size() * sizeof(int), sizeof(int)};
+    std::vector<std::unique_ptr<Window>> windows;
+    const auto create = [&] {
+      windows.push_back(std::make_unique<Window>("many", local, bootstrap, *device, settings));
+    };
+    create();
+    bootstrap.allgather(0);
+    const int mapped = mappings();
+    bootstrap.allgather(0);
+    for (int i = 0; i < 30; ++i) create();
+    EXPECT(open_files() == files);
+    EXPECT(mappings() == mapped);
+    bootstrap.allgather(0);
+    exchange(*windows[17], {0, 1, 2}, me, 5);
+    EXPECT(has_come(memory, 0, 5) && has_come(memory, 1, 5) && has_come(memory, 2, 5));
+    EXPECT(mappings() > mapped);
+    EXPECT(open_files() == files);
+    bootstrap.allgather(0);
+    windows.clear();
+    bootstrap.allgather(0);
+    EXPECT(mappings() == mapped);
+  });
+  CHECK(open_files() == files);
+}
+
+TEST_CASE("ranks that do not know of the same shared memory make another", "[creation]") {
+  const Settings settings = quiet_settings();
+  std::unique_ptr<Device> devices[2];
+  for (auto& device : devices) device = make_host_device(settings, 2);
+  for (int forgets : {-1, 0, 1, 0, -1, 1}) {
+    if (forgets >= 0) devices[forgets] = make_host_device(settings, 2);
+    ThreadRanks ranks(2);
+    ranks.know_processes();
+    ranks.run([&](Bootstrap& bootstrap) {
+      const int me = bootstrap.rank();
+      std::vector<int> memory(ints_for_exchange);
+      Window window("again", {memory.data(), memory.size() * sizeof(int), sizeof(int)}, bootstrap,
+                    *devices[static_cast<std::size_t>(me)], settings);
+      exchange(window, {0, 1}, me, forgets);
+      EXPECT(has_come(memory, 0, forgets) && has_come(memory, 1, forgets));
+      bootstrap.allgather(0);
+    });
+  }
+}
+
+TEST_CASE("a place in an arena is given out again when all have left it, and its memory with the last", "[creation]") {
+  SharedMemory memory;
+  Arena first(memory.create_file(), 1, true, 2);
+  Arena second(memory.join(first.file().ticket()), 1, false, 2);
+  const NodePlace a = first.take(10 * SharedFile::page(), 2);
+  const NodePlace b = first.take(5 * SharedFile::page(), 2);
+  CHECK(b.offset == a.offset + a.bytes);
+  CHECK(a.entry != b.entry);
+  first.touch(a);
+  char* const word = first.file().map(a.offset, 1);
+  *word = 'x';
+  first.leave(a, 2);
+  CHECK(*word == 'x');  // the other one may still read it
+  const NodePlace c = first.take(10 * SharedFile::page(), 2);
+  CHECK(c.offset > b.offset);
+  second.leave(a, 2);
+  CHECK(*word == 0);
+  first.file().unmap(word);
+  const NodePlace d = first.take(4 * SharedFile::page(), 2);
+  CHECK(d.offset == a.offset);
+  first.give_back(d);
+  CHECK(first.take(10 * SharedFile::page(), 2).offset == a.offset);
+}
+
+TEST_CASE("each rank of each window in an arena has a farewell of its own, which no place overlaps", "[creation]") {
+  SharedMemory memory;
+  constexpr int ranks = 9;  // three pages of farewells
+  Arena arena(memory.create_file(), 1, true, ranks);
+  std::set<const unsigned char*> all;
+  std::size_t places = 0;
+  for (; arena.has_room(); ++places) {
+    const NodePlace place = arena.take(SharedFile::page(), ranks);
+    CHECK(place.offset >= 4 * SharedFile::page());
+    for (int local = 0; local < ranks; ++local) all.insert(&arena.farewell(place, local));
+  }
+  CHECK(all.size() == places * ranks);
+  CHECK(*all.rbegin() - *all.begin() < static_cast<std::ptrdiff_t>(3 * SharedFile::page()));
+}
+
+TEST_CASE("an arena has room for the windows of a page of entries, and says when it has not", "[creation]") {
+  SharedMemory memory;
+  Arena arena(memory.create_file(), 1, true, 1);
+  std::vector<NodePlace> places;
+  while (arena.has_room()) places.push_back(arena.take(SharedFile::page(), 1));
+  CHECK(places.size() > 900);
+  arena.leave(places[500], 1);
+  CHECK(arena.has_room());
+  CHECK_THROWS_AS(
+      [&] {
+        for (;;) arena.take(SharedFile::page(), 1);
+      }(),
+      Error);
+}
+
+TEST_CASE("parts of a shared file are mapped without its descriptor, also where addresses are few", "[creation]") {
+  const int files = open_files();
+  auto file = SharedFile::create();
+  file->close_descriptor();
+  CHECK(open_files() == files);
+  const std::uint64_t far = std::uint64_t{20} << 30;
+  char* const there = file->map(far, 100);
+  there[99] = 'f';
+  CHECK(file->map(far, 100) == there);
+  file->unmap(there);
+  CHECK(there[99] == 'f');
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // they have all addresses
+  CHECK(status_of_child([&] {
+          std::ifstream status("/proc/self/statm");
+          long pages = 0;
+          status >> pages;
+          const rlim_t now = static_cast<rlim_t>(pages) * SharedFile::page();
+          const rlimit limit{now + (rlim_t{256} << 20), RLIM_INFINITY};
+          if (setrlimit(RLIMIT_AS, &limit) != 0) return 1;
+          const char* const here = file->map(far, 200 * SharedFile::page());
+          if (here == there || here[99] != 'f') return 2;
+          if (error_of([&] { file->map(far, std::size_t{1} << 30); }).empty()) return 3;
+          file->discard(far, std::uint64_t{1} << 30);
+          return here[99] == 0 ? 0 : 4;
+        }) == 0);
+#endif
+  file->unmap(there);
+}
+
+TEST_CASE("a limit of file sizes is an error, and no signal", "[creation]") {
+  CHECK(status_of_child([] {
+          const rlimit limit{rlim_t{1} << 20, rlim_t{1} << 20};
+          if (setrlimit(RLIMIT_FSIZE, &limit) != 0) return 1;
+          auto file = SharedFile::create();
+          if (file->size() > limit.rlim_cur) return 2;
+          file->map(0, 1 << 20)[(1 << 20) - 1] = 'x';
+          if (!contains(error_of([&] { file->map(SharedFile::page(), 1 << 20); }), "ulimit -f")) return 3;
+          const rlimit none{0, 0};
+          if (setrlimit(RLIMIT_FSIZE, &none) != 0) return 4;
+          return contains(error_of([] { SharedFile::create(); }), "ulimit -f") ? 0 : 5;
+        }) == 0);
+}
+
+TEST_CASE("memory that cannot be mapped is an error of the call that needs it, and may be there later", "[creation]") {
+  const Settings settings = quiet_settings();
+  auto device = make_host_device(settings, 1);
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+  CHECK(status_of_child([&] {
+          int result = 0;
+          ThreadRanks(1).run([&](Bootstrap& bootstrap) {
+            std::vector<int> memory(ints_for_exchange);
+            Window window("late", {memory.data(), memory.size() * sizeof(int), sizeof(int)}, bootstrap, *device,
+                          settings);
+            HostStream* const stream = create_host_stream();
+            std::ifstream status("/proc/self/statm");
+            long pages = 0;
+            status >> pages;
+            rlimit limit{static_cast<rlim_t>(pages) * SharedFile::page() + (rlim_t{1} << 20), RLIM_INFINITY};
+            if (setrlimit(RLIMIT_AS, &limit) != 0) result = 1;
+            if (!contains(error_of([&] { window.post_stream({0}, stream); }), "shared memory")) result = 2;
+            if (!contains(error_of([&] { window.start_stream({0}); }), "shared memory")) result = 3;
+            limit.rlim_cur = RLIM_INFINITY;
+            setrlimit(RLIMIT_AS, &limit);
+            destroy_host_stream(stream);
+            exchange(window, {0}, 0, 11);
+            if (!has_come(memory, 0, 11)) result = 4;
+          });
+          return result;
+        }) == 0);
+#endif
+}
