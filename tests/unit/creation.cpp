@@ -78,6 +78,76 @@ TEST_CASE("settings that differ are named on all ranks, with their values", "[cr
   CHECK(errors([](Settings& settings) { settings.relay = true; }).empty());  // they are on one node
 }
 
+namespace {
+
+/// What stands first in what ranks tell each other, in every release.
+struct Build {
+  char name[8];
+  std::uint32_t version, shape;
+  char release[16];
+};
+
+/// A rank with another release, as the others see it: what follows the build is not for them to understand.
+class OtherBuild : public Bootstrap {
+ public:
+  OtherBuild(Bootstrap& ranks, const std::function<void(Build&)>& change) : ranks_(ranks), change_(change) {}
+  int rank() const override { return ranks_.rank(); }
+  int size() const override { return ranks_.size(); }
+  int node_of(int rank) const override { return ranks_.node_of(rank); }
+  void allgather(const void* mine, std::size_t bytes, void* all) override {
+    std::vector<char> card(bytes, '\xff');
+    std::memcpy(card.data(), mine, std::min(bytes, sizeof(Build)));
+    Build build;
+    std::memcpy(&build, card.data(), sizeof build);
+    change_(build);
+    std::memcpy(card.data(), &build, sizeof build);
+    ranks_.allgather(card.data(), bytes, all);
+  }
+
+ private:
+  Bootstrap& ranks_;
+  const std::function<void(Build&)> change_;
+};
+
+}  // namespace
+
+TEST_CASE("ranks with another build of the library are named on all ranks", "[creation]") {
+  const Settings settings = quiet_settings();
+  auto device = make_host_device(settings, 3);
+  std::string ours;
+  const auto error = [&](const std::function<void(Build&)>& change) {
+    std::vector<std::string> texts(3);
+    ThreadRanks(3).run([&](Bootstrap& bootstrap) {
+      OtherBuild other(bootstrap, change);
+      std::vector<char> memory(100);
+      texts[static_cast<std::size_t>(bootstrap.rank())] = error_of([&] {
+        Window("w", {memory.data(), memory.size(), 1},
+               bootstrap.rank() == 2 ? static_cast<Bootstrap&>(other) : bootstrap, *device, settings);
+      });
+    });
+    CHECK(texts[0] == texts[1]);
+    CHECK(texts[0] == texts[2]);
+    return texts[0];
+  };
+  const auto text_of = [](const Build& build) {
+    return std::string("libmpix ") + build.release + " (" + std::to_string(build.version) + "." +
+           std::to_string(build.shape) + ")";
+  };
+  const auto check = [&](const std::function<void(Build&)>& change) {
+    std::string mine, its;
+    const std::string told = error([&](Build& build) {
+      CHECK(std::string(build.name) == "libmpix");
+      mine = text_of(build);
+      change(build);
+      its = text_of(build);
+    });
+    CHECK(told == "the library differs between the ranks: " + mine + " on ranks 0 and 1, " + its + " on rank 2");
+  };
+  check([](Build& build) { ++build.version; });
+  check([](Build& build) { build.shape ^= 1; });
+  check([](Build& build) { std::strcpy(build.release, "0.0.1"); });
+}
+
 TEST_CASE("ranks that relay and ranks that do not are told apart, on several nodes", "[creation]") {
   auto device = make_host_device(quiet_settings(), 2);
   ThreadRanks(2, 1).run([&](Bootstrap& bootstrap) {
