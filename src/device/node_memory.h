@@ -33,7 +33,7 @@ struct NodeOffer {
 };
 
 /// Where a window lies in memory that several windows share.
-struct NodePlace {
+struct NodeExtent {
   std::uint64_t offset, bytes;
   std::uint32_t entry;
 };
@@ -60,8 +60,8 @@ class NodeMemory {
   virtual void join(const std::vector<NodeRank>& group, const NodeOffer& offer) = 0;
   /// Throws Error where that rank cannot be reached.
   virtual void join(const NodeRank& rank, const NodeOffer& its_offer) = 0;
-  virtual NodePlace choose_place() { return {}; }
-  virtual void open(const NodePlace&) noexcept {}
+  virtual NodeExtent choose_extent() { return {}; }
+  virtual void open(const NodeExtent&) noexcept {}
 
   // When it is open. These throw Error where memory cannot be mapped, and may be asked again.
   virtual char* header(int local) = 0;

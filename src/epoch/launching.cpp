@@ -108,12 +108,12 @@ void Launching::keep_for_graph(const StreamNow& in, std::shared_ptr<const void> 
 void Launching::launch_post(const ExposurePlanOf& plan, const StreamNow& in, OperationBudget::Lease lease) {
   const auto remote = off_node_.queue_posts(plan->remote, std::move(lease));
   OperationBudget::Unserved unserved = off_node_.unserved(remote);
-  for_parts(plan->posts.count(), plan->remote.size(), [&](Part part) {
+  for_batches(plan->posts.count(), plan->remote.size(), [&](Batch batch) {
     Launch launch = new_launch(Call::post, in);
-    add_posts(launch, plan, part.first, part.count);
-    off_node_.add_operations(launch, remote, part.first_remote, part.remote_count);
+    add_posts(launch, plan, batch.first, batch.count);
+    off_node_.add_operations(launch, remote, batch.first_remote, batch.remote_count);
     enqueue(launch, in);
-    if (part.remote_count > 0) unserved.none();
+    if (batch.remote_count > 0) unserved.none();
   });
 }
 
@@ -134,23 +134,23 @@ void Launching::launch_complete(const AccessPlanOf& plan, const ExposurePlan* ex
   if (guards_) guards_->before_send(*plan, exposure, call, in.stream);
   launch_copies(plan, in);
   const DeviceArray<SendPeer>& sends = merge_ ? plan->merged : plan->unmerged;
-  for_parts(sends.count(), plan->remote.size(), [&](Part part) {
+  for_batches(sends.count(), plan->remote.size(), [&](Batch batch) {
     Launch launch = new_launch(call, in);
     carry_held_post(launch, in);
-    add_sends(launch, plan, sends, part.first, part.count);
-    off_node_.add_operations(launch, remote, part.first_remote, part.remote_count);
+    add_sends(launch, plan, sends, batch.first, batch.count);
+    off_node_.add_operations(launch, remote, batch.first_remote, batch.remote_count);
     enqueue(launch, in);
-    if (part.remote_count > 0) unserved.none();
+    if (batch.remote_count > 0) unserved.none();
   });
 }
 
 void Launching::launch_wait(const ExposurePlanOf& plan, Call call, const StreamNow& in) {
   if (guards_) guards_->before_receive(*plan, call, in.stream);
-  for_parts(plan->receives.count(), plan->remote.size(), [&](Part part) {
+  for_batches(plan->receives.count(), plan->remote.size(), [&](Batch batch) {
     Launch launch = new_launch(call, in);
     carry_held_post(launch, in);
-    add_receives(launch, plan, part.first, part.count);
-    off_node_.add_receives(launch, plan->remote, part.first_remote, part.remote_count);
+    add_receives(launch, plan, batch.first, batch.count);
+    off_node_.add_receives(launch, plan->remote, batch.first_remote, batch.remote_count);
     enqueue(launch, in);
   });
 }
@@ -215,13 +215,13 @@ void Launching::enqueue(Launch& launch, const StreamNow& in) {
 
 /// Merged: all entries in one launch. Else a launch for each, first those of this node.
 template <class Enqueue>
-void Launching::for_parts(std::uint32_t entries, std::size_t remote, Enqueue enqueue_part) {
+void Launching::for_batches(std::uint32_t entries, std::size_t remote, Enqueue enqueue_batch) {
   if (merge_) {
-    if (entries + remote > 0) enqueue_part(Part{0, entries, 0, remote});
+    if (entries + remote > 0) enqueue_batch(Batch{0, entries, 0, remote});
     return;
   }
-  for (std::uint32_t first = 0; first < entries; ++first) enqueue_part(Part{first, 1, 0, 0});
-  for (std::size_t first = 0; first < remote; ++first) enqueue_part(Part{0, 0, first, 1});
+  for (std::uint32_t first = 0; first < entries; ++first) enqueue_batch(Batch{first, 1, 0, 0});
+  for (std::size_t first = 0; first < remote; ++first) enqueue_batch(Batch{0, 0, first, 1});
 }
 
 Launch Launching::new_launch(Call call, const StreamNow& in) {

@@ -65,13 +65,13 @@ class Launching {
     StreamNow in;
   };
   /// The entries of one launch: of the tables for this node, and of the list of ranks on others.
-  struct Part {
+  struct Batch {
     std::uint32_t first, count;
     std::size_t first_remote, remote_count;
   };
 
   template <class Enqueue>
-  void for_parts(std::uint32_t entries, std::size_t remote, Enqueue enqueue_part);
+  void for_batches(std::uint32_t entries, std::size_t remote, Enqueue enqueue_batch);
   Launch new_launch(Call call, const StreamNow& in);
   void add_posts(Launch& launch, const ExposurePlanOf& plan, std::uint32_t first, std::uint32_t count);
   void add_sends(Launch& launch, const AccessPlanOf& plan, const DeviceArray<SendPeer>& sends, std::uint32_t first,

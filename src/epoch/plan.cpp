@@ -70,7 +70,7 @@ class SlotPlanner {
 
   const Peer& target_;
   Route route_ = Route::mailbox;
-  OutgoingLane::Block outgoing_;
+  OutgoingSource::Block outgoing_;
   std::size_t outgoing_so_far_ = 0;
   std::size_t bytes_ = 0;
   std::uint32_t descriptors_ = 0;

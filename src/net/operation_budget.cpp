@@ -148,10 +148,10 @@ bool OperationBudget::is_each_sure_of_one() const {
 Grant OperationBudget::room_for(const void* window) const {
   Grant room{capacity_.operations - used_.operations, capacity_.transfers - used_.transfers};
   if (!is_each_sure_of_one()) return room;
-  for (const auto& [other, part] : windows_) {
+  for (const auto& [other, holding] : windows_) {
     if (other == window) continue;
-    if (part.held.operations == 0 && room.operations > 0) --room.operations;
-    if (part.held.transfers == 0 && room.transfers > 0) --room.transfers;
+    if (holding.held.operations == 0 && room.operations > 0) --room.operations;
+    if (holding.held.transfers == 0 && room.transfers > 0) --room.transfers;
   }
   return room;
 }
@@ -163,11 +163,11 @@ bool fits(const Grant& grant, const Grant& room) {
 }  // namespace
 
 /// And for all that wait in front.
-bool OperationBudget::has_room_for(const void* window, const Grant& grant, Line::const_iterator place) const {
+bool OperationBudget::has_room_for(const void* window, const Grant& grant, Queue::const_iterator position) const {
   Grant left = room_for(window);
   if (!fits(grant, left)) return false;
   left.take(grant);
-  for (auto at = line_.begin(); at != place; ++at) {
+  for (auto at = queue_.begin(); at != position; ++at) {
     if (!at->needs_room) continue;
     const Grant share = share_of(at->window, at->wanted);
     if (!fits(share, left)) return false;
@@ -228,9 +228,9 @@ std::optional<Grant> OperationBudget::try_admit(const void* window, const Grant&
   const Grant asked = may_refuse ? wanted : grant;
   const bool has_room = fits(grant, room_for(window));
   bool admitted = (has_room || may_refuse) && policy_->admits(demand_for(window, asked, turn.waits())) && has_room;
-  const auto place = turn.waits() ? Line::const_iterator(turn.place_) : line_.cend();
-  admitted = admitted && (has_room_for(window, grant, place) || stands_still());
-  if (!admitted && turn.waits() && turn.place_->needs_room && windows_.size() > 1 && stands_still()) {
+  const auto position = turn.waits() ? Queue::const_iterator(turn.position_) : queue_.cend();
+  admitted = admitted && (has_room_for(window, grant, position) || stands_still());
+  if (!admitted && turn.waits() && turn.position_->needs_room && windows_.size() > 1 && stands_still()) {
     // The others may wait for just this: in stages, then, with what there is.
     const Grant room = room_for(window);
     grant = {std::min(grant.operations, room.operations), std::min(grant.transfers, room.transfers)};
@@ -238,9 +238,9 @@ std::optional<Grant> OperationBudget::try_admit(const void* window, const Grant&
   }
   if (admitted) {
     used_.add(grant);
-    Part& part = windows_[window];
-    part.held.add(grant);
-    part.moved = Clock::now();
+    Holding& holding = windows_[window];
+    holding.held.add(grant);
+    holding.moved = Clock::now();
     moved_ = true;
     most_used_ = std::max(most_used_, used_.operations);
     hold.unlock();
@@ -249,30 +249,30 @@ std::optional<Grant> OperationBudget::try_admit(const void* window, const Grant&
   }
   if (!turn.waits()) {
     warn_if_not_sure();
-    turn.place_ = line_.insert(line_.end(), Waiting{window, wanted, Clock::now()});
+    turn.position_ = queue_.insert(queue_.end(), Waiting{window, wanted, Clock::now()});
     turn.budget_ = this;
   }
   Demand with_room = demand_for(window, asked, true);
   with_room.free = with_room.total;
-  turn.place_->wanted = wanted;
-  turn.place_->needs_room = policy_->admits(with_room);
+  turn.position_->wanted = wanted;
+  turn.position_->needs_room = policy_->admits(with_room);
   return std::nullopt;
 }
 
-void OperationBudget::leave(Line::iterator place) {
+void OperationBudget::leave(Queue::iterator position) {
   Hold hold(mutex_);
-  line_.erase(place);
+  queue_.erase(position);
 }
 
 /// Room first: where there is none the policy `application` throws, and it is streams who look.
-bool OperationBudget::is_worth_waking(Line::const_iterator place) const {
-  return has_room_for(place->window, share_of(place->window, place->wanted), place) &&
-         policy_->worth_waking(demand_for(place->window, place->wanted, true));
+bool OperationBudget::is_worth_waking(Queue::const_iterator position) const {
+  return has_room_for(position->window, share_of(position->window, position->wanted), position) &&
+         policy_->worth_waking(demand_for(position->window, position->wanted, true));
 }
 
-bool OperationBudget::may_go(Line::const_iterator place) const {
-  return has_room_for(place->window, share_of(place->window, place->wanted), place) &&
-         policy_->admits(demand_for(place->window, place->wanted, true));
+bool OperationBudget::may_go(Queue::const_iterator position) const {
+  return has_room_for(position->window, share_of(position->window, position->wanted), position) &&
+         policy_->admits(demand_for(position->window, position->wanted, true));
 }
 
 void OperationBudget::progress() {
@@ -291,7 +291,7 @@ void OperationBudget::tell_sleepers() {
   if (!hold) return;  // somebody is looking
   reclaim(Until::first_under_way);
   bool wake = false;
-  for (auto at = line_.begin(); at != line_.end(); ++at)
+  for (auto at = queue_.begin(); at != queue_.end(); ++at)
     if (at->sleeps && !at->woken && (at_work_ == 0 || is_worth_waking(at))) wake = at->woken = true;
   if (wake) room_.notify_all();
 }
@@ -299,7 +299,7 @@ void OperationBudget::tell_sleepers() {
 void OperationBudget::wait_for_room(const Turn& turn) {
   const ShortNaps short_naps;
   std::unique_lock<std::mutex> hold(mutex_);
-  Waiting& mine = *turn.place_;
+  Waiting& mine = *turn.position_;
   mine.sleeps = true;
   mine.woken = false;
   const Counted counted(sleepers_);
@@ -317,7 +317,7 @@ void OperationBudget::wait_for_room(const Turn& turn) {
     }
     reclaim(far_enough());
     // As long as something comes back: to take what little there is would mean to sleep again at once.
-    if (is_worth_waking(turn.place_) || (standstill() > nap && may_go(turn.place_))) break;
+    if (is_worth_waking(turn.position_) || (standstill() > nap && may_go(turn.position_))) break;
     const unsigned calls = calls_;
     if (room_.wait_for(hold, nap, [&] { return mine.woken; })) break;
     streams_look = calls_ != calls;
@@ -401,8 +401,8 @@ std::chrono::duration<double> OperationBudget::still_for(const void* window, Who
     if (const auto found = windows_.find(holder->window()); found != windows_.end()) found->second.moved = now;
   }
   auto still = Clock::duration::max();
-  for (const auto& [other, part] : windows_)
-    if (whose == Whose::all || other == window) still = std::min(still, now - part.moved);
+  for (const auto& [other, holding] : windows_)
+    if (whose == Whose::all || other == window) still = std::min(still, now - holding.moved);
   return still;
 }
 

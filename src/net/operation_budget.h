@@ -86,10 +86,10 @@ class OperationBudget {
   class Lease;
   class Unserved;
   /// The grant that an epoch of `window` needs: at most what it wants, and less where the whole budget is less. None:
-  /// not now, and `turn` keeps its place among those who wait for room, until it gets there or ends. Throws Error where
-  /// the policy says so, or where nothing of the budget is left for good.
-  /// `may_refuse` false: for who has no caller to tell, and asks again (the relay): then no policy throws, and what is
-  /// larger than the budget goes in stages.
+  /// not now, and `turn` keeps its position among those who wait for room, until it gets there or ends. Throws Error
+  /// where the policy says so, or where nothing of the budget is left for good. `may_refuse` false: for who has no
+  /// caller to tell, and asks again (the relay): then no policy throws, and what is larger than the budget goes in
+  /// stages.
   std::optional<Grant> try_admit(const void* window, const Grant& wanted, Turn& turn, bool may_refuse = true);
   /// From here on the holder's grant is given back as it reclaims.
   void enlist(std::shared_ptr<GrantHolder> holder);
@@ -138,25 +138,25 @@ class OperationBudget {
     bool needs_room = false;  ///< and not only the end of the window's earlier epochs
     bool sleeps = false, woken = false;
   };
-  using Line = std::list<Waiting>;
+  using Queue = std::list<Waiting>;
   enum class Until { first_under_way, end };
   using Holders = std::list<std::shared_ptr<GrantHolder>, BlockAllocator<std::shared_ptr<GrantHolder>>>;
   void reclaim(Until until);                               // under mutex_
   void reclaim_lost();                                     // under mutex_
   void give_back(const void* window, const Grant& grant);  // under mutex_
   void take_back(const void* window, const Grant& grant) noexcept;
-  void lose(const std::shared_ptr<GrantHolder>& holder);                                        // under mutex_
-  bool is_each_sure_of_one() const;                                                             // under mutex_
-  void warn_if_not_sure();                                                                      // under mutex_
-  Grant room_for(const void* window) const;                                                     // under mutex_
-  bool has_room_for(const void* window, const Grant& grant, Line::const_iterator place) const;  // under mutex_
-  Clock::duration standstill();                                                                 // under mutex_
-  bool stands_still();                                                                          // under mutex_
-  Until far_enough();                                                                           // under mutex_
+  void lose(const std::shared_ptr<GrantHolder>& holder);                                            // under mutex_
+  bool is_each_sure_of_one() const;                                                                 // under mutex_
+  void warn_if_not_sure();                                                                          // under mutex_
+  Grant room_for(const void* window) const;                                                         // under mutex_
+  bool has_room_for(const void* window, const Grant& grant, Queue::const_iterator position) const;  // under mutex_
+  Clock::duration standstill();                                                                     // under mutex_
+  bool stands_still();                                                                              // under mutex_
+  Until far_enough();                                                                               // under mutex_
   void tell_sleepers();
-  bool is_worth_waking(Line::const_iterator place) const;  // under mutex_
-  bool may_go(Line::const_iterator place) const;           // under mutex_
-  void leave(Line::iterator place);
+  bool is_worth_waking(Queue::const_iterator position) const;  // under mutex_
+  bool may_go(Queue::const_iterator position) const;           // under mutex_
+  void leave(Queue::iterator position);
   std::string first_of(const void* window, std::string (GrantHolder::*ask)());
   Demand demand_for(const void* window, const Grant& wanted, bool refused) const;  // likewise
   Grant share_of(const void* window, const Grant& wanted) const;                   // likewise
@@ -170,14 +170,14 @@ class OperationBudget {
   std::size_t most_used_ = 0;
   bool has_warned_ = false;
   unsigned admissions_ = 0;
-  struct Part {
+  struct Holding {
     Grant held;
     Clock::time_point moved = Clock::now();
   };
-  std::map<const void*, Part> windows_;
+  std::map<const void*, Holding> windows_;
   Holders holders_;  ///< the oldest first
   Holders lost_;     ///< the NIC may still read what they own
-  Line line_;
+  Queue queue_;
   bool moved_ = false;  ///< something was granted, or came back, since still_since_
   Clock::time_point still_since_{};
   std::condition_variable room_;
@@ -261,8 +261,8 @@ class OperationBudget::Unserved {
   std::shared_ptr<GrantHolder> holder_;
 };
 
-/// The place of a request that was refused. Room goes to who asked first: else what needs much of the budget would be
-/// overtaken, again and again, by what needs little.
+/// The position of a request that was refused. Room goes to who asked first: else what needs much of the budget would
+/// be overtaken, again and again, by what needs little.
 class OperationBudget::Turn {
  public:
   Turn() = default;
@@ -272,16 +272,16 @@ class OperationBudget::Turn {
 
   bool waits() const { return budget_ != nullptr; }
   std::optional<Clock::time_point> since() const {
-    return waits() ? std::optional<Clock::time_point>(place_->since) : std::nullopt;
+    return waits() ? std::optional<Clock::time_point>(position_->since) : std::nullopt;
   }
   void leave() {
-    if (budget_) std::exchange(budget_, nullptr)->leave(place_);
+    if (budget_) std::exchange(budget_, nullptr)->leave(position_);
   }
 
  private:
   friend class OperationBudget;
   OperationBudget* budget_ = nullptr;
-  Line::iterator place_;
+  Queue::iterator position_;
 };
 
 }  // namespace mpix

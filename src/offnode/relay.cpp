@@ -29,7 +29,7 @@ std::uint64_t slot_offset(const RelayPeer& peer, std::uint64_t epoch) {
 Relay::Relay(std::shared_ptr<RelayPeers> peers, const void* window, StallHandler& stall,
              std::shared_ptr<const HostWords> words)
     : peers_(std::move(peers)), window_(window), stall_(stall), words_(std::move(words)) {
-  for (RelayPeer* peer : peers_->connected()) lanes_.emplace_back(*peer);
+  for (RelayPeer* peer : peers_->connected()) pairs_.emplace_back(*peer);
 }
 
 void Relay::begin() {
@@ -46,9 +46,9 @@ void Relay::stop() {
 }
 
 void Relay::leave_lines() {
-  for (Lane& lane : lanes_) {
-    lane.posts_turn.leave();
-    lane.sends_turn.leave();
+  for (Pair& pair : pairs_) {
+    pair.posts_turn.leave();
+    pair.sends_turn.leave();
   }
 }
 
@@ -76,8 +76,8 @@ bool Relay::serve_all() {
   }
   bool moved = false;
   try {
-    for (Lane& lane : lanes_)
-      if (serve(lane)) moved = true;
+    for (Pair& pair : pairs_)
+      if (serve(pair)) moved = true;
     if (++looks_ % looks_between_troubles == 0) look_for_trouble();
   } catch (const std::exception& error) {
     stall_.failed(Call::complete, error.what());
@@ -85,81 +85,81 @@ bool Relay::serve_all() {
   return moved;
 }
 
-bool Relay::serve(Lane& lane) {
-  bool moved = end_shipments(lane);
-  if (pass_posts_on(lane)) moved = true;
-  if (take_post(lane)) moved = true;
-  while (take_send(lane)) moved = true;
+bool Relay::serve(Pair& pair) {
+  bool moved = end_shipments(pair);
+  if (pass_posts_on(pair)) moved = true;
+  if (take_post(pair)) moved = true;
+  while (take_send(pair)) moved = true;
   return moved;
 }
 
-bool Relay::end_shipments(Lane& lane) {
+bool Relay::end_shipments(Pair& pair) {
   // All of them: each may have another stage to queue.
-  for (const auto& shipment : lane.posts_under_way) (void)shipment->is_over();
-  for (const auto& shipment : lane.sends_under_way) (void)shipment->is_over();
+  for (const auto& shipment : pair.posts_under_way) (void)shipment->is_over();
+  for (const auto& shipment : pair.sends_under_way) (void)shipment->is_over();
   bool moved = false;
   const auto pop = [&](auto& under_way) {
     if (under_way.empty() || !under_way.front()->is_over()) return false;
     under_way.pop_front();
     return moved = true;
   };
-  while (pop(lane.posts_under_way)) {
+  while (pop(pair.posts_under_way)) {
   }
-  while (pop(lane.sends_under_way)) store_release(&lane.peer->words->finished, ++lane.finished);
+  while (pop(pair.sends_under_way)) store_release(&pair.peer->words->finished, ++pair.finished);
   return moved;
 }
 
-bool Relay::pass_posts_on(Lane& lane) {
-  const std::uint64_t posted = std::min(load_acquire(&lane.peer->words->landed), lane.finished + 1);
-  if (posted <= lane.told) return false;
-  lane.told = posted;
-  store_release(&lane.peer->words->mine.posted, posted);
+bool Relay::pass_posts_on(Pair& pair) {
+  const std::uint64_t posted = std::min(load_acquire(&pair.peer->words->landed), pair.finished + 1);
+  if (posted <= pair.told) return false;
+  pair.told = posted;
+  store_release(&pair.peer->words->mine.posted, posted);
   return true;
 }
 
-bool Relay::take_post(Lane& lane) {
-  const std::uint64_t posted = load_acquire(&lane.peer->words->there.posted);
-  if (posted <= lane.posts) return false;
-  const NetworkSignal signal{NetworkSignal::Kind::add, posted - lane.posts, lane.peer->block, lane.peer->landed_offset};
-  auto shipment = dispatch({lane.peer, "post", posted, {}, signal}, lane.posts_turn);
+bool Relay::take_post(Pair& pair) {
+  const std::uint64_t posted = load_acquire(&pair.peer->words->there.posted);
+  if (posted <= pair.posts) return false;
+  const NetworkSignal signal{NetworkSignal::Kind::add, posted - pair.posts, pair.peer->block, pair.peer->landed_offset};
+  auto shipment = dispatch({pair.peer, "post", posted, {}, signal}, pair.posts_turn);
   if (!shipment) return false;
-  lane.posts = posted;
-  lane.posts_under_way.push_back(std::move(shipment));
+  pair.posts = posted;
+  pair.posts_under_way.push_back(std::move(shipment));
   return true;
 }
 
-bool Relay::take_send(Lane& lane) {
-  RelayPeer& peer = *lane.peer;
-  const std::uint64_t epoch = lane.sends + 1;
-  if (!lane.slot.look(peer.outbox, epoch)) return false;
-  auto shipment = dispatch(content_of_send(lane), lane.sends_turn);
+bool Relay::take_send(Pair& pair) {
+  RelayPeer& peer = *pair.peer;
+  const std::uint64_t epoch = pair.sends + 1;
+  if (!pair.slot.look(peer.outbox, epoch)) return false;
+  auto shipment = dispatch(content_of_send(pair), pair.sends_turn);
   if (!shipment) return false;
-  lane.sends = epoch;
-  lane.slot.reset();
-  lane.sends_under_way.push_back(std::move(shipment));
+  pair.sends = epoch;
+  pair.slot.reset();
+  pair.sends_under_way.push_back(std::move(shipment));
   return true;
 }
 
-Shipment::Content Relay::content_of_send(const Lane& lane) const {
-  const RelayPeer& peer = *lane.peer;
-  const std::uint64_t epoch = lane.sends + 1;
+Shipment::Content Relay::content_of_send(const Pair& pair) const {
+  const RelayPeer& peer = *pair.peer;
+  const std::uint64_t epoch = pair.sends + 1;
   const std::uint64_t in_ring = slot_offset(peer, epoch);
   Line* slot = slot_of(peer.outbox, epoch);
   Shipment::Content content{&peer, "data", epoch, {}, std::nullopt};
   // As the target does in its ring: no line may carry the flag of an epoch when that comes again.
-  scrub(peer.outbox, epoch, lane.slot.lines(), lane.slot.direct_parts());
-  for (const RelaySlot::Staged& put : lane.slot.staged()) {
+  scrub(peer.outbox, epoch, pair.slot.lines(), pair.slot.direct_parts());
+  for (const RelaySlot::Staged& put : pair.slot.staged()) {
     const std::uint64_t offset = Outgoing::offset_of(put.offset);
     const Outgoing::Source source = peers_->outgoing().source(Outgoing::place_of(put.offset));
     content.writes.push_back({source.base, source.registration, put.bytes, peer.staging, offset});
     write_line(slot + put.line, offset, flag_of(epoch));
   }
   Line header;
-  write_line(&header, lane.slot.header_to_send().word, flag_of(epoch));
+  write_line(&header, pair.slot.header_to_send().word, flag_of(epoch));
   slot->half[0] = header.half[0];
   slot->half[1] = 0;
   content.writes.push_back(
-      {slot, peers_->outbox_registration(), lane.slot.lines() * sizeof(Line), peer.block, peer.inbox_offset + in_ring});
+      {slot, peers_->outbox_registration(), pair.slot.lines() * sizeof(Line), peer.block, peer.inbox_offset + in_ring});
   content.signal = NetworkSignal{NetworkSignal::Kind::set, header.half[1], peer.block,
                                  peer.inbox_offset + in_ring + sizeof header.half[0]};
   return content;
@@ -204,15 +204,15 @@ std::string Relay::look_for_dead() {
   const auto now = Clock::now();
   const double patience = stall_.patience();
   if (patience <= 0) return "";
-  for (Lane& lane : lanes_) {
-    const RelayWords& words = *lane.peer->words;
+  for (Pair& pair : pairs_) {
+    const RelayWords& words = *pair.peer->words;
     const std::uint64_t landed = load_acquire(&words.landed), closed = load_acquire(words.mine.own.closed.epochs);
-    const bool owes = lane.posts > closed || lane.sends > landed;
-    const std::uint64_t seen = landed + closed + lane.posts + lane.sends;
-    if (!owes || std::exchange(lane.seen, seen) != seen) lane.seen_since = now;
-    if (std::chrono::duration<double>(now - lane.seen_since).count() < patience) continue;
-    lane.seen_since = now;
-    const std::string lost = peers_->probe(*lane.peer);
+    const bool owes = pair.posts > closed || pair.sends > landed;
+    const std::uint64_t seen = landed + closed + pair.posts + pair.sends;
+    if (!owes || std::exchange(pair.seen, seen) != seen) pair.seen_since = now;
+    if (std::chrono::duration<double>(now - pair.seen_since).count() < patience) continue;
+    pair.seen_since = now;
+    const std::string lost = peers_->probe(*pair.peer);
     if (!lost.empty()) return lost;
   }
   return "";
@@ -224,16 +224,16 @@ void Relay::look_for_trouble() {
   const auto note = [](std::optional<Clock::time_point>& first, const std::optional<Clock::time_point>& since) {
     if (since && (!first || *since < *first)) first = since;
   };
-  for (const Lane& lane : lanes_) {
-    for (const auto* under_way : {&lane.posts_under_way, &lane.sends_under_way}) {
+  for (const Pair& pair : pairs_) {
+    for (const auto* under_way : {&pair.posts_under_way, &pair.sends_under_way}) {
       for (const auto& shipment : *under_way) {
         const std::string failure = shipment->failure();
         if (!failure.empty())
-          return stall_.failed(under_way == &lane.posts_under_way ? Call::post : Call::complete, failure);
+          return stall_.failed(under_way == &pair.posts_under_way ? Call::post : Call::complete, failure);
       }
       if (!under_way->empty()) note(oldest, under_way->front()->born());
     }
-    for (const auto* turn : {&lane.posts_turn, &lane.sends_turn}) note(refused, turn->since());
+    for (const auto* turn : {&pair.posts_turn, &pair.sends_turn}) note(refused, turn->since());
   }
   const std::string nothing_comes = peers_->budget().network().failure();
   if (!nothing_comes.empty()) return stall_.failed(Call::wait, nothing_comes);
@@ -259,25 +259,25 @@ void Relay::look_for_trouble() {
 
 // ---- the end -----------------------------------------------------------------------------------------
 
-bool Relay::nothing_under_way(const Lane& lane) const {
-  const RelayWords& words = *lane.peer->words;
+bool Relay::nothing_under_way(const Pair& pair) const {
+  const RelayWords& words = *pair.peer->words;
   const std::uint64_t sent = load_acquire(words.mine.own.sent.epochs);
-  return lane.posts_under_way.empty() && lane.posts == load_acquire(&words.there.posted) && lane.finished >= sent &&
+  return pair.posts_under_way.empty() && pair.posts == load_acquire(&words.there.posted) && pair.finished >= sent &&
          load_acquire(&words.landed) >= sent;
 }
 
 bool Relay::has_run() {
   Hold hold(mutex_);
-  return std::all_of(lanes_.begin(), lanes_.end(), [this](const Lane& lane) { return nothing_under_way(lane); });
+  return std::all_of(pairs_.begin(), pairs_.end(), [this](const Pair& pair) { return nothing_under_way(pair); });
 }
 
 std::string Relay::unposted() const {
   Hold hold(mutex_);
   MissingRanks missing;
-  for (const Lane& lane : lanes_) {
-    const std::uint64_t landed = load_acquire(&lane.peer->words->landed);
-    if (landed < load_acquire(lane.peer->words->mine.own.sent.epochs))
-      missing.add(lane.peer->rank, Missing::post, landed + 1);
+  for (const Pair& pair : pairs_) {
+    const std::uint64_t landed = load_acquire(&pair.peer->words->landed);
+    if (landed < load_acquire(pair.peer->words->mine.own.sent.epochs))
+      missing.add(pair.peer->rank, Missing::post, landed + 1);
   }
   return missing.text();
 }

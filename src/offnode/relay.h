@@ -62,8 +62,8 @@ class Relay final : public Poller {
   std::shared_ptr<const void> memory() const { return peers_; }
 
  private:
-  struct Lane {
-    explicit Lane(RelayPeer& its_peer) : peer(&its_peer) {}
+  struct Pair {
+    explicit Pair(RelayPeer& its_peer) : peer(&its_peer) {}
     RelayPeer* peer;
     std::uint64_t posts = 0;     ///< taken
     std::uint64_t sends = 0;     ///< taken
@@ -77,25 +77,25 @@ class Relay final : public Poller {
   };
 
   bool serve_all();
-  bool serve(Lane& lane);
-  bool take_post(Lane& lane);
-  bool take_send(Lane& lane);
-  bool end_shipments(Lane& lane);
-  bool pass_posts_on(Lane& lane);
-  Shipment::Content content_of_send(const Lane& lane) const;
+  bool serve(Pair& pair);
+  bool take_post(Pair& pair);
+  bool take_send(Pair& pair);
+  bool end_shipments(Pair& pair);
+  bool pass_posts_on(Pair& pair);
+  Shipment::Content content_of_send(const Pair& pair) const;
   std::shared_ptr<Shipment> dispatch(Shipment::Content content, OperationBudget::Turn& turn);
   void leave_lines();
   bool is_released() const;
   void look_for_trouble();
   std::string look_for_dead();
-  bool nothing_under_way(const Lane& lane) const;
+  bool nothing_under_way(const Pair& pair) const;
 
   const std::shared_ptr<RelayPeers> peers_;
   const void* const window_;
   StallHandler& stall_;
   const std::shared_ptr<const HostWords> words_;
   mutable std::mutex mutex_;  ///< guards what follows
-  std::list<Lane> lanes_;
+  std::list<Pair> pairs_;
   bool listed_ = false;
   unsigned looks_ = 0;
   BackOff back_off_;

@@ -21,9 +21,9 @@ std::size_t ring_bytes(std::uint32_t depth, std::uint32_t slot_lines) {
 }  // namespace
 
 /// A plan's blocks keep the memory, and so it may end after the window.
-class RelayPeers::Lane final : public OutgoingLane {
+class RelayPeers::ToPeer final : public OutgoingSource {
  public:
-  Lane(RelayPeers& all, const RelayWords& words) : all_(all), words_(words) {}
+  ToPeer(RelayPeers& all, const RelayWords& words) : all_(all), words_(words) {}
 
   Block take(std::size_t bytes) override {
     const Outgoing::Block block = all_.outgoing().take(bytes);
@@ -70,9 +70,9 @@ RelayPeers::Card RelayPeers::make_card(const LocalMemory& memory, Device& device
     std::memcpy(card.network, name.data(), std::min(name.size(), sizeof card.network - 1));
     card.address = network.address();
     const Offsets layout{peers_.size(), ring_bytes(depth, slot_lines_)};
-    block_ = device.allocate_pinned(layout.bytes());
-    block_exposed_ = network.expose(block_.get(), layout.bytes());
-    card.block = block_exposed_->remote();
+    region_ = device.allocate_pinned(layout.bytes());
+    region_exposed_ = network.expose(region_.get(), layout.bytes());
+    card.block = region_exposed_->remote();
     if (memory.bytes > 0) {
       staging_ = device.allocate_pinned(memory.bytes);
       staging_exposed_ = network.expose(staging_.get(), memory.bytes);
@@ -94,7 +94,7 @@ void RelayPeers::connect(RelayPeer& peer, std::size_t position, const Card& card
   peer.landed_offset = Offsets::landed(my_position_there);
   peer.inbox_offset = there.inbox(my_position_there);
   peer.staging = card.staging;
-  peer.words = reinterpret_cast<RelayWords*>(block_.get() + Offsets::words(position));
+  peer.words = reinterpret_cast<RelayWords*>(region_.get() + Offsets::words(position));
   peer.outbox = Ring{nullptr, depth, card.slot_lines};
 }
 
@@ -103,13 +103,13 @@ void RelayPeers::introduce(RelayPeer& peer, std::size_t position, std::uint32_t 
   neighbour.reachable = true;
   neighbour.relayed = true;
   neighbour.outbox = peer.outbox;
-  peer.outgoing = std::make_unique<Lane>(*this, *peer.words);
+  peer.outgoing = std::make_unique<ToPeer>(*this, *peer.words);
   neighbour.outgoing = peer.outgoing.get();
   neighbour.staged = true;
   neighbour.most_puts = max_relayed_puts;
   neighbour.eager_bytes = eager_bytes_;
   neighbour.bell = &peer.words->bell;
-  neighbour.inbox = Ring{reinterpret_cast<Line*>(block_.get() + here.inbox(position)), depth, slot_lines_};
+  neighbour.inbox = Ring{reinterpret_cast<Line*>(region_.get() + here.inbox(position)), depth, slot_lines_};
   neighbour.staging = staging_.get();
   neighbour.words = &peer.words->mine;
   neighbour.there = &peer.words->there;
@@ -186,7 +186,7 @@ void RelayPeers::retire(const PairWords& words) {
   for (RelayPeer* peer : connected_) std::memcpy(&peer->words->mine, &words, sizeof words);
 }
 
-void RelayPeers::withdraw() { block_exposed_ = staging_exposed_ = nullptr; }
+void RelayPeers::withdraw() { region_exposed_ = staging_exposed_ = nullptr; }
 
 RelayPeers::~RelayPeers() {
   withdraw();  // before the memory goes

@@ -54,7 +54,7 @@ struct RelayPeer {
   RemoteMemory staging;
   RelayWords* words = nullptr;
   Ring outbox{};
-  std::unique_ptr<OutgoingLane> outgoing;
+  std::unique_ptr<OutgoingSource> outgoing;
 
   std::string lost(const std::string& why) const {
     return "rank " + std::to_string(rank) + " cannot be reached over the network: " + why;
@@ -93,7 +93,7 @@ class RelayPeers : public std::enable_shared_from_this<RelayPeers> {
  private:
   struct Card;
   struct Offsets;
-  class Lane;
+  class ToPeer;
   Card make_card(const LocalMemory& memory, Device& device, std::uint32_t depth);
   void connect(RelayPeer& peer, std::size_t position, const Card& card, std::size_t my_position_there,
                std::size_t peers_there, std::uint32_t depth);
@@ -103,9 +103,9 @@ class RelayPeers : public std::enable_shared_from_this<RelayPeers> {
   std::string why_not_;
   const std::size_t eager_bytes_;
   std::uint32_t slot_lines_ = 0;  ///< of the inboxes
-  std::shared_ptr<char> block_, outboxes_, staging_;
+  std::shared_ptr<char> region_, outboxes_, staging_;
   std::unique_ptr<Outgoing> outgoing_;
-  std::shared_ptr<const Registration> block_exposed_, staging_exposed_, outboxes_registered_;
+  std::shared_ptr<const Registration> region_exposed_, staging_exposed_, outboxes_registered_;
   std::vector<RelayPeer> peers_;
   std::vector<RelayPeer*> connected_;
 };

@@ -83,10 +83,10 @@ RemotePeers::Card RemotePeers::make_card(const LocalMemory& memory) {
     card.address = network.address();
     marks_ = network.keeps_words_whole();
     const Offsets layout{peers_.size(), depth_, slot_bytes_};
-    block_ = device_.allocate_pinned(layout.end_of_inboxes());
-    block_exposed_ = network.expose(block_.get(), layout.end_of_inboxes());
-    card.block = block_exposed_->remote();
-    if (marks_) inlet_ = network.open_inlet(block_.get() + layout.inbox(0), peers_.size() * depth_, slot_bytes_);
+    region_ = device_.allocate_pinned(layout.end_of_inboxes());
+    region_exposed_ = network.expose(region_.get(), layout.end_of_inboxes());
+    card.block = region_exposed_->remote();
+    if (marks_) inlet_ = network.open_inlet(region_.get() + layout.inbox(0), peers_.size() * depth_, slot_bytes_);
     for (std::size_t place = 0; inlet_ && place < peers_.size() * depth_; ++place)
       if (!inlet_->open(place)) throw Error(Fault::memory, "the network has no room for receives");
     card.inlet = inlet_ ? inlet_->name() : 0;
@@ -114,9 +114,9 @@ void RemotePeers::connect(RemotePeer& peer, std::size_t position, const Card& ca
   peer.window = card.window;
   peer.slot_bytes = card.slot_bytes;
   peer.place = card.inlet ? card.inlet + my_position_there * depth_ : 0;
-  peer.posted = reinterpret_cast<std::uint64_t*>(block_.get() + here.posted(position));
-  peer.arrived = reinterpret_cast<std::uint64_t*>(block_.get() + here.arrived(position));
-  peer.inbox = block_.get() + here.inbox(position);
+  peer.posted = reinterpret_cast<std::uint64_t*>(region_.get() + here.posted(position));
+  peer.arrived = reinterpret_cast<std::uint64_t*>(region_.get() + here.arrived(position));
+  peer.inbox = region_.get() + here.inbox(position);
 }
 
 RemotePeers::RemotePeers(const LocalMemory& memory, Bootstrap& bootstrap, Device& device, OperationBudget* budget,
@@ -327,10 +327,10 @@ HeldPosts::Late RemotePeers::send_late() {
 }
 
 RemotePeers::~RemotePeers() {
-  window_exposed_ = block_exposed_ = staging_registered_ = nullptr;  // before the memory goes
+  window_exposed_ = region_exposed_ = staging_registered_ = nullptr;  // before the memory goes
   if (!inlet_ || inlet_->close()) return;
   log(LogLevel::info, "the slots of a window that broke stay allocated: a message may be half-way in");
-  new std::shared_ptr<char>(block_);  // and never ends
+  new std::shared_ptr<char>(region_);  // and never ends
 }
 
 }  // namespace mpix

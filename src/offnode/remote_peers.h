@@ -181,8 +181,8 @@ class RemotePeers final : public HeldPosts, public std::enable_shared_from_this<
   std::mutex held_mutex_;       ///< guards what peers say it does, and comes after all other locks
   std::atomic<std::size_t> held_count_{0};
   std::uint64_t rides_ = 0;
-  std::shared_ptr<char> block_, staging_;
-  std::shared_ptr<const Registration> block_exposed_, window_exposed_, staging_registered_;
+  std::shared_ptr<char> region_, staging_;
+  std::shared_ptr<const Registration> region_exposed_, window_exposed_, staging_registered_;
   std::unique_ptr<Inlet> inlet_;  ///< its places are the slots, in the order of the block
   std::vector<RemotePeer> peers_;
   std::vector<int> index_;  ///< by rank; -1: of this node

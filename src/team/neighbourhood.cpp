@@ -295,12 +295,12 @@ Neighbourhood::Neighbourhood(const LocalMemory& memory, Bootstrap& bootstrap, De
 void Neighbourhood::agree(Bootstrap& bootstrap) {
   /// What ranks tell each other last.
   struct Last {
-    NodePlace place;  ///< of the least rank of each group
+    NodeExtent place;  ///< of the least rank of each group
     Unreached unreached;
   };
   static_assert(sizeof(Last) <= 160, "it is small");
   Last mine{{}, unreached_};
-  if (memory_ && group_.front() == me_) mine.place = memory_->choose_place();
+  if (memory_ && group_.front() == me_) mine.place = memory_->choose_extent();
   const std::vector<Last> all = bootstrap.allgather(mine);
   if (memory_) memory_->open(all[static_cast<std::size_t>(group_.front())].place);
   // A pair works only when each side can map the other.

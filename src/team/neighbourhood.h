@@ -35,9 +35,9 @@ constexpr std::uint32_t max_relayed_puts = 1000;
 std::uint32_t slot_lines_for(std::size_t window_bytes, std::uint32_t staged_puts, std::size_t eager_bytes);
 
 /// Where kernels leave the large puts to a relayed peer; see offnode/outgoing.h.
-class OutgoingLane {
+class OutgoingSource {
  public:
-  virtual ~OutgoingLane() = default;
+  virtual ~OutgoingSource() = default;
   struct Block {
     char* base = nullptr;
     std::uint64_t place = 0;
@@ -58,12 +58,12 @@ struct Peer {
   std::size_t displacement_unit = 1;
 
   // Addresses are known when Neighbourhood has connected the peer. As its origin: what lies in its memory.
-  Ring outbox{};                     ///< my mailbox there
-  char* direct = nullptr;            ///< its window, or the staging memory that mirrors it; null when it is empty
-  bool staged = false;               ///< direct is staging memory
-  OutgoingLane* outgoing = nullptr;  ///< in place of direct, where it is relayed
-  std::size_t eager_bytes = 0;       ///< most that an epoch sends by mailbox
-  std::uint32_t most_puts = 0;       ///< of an epoch; 0: any number
+  Ring outbox{};                       ///< my mailbox there
+  char* direct = nullptr;              ///< its window, or the staging memory that mirrors it; null when it is empty
+  bool staged = false;                 ///< direct is staging memory
+  OutgoingSource* outgoing = nullptr;  ///< in place of direct, where it is relayed
+  std::size_t eager_bytes = 0;         ///< most that an epoch sends by mailbox
+  std::uint32_t most_puts = 0;         ///< of an epoch; 0: any number
   Bell* bell = nullptr;
 
   // As its target: what lies in mine, and the word of the peer that I write.

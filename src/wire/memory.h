@@ -174,7 +174,7 @@ MPIX_FN bool line_arrived(const Line* line, std::uint32_t flag, std::uint64_t* d
 }
 
 /// The threads that share one piece of work: a thread block on a GPU, the worker alone on the host.
-struct Team {
+struct Workers {
   std::uint32_t index;
   std::uint32_t size;
 };
@@ -227,15 +227,15 @@ MPIX_FN void store_word(char* to, std::size_t i, std::size_t bytes, std::uint64_
 #endif
 }
 
-/// Copy by a team: 16 bytes a thread and turn where both sides allow it.
-MPIX_FN void copy_bytes(char* to, const char* from, std::size_t bytes, Team team) {
+/// Copy by several workers: 16 bytes a thread and turn where both sides allow it.
+MPIX_FN void copy_bytes(char* to, const char* from, std::size_t bytes, Workers workers) {
 #if MPIX_ON_DEVICE
   std::size_t done = 0;
   if ((reinterpret_cast<std::uintptr_t>(to) | reinterpret_cast<std::uintptr_t>(from)) % 16 == 0) {
-    const std::size_t quads = bytes / 16, step = team.size;
+    const std::size_t quads = bytes / 16, step = workers.size;
     const auto* source = reinterpret_cast<const ulonglong2*>(from);
     auto* target = reinterpret_cast<ulonglong2*>(to);
-    std::size_t i = team.index;
+    std::size_t i = workers.index;
     for (; i + 3 * step < quads; i += 4 * step) {
       const ulonglong2 a = load_once(source + i), b = load_once(source + i + step),
                        c = load_once(source + i + 2 * step), d = load_once(source + i + 3 * step);
@@ -245,11 +245,11 @@ MPIX_FN void copy_bytes(char* to, const char* from, std::size_t bytes, Team team
     done = quads * 16;
   }
   const std::size_t left = bytes - done;
-  for (std::size_t i = team.index; i < (left + 7) / 8; i += team.size)
+  for (std::size_t i = workers.index; i < (left + 7) / 8; i += workers.size)
     store_word(to + done, i, left, load_word(from + done, i, left));
 #else
   // A put to oneself may name overlapping buffers.
-  if (team.index == 0) std::memmove(to, from, bytes);
+  if (workers.index == 0) std::memmove(to, from, bytes);
 #endif
 }
 

@@ -50,24 +50,24 @@ MPIX_FN void write_descriptor(const PutOp& op, Line* slot, std::uint32_t flag) {
 }
 
 /// Write a put's part of slot `slot`, or its data into the target's window.
-MPIX_FN void send_op(const PutOp& op, Line* slot, std::uint32_t flag, Team team) {
-  if (op.descriptor != 0 && team.index == 0) write_descriptor(op, slot, flag);
+MPIX_FN void send_op(const PutOp& op, Line* slot, std::uint32_t flag, Workers workers) {
+  if (op.descriptor != 0 && workers.index == 0) write_descriptor(op, slot, flag);
   if (op.direct) {
-    copy_bytes(op.direct, op.source, op.bytes, team);
+    copy_bytes(op.direct, op.source, op.bytes, workers);
     return;
   }
   Line* payload = slot + op.payload;
-  for (std::size_t word = team.index; word < (op.bytes + 7) / 8; word += team.size)
+  for (std::size_t word = workers.index; word < (op.bytes + 7) / 8; word += workers.size)
     write_line(payload + word, load_word(op.source, word, op.bytes), flag);
 }
 
 /// Write the data of the next epoch. The epoch ends with write_header() and advance(). `ops(i)`: put i.
 template <class Ops>
-MPIX_FN void send(const SendPeer& peer, const Ops& ops, Team team) {
+MPIX_FN void send(const SendPeer& peer, const Ops& ops, Workers workers) {
   const std::uint64_t epoch = peer.words->own.sent[0] + 1;
   const std::uint32_t flag = flag_of(epoch);
   Line* slot = slot_of(peer.ring, epoch);
-  for (std::uint32_t i = 0; i < peer.op_count; ++i) send_op(ops(peer.first_op + i), slot, flag, team);
+  for (std::uint32_t i = 0; i < peer.op_count; ++i) send_op(ops(peer.first_op + i), slot, flag, workers);
 }
 
 /// The i-th header line: the first of the slot, or one of those at its end.
@@ -113,15 +113,15 @@ MPIX_FN Descriptor single_put(Header header) {
 
 /// Move the data of one put into the window.
 MPIX_FN void receive_put(const ReceivePeer& peer, const Descriptor& put, const Line* slot, std::uint32_t flag,
-                         Team team) {
+                         Workers workers) {
   char* to = peer.window + put.offset;
   const std::uint64_t bytes = put.bytes();
   if (put.staged()) {
-    copy_bytes(to, peer.staging + put.offset, bytes, team);
+    copy_bytes(to, peer.staging + put.offset, bytes, workers);
     return;
   }
   const Line* payload = slot + put.payload();
-  for (std::uint32_t word = team.index; word < (bytes + 7) / 8; word += team.size)
+  for (std::uint32_t word = workers.index; word < (bytes + 7) / 8; word += workers.size)
     store_word(to, word, bytes, read_line(payload + word, flag));
 }
 
@@ -141,23 +141,23 @@ MPIX_FN void scrub(const Ring& ring, std::uint64_t epoch, std::uint32_t used, st
 }
 
 /// Move what arrived from a sender of one part into the window. The epoch ends with advance().
-MPIX_FN void receive(const ReceivePeer& peer, Team team) {
+MPIX_FN void receive(const ReceivePeer& peer, Workers workers) {
   const std::uint64_t epoch = peer.words->own.closed[0] + 1;
   const std::uint32_t flag = flag_of(epoch);
   const Line* slot = slot_of(peer.ring, epoch);
   const Header header{read_line(slot, flag)};
   if (header.is_single()) {
-    receive_put(peer, single_put(header), slot, flag, team);
-    if (team.index == 0) scrub(peer.ring, epoch, Header::single_payload + (header.single_bytes() + 7) / 8, 0);
+    receive_put(peer, single_put(header), slot, flag, workers);
+    if (workers.index == 0) scrub(peer.ring, epoch, Header::single_payload + (header.single_bytes() + 7) / 8, 0);
     return;
   }
   std::uint32_t used = 1 + 2 * header.descriptors();
   for (std::uint32_t i = 0; i < header.descriptors(); ++i) {
     const Descriptor put = read_descriptor(slot, i, flag);
-    receive_put(peer, put, slot, flag, team);
+    receive_put(peer, put, slot, flag, workers);
     if (!put.staged()) used += static_cast<std::uint32_t>((put.bytes() + 7) / 8);
   }
-  if (team.index == 0) scrub(peer.ring, epoch, used, header.direct_parts());
+  if (workers.index == 0) scrub(peer.ring, epoch, used, header.direct_parts());
 }
 
 /// One part has done its epoch. A store that the service may see at any time.

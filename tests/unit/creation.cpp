@@ -228,8 +228,8 @@ class HalfBlind : public NodeMemory {
     if (rank.local == 0) throw Error(Fault::memory, "no way there");
     memory_->join(rank, offer);
   }
-  NodePlace choose_place() override { return memory_->choose_place(); }
-  void open(const NodePlace& place) noexcept override { memory_->open(place); }
+  NodeExtent choose_extent() override { return memory_->choose_extent(); }
+  void open(const NodeExtent& place) noexcept override { memory_->open(place); }
   char* header(int local) override { return memory_->header(local); }
   char* mailbox(int owner, int origin) override { return memory_->mailbox(owner, origin); }
   char* window(int local) override { return memory_->window(local); }

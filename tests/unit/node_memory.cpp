@@ -158,8 +158,8 @@ TEST_CASE("a place in an arena is given out again when all have left it, and its
   SharedMemory memory;
   Arena first(memory.create_file(), 1, true, 2);
   Arena second(memory.join(first.file().ticket()), 1, false, 2);
-  const NodePlace a = first.take(10 * SharedFile::page(), 2);
-  const NodePlace b = first.take(5 * SharedFile::page(), 2);
+  const NodeExtent a = first.take(10 * SharedFile::page(), 2);
+  const NodeExtent b = first.take(5 * SharedFile::page(), 2);
   CHECK(b.offset == a.offset + a.bytes);
   CHECK(a.entry != b.entry);
   first.touch(a);
@@ -167,12 +167,12 @@ TEST_CASE("a place in an arena is given out again when all have left it, and its
   *word = 'x';
   first.leave(a, 2);
   CHECK(*word == 'x');  // the other one may still read it
-  const NodePlace c = first.take(10 * SharedFile::page(), 2);
+  const NodeExtent c = first.take(10 * SharedFile::page(), 2);
   CHECK(c.offset > b.offset);
   second.leave(a, 2);
   CHECK(*word == 0);
   first.file().unmap(word);
-  const NodePlace d = first.take(4 * SharedFile::page(), 2);
+  const NodeExtent d = first.take(4 * SharedFile::page(), 2);
   CHECK(d.offset == a.offset);
   first.give_back(d);
   CHECK(first.take(10 * SharedFile::page(), 2).offset == a.offset);
@@ -185,7 +185,7 @@ TEST_CASE("each rank of each window in an arena has a farewell of its own, which
   std::set<const unsigned char*> all;
   std::size_t places = 0;
   for (; arena.has_room(); ++places) {
-    const NodePlace place = arena.take(SharedFile::page(), ranks);
+    const NodeExtent place = arena.take(SharedFile::page(), ranks);
     CHECK(place.offset >= 4 * SharedFile::page());
     for (int local = 0; local < ranks; ++local) all.insert(&arena.farewell(place, local));
   }
@@ -196,7 +196,7 @@ TEST_CASE("each rank of each window in an arena has a farewell of its own, which
 TEST_CASE("an arena has room for the windows of a page of entries, and says when it has not", "[creation]") {
   SharedMemory memory;
   Arena arena(memory.create_file(), 1, true, 1);
-  std::vector<NodePlace> places;
+  std::vector<NodeExtent> places;
   while (arena.has_room()) places.push_back(arena.take(SharedFile::page(), 1));
   CHECK(places.size() > 900);
   arena.leave(places[500], 1);

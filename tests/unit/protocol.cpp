@@ -15,7 +15,7 @@ using namespace mpix;
 
 namespace {
 
-constexpr Team alone{0, 1};
+constexpr Workers alone{0, 1};
 
 void finish(const SendPeer& peer) {
   write_header(peer, peer.words->own.sent[0] + 1, 0, 1);

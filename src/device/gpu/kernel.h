@@ -91,54 +91,54 @@ __device__ inline void advance_part(PartCounters& counters, EpochCounter before,
     counters[threadIdx.x] = after.epochs;
 }
 
-/// The threads of a team by warps: small puts are shared out among warps, each to one.
+/// Workers by warps: small puts are shared out among warps, each to one.
 struct Warps {
   std::uint32_t index, count;
-  Team lanes;
+  Workers lanes;
 };
 
-__device__ inline Warps warps_of(Team team) {
+__device__ inline Warps warps_of(Workers workers) {
   const std::uint32_t width = static_cast<std::uint32_t>(warpSize);
-  return Warps{team.index / width, team.size / width, Team{team.index % width, width}};
+  return Warps{workers.index / width, workers.size / width, Workers{workers.index % width, width}};
 }
 
 // ---- sending -----------------------------------------------------------------------------------------
 
-__device__ inline void send_lines(const PutOp& op, Line* payload, std::uint32_t flag, Team team) {
+__device__ inline void send_lines(const PutOp& op, Line* payload, std::uint32_t flag, Workers workers) {
   constexpr std::uint32_t batch = 4;
   const std::uint32_t words = static_cast<std::uint32_t>((op.bytes + 7) / 8);
-  for (std::uint32_t first = team.index; first < words; first += batch * team.size) {
+  for (std::uint32_t first = workers.index; first < words; first += batch * workers.size) {
     std::uint64_t word[batch];
 #pragma unroll
     for (std::uint32_t i = 0; i < batch; ++i)
-      if (first + i * team.size < words) word[i] = load_word(op.source, first + i * team.size, op.bytes);
+      if (first + i * workers.size < words) word[i] = load_word(op.source, first + i * workers.size, op.bytes);
 #pragma unroll
     for (std::uint32_t i = 0; i < batch; ++i)
-      if (first + i * team.size < words) write_line(payload + first + i * team.size, word[i], flag);
+      if (first + i * workers.size < words) write_line(payload + first + i * workers.size, word[i], flag);
   }
 }
 
-__device__ inline void send_put(const PutOp& op, Line* slot, std::uint32_t flag, Team team) {
-  if (op.descriptor != 0 && team.index == 0) write_descriptor(op, slot, flag);
+__device__ inline void send_put(const PutOp& op, Line* slot, std::uint32_t flag, Workers workers) {
+  if (op.descriptor != 0 && workers.index == 0) write_descriptor(op, slot, flag);
   if (op.direct)
-    copy_bytes(op.direct, op.source, op.bytes, team);
+    copy_bytes(op.direct, op.source, op.bytes, workers);
   else
-    send_lines(op, slot + op.payload, flag, team);
+    send_lines(op, slot + op.payload, flag, workers);
 }
 
 template <class AnyProgram>
 __device__ inline void send_puts(const AnyProgram& any, const SendPeer& peer, Line* slot, std::uint32_t flag,
-                                 Team team) {
+                                 Workers workers) {
   if (peer.op_count == 1) {
-    send_put(any.op(peer.first_op), slot, flag, team);
+    send_put(any.op(peer.first_op), slot, flag, workers);
     return;
   }
   if (peer.bytes > most_bytes_of_a_warp)
     for (std::uint32_t i = 0; i < peer.op_count; ++i) {
       const PutOp& op = any.op(peer.first_op + i);
-      if (op.bytes > most_bytes_of_a_warp) send_put(op, slot, flag, team);
+      if (op.bytes > most_bytes_of_a_warp) send_put(op, slot, flag, workers);
     }
-  const Warps warps = warps_of(team);
+  const Warps warps = warps_of(workers);
   for (std::uint32_t i = warps.index; i < peer.op_count; i += warps.count) {
     const PutOp& op = any.op(peer.first_op + i);
     if (op.bytes <= most_bytes_of_a_warp) send_put(op, slot, flag, warps.lanes);
@@ -151,7 +151,7 @@ GPU_OUT_OF_LINE void send_for(const AnyProgram& any, std::uint32_t index, std::u
                               std::uint32_t parts) {
   const SendPeer& peer = any.send(index);
   send_puts(any, peer, slot_of(peer.ring, epoch), flag_of(epoch),
-            Team{part * blockDim.x + threadIdx.x, parts * blockDim.x});
+            Workers{part * blockDim.x + threadIdx.x, parts * blockDim.x});
   if (!peer.signals) return;
   __syncthreads();
   if (threadIdx.x != 0) return;
@@ -165,7 +165,7 @@ __device__ inline void send_part(const AnyProgram& any, std::uint32_t index, std
                                  const Shape& shape) {
   const SendPeer& peer = any.send(index);
   PairWords* words = peer.words;
-  const Team team{part * blockDim.x + threadIdx.x, parts * blockDim.x};
+  const Workers workers{part * blockDim.x + threadIdx.x, parts * blockDim.x};
   if (!shape.early.send) gpu_wait_for_front();
   // All loads at once; each is half a microsecond.
   struct Seen {
@@ -184,8 +184,8 @@ __device__ inline void send_part(const AnyProgram& any, std::uint32_t index, std
   bool has_word = false;
   if (usual) {
     const PutOp& op = any.op(peer.first_op);
-    has_word = team.index < op.bytes / 8;
-    if (has_word) word = load_once(reinterpret_cast<const unsigned long long*>(op.source) + team.index);
+    has_word = workers.index < op.bytes / 8;
+    if (has_word) word = load_once(reinterpret_cast<const unsigned long long*>(op.source) + workers.index);
   }
   const std::uint64_t needed = post_needed(peer, epoch);
   const auto is_posted = [&] { return load_relaxed(&words->posted) >= needed; };
@@ -208,9 +208,9 @@ __device__ inline void send_part(const AnyProgram& any, std::uint32_t index, std
     if (part == parts - 1 && threadIdx.x == 0 && peer.signals && !peer.awaits_post)
       write_header(peer, epoch, part, parts);
     if (usual) {
-      if (has_word) write_line(slot + Header::single_payload + team.index, word, flag);
+      if (has_word) write_line(slot + Header::single_payload + workers.index, word, flag);
     } else {
-      send_puts(any, peer, slot, flag, team);
+      send_puts(any, peer, slot, flag, workers);
     }
   }
   bool released = false, again = false;
@@ -239,18 +239,18 @@ __device__ inline void send_part(const AnyProgram& any, std::uint32_t index, std
 
 /// These return false where the wait for a line was released.
 __device__ inline bool receive_lines(const Program& program, const ReceivePeer& peer, const Line* payload,
-                                     std::uint32_t flag, char* to, std::uint32_t bytes, Team team) {
+                                     std::uint32_t flag, char* to, std::uint32_t bytes, Workers workers) {
   constexpr std::uint32_t batch = 4;
   const std::uint32_t words = (bytes + 7) / 8;
-  for (std::uint32_t first = team.index; first < words; first += batch * team.size) {
+  for (std::uint32_t first = workers.index; first < words; first += batch * workers.size) {
     std::uint64_t word[batch];
     bool there[batch];
 #pragma unroll
     for (std::uint32_t i = 0; i < batch; ++i)
-      there[i] = first + i * team.size < words && line_arrived(payload + first + i * team.size, flag, &word[i]);
+      there[i] = first + i * workers.size < words && line_arrived(payload + first + i * workers.size, flag, &word[i]);
 #pragma unroll
     for (std::uint32_t i = 0; i < batch; ++i) {
-      const std::uint32_t at = first + i * team.size;
+      const std::uint32_t at = first + i * workers.size;
       if (at >= words) continue;
       if (!there[i] && !await_line(program, peer, payload + at, flag, &word[i])) return false;
       store_word(to, at, bytes, word[i]);
@@ -260,11 +260,12 @@ __device__ inline bool receive_lines(const Program& program, const ReceivePeer& 
 }
 
 __device__ inline bool receive_data(const Program& program, const ReceivePeer& peer, const Descriptor& put,
-                                    const Line* slot, std::uint32_t flag, Team team) {
+                                    const Line* slot, std::uint32_t flag, Workers workers) {
   char* to = peer.window + put.offset;
   if (!put.staged())
-    return receive_lines(program, peer, slot + put.payload(), flag, to, static_cast<std::uint32_t>(put.bytes()), team);
-  copy_bytes(to, peer.staging + put.offset, put.bytes(), team);
+    return receive_lines(program, peer, slot + put.payload(), flag, to, static_cast<std::uint32_t>(put.bytes()),
+                         workers);
+  copy_bytes(to, peer.staging + put.offset, put.bytes(), workers);
   return true;
 }
 
@@ -282,7 +283,7 @@ __device__ inline bool await_descriptor(const Program& program, const ReceivePee
 /// and with few arguments, so that it costs that one no registers: `peer` lies in shared memory.
 GPU_OUT_OF_LINE bool receive_any(const Program& program, const ReceivePeer& peer, std::uint64_t epoch, Header header,
                                  std::uint32_t part, std::uint32_t parts) {
-  const Team team{part * blockDim.x + threadIdx.x, parts * blockDim.x};
+  const Workers workers{part * blockDim.x + threadIdx.x, parts * blockDim.x};
   constexpr std::uint32_t chunk = 64;  // as many threads as the smallest block has, and as there are parts
   static_assert(chunk >= most_parts, "each thread looks at one header");
   __shared__ Descriptor puts[chunk];
@@ -298,8 +299,8 @@ GPU_OUT_OF_LINE bool receive_any(const Program& program, const ReceivePeer& peer
     if (__syncthreads_or(!good)) return false;
   }
   if (header.is_single()) {
-    good = receive_data(program, peer, single_put(header), slot, flag, team);
-    if (team.index == 0) scrub(peer.ring, epoch, Header::single_payload + (header.single_bytes() + 7) / 8, 0);
+    good = receive_data(program, peer, single_put(header), slot, flag, workers);
+    if (workers.index == 0) scrub(peer.ring, epoch, Header::single_payload + (header.single_bytes() + 7) / 8, 0);
     return good;
   }
   std::uint32_t used = 1 + 2 * header.descriptors();
@@ -310,17 +311,17 @@ GPU_OUT_OF_LINE bool receive_any(const Program& program, const ReceivePeer& peer
       good = false;
     __syncthreads();
     for (std::uint32_t i = 0; i < count; ++i)
-      if (puts[i].bytes() > most_bytes_of_a_warp && !receive_data(program, peer, puts[i], slot, flag, team))
+      if (puts[i].bytes() > most_bytes_of_a_warp && !receive_data(program, peer, puts[i], slot, flag, workers))
         good = false;
-    const Warps warps = warps_of(team);
+    const Warps warps = warps_of(workers);
     for (std::uint32_t i = warps.index; i < count; i += warps.count)
       if (puts[i].bytes() <= most_bytes_of_a_warp && !receive_data(program, peer, puts[i], slot, flag, warps.lanes))
         good = false;
-    if (team.index == 0)
+    if (workers.index == 0)
       for (std::uint32_t i = 0; i < count; ++i)
         if (!puts[i].staged()) used = puts[i].payload() + static_cast<std::uint32_t>((puts[i].bytes() + 7) / 8);
   }
-  if (team.index == 0) scrub(peer.ring, epoch, used, header.direct_parts());
+  if (workers.index == 0) scrub(peer.ring, epoch, used, header.direct_parts());
   return good;
 }
 
@@ -329,11 +330,11 @@ __device__ inline void receive_part(const AnyProgram& any, std::uint32_t index, 
                                     EpochCounter before) {
   const ReceivePeer& peer = any.receive(index);
   const std::uint64_t epoch = before.epochs + 1;
-  const Team team{part * blockDim.x + threadIdx.x, parts * blockDim.x};
+  const Workers workers{part * blockDim.x + threadIdx.x, parts * blockDim.x};
   const std::uint32_t flag = flag_of(epoch);
   const Line* slot = slot_of(peer.ring, epoch);
 
-  const Line* own_line = slot + Header::single_payload + team.index;
+  const Line* own_line = slot + Header::single_payload + workers.index;
   std::uint64_t first_word = 0;
   const auto has_header = [&] { return line_arrived(slot, flag, &first_word); };
   Waited waited;
@@ -358,15 +359,15 @@ __device__ inline void receive_part(const AnyProgram& any, std::uint32_t index, 
     const Header header{first_word};
     auto* to = reinterpret_cast<std::uint64_t*>(peer.window + header.single_offset());
     const std::uint32_t bytes = header.single_bytes();
-    usual = (reinterpret_cast<std::uintptr_t>(to) | bytes) % 8 == 0 && bytes / 8 <= team.size;
+    usual = (reinterpret_cast<std::uintptr_t>(to) | bytes) % 8 == 0 && bytes / 8 <= workers.size;
     std::uint64_t word;
-    if (usual && team.index < bytes / 8) {
+    if (usual && workers.index < bytes / 8) {
       if (await_line<reach>(any.program, peer, own_line, flag, &word))
-        to[team.index] = word;
+        to[workers.index] = word;
       else
         waited = Waited::gave_up;
     }
-    if (usual && team.index == 0) scrub(peer.ring, epoch, Header::single_payload + bytes / 8, 0);
+    if (usual && workers.index == 0) scrub(peer.ring, epoch, Header::single_payload + bytes / 8, 0);
   }
   // All threads see the same epoch, but a wait may be given up by some and not by others.
   bool released = false;

@@ -35,14 +35,14 @@ bool Arena::has_room() {
   return taken_.size() + being_created < entries();
 }
 
-NodePlace Arena::take(std::uint64_t bytes, std::uint32_t ranks) {
+NodeExtent Arena::take(std::uint64_t bytes, std::uint32_t ranks) {
   std::lock_guard<std::mutex> hold(mutex_);
   collect();
   std::vector<bool> in_use(entries());
   for (const Taken& taken : taken_) in_use[taken.place.entry] = true;
   const auto free_entry = std::find(in_use.begin(), in_use.end(), false);
   if (free_entry == in_use.end()) throw Error(Fault::memory, "too many windows of the same ranks");
-  NodePlace place{places_offset(), bytes, static_cast<std::uint32_t>(free_entry - in_use.begin())};
+  NodeExtent place{places_offset(), bytes, static_cast<std::uint32_t>(free_entry - in_use.begin())};
   auto next = taken_.begin();
   while (next != taken_.end() && next->place.offset - place.offset < bytes) {
     place.offset = next->place.offset + next->place.bytes;
@@ -54,14 +54,14 @@ NodePlace Arena::take(std::uint64_t bytes, std::uint32_t ranks) {
   return place;
 }
 
-void Arena::give_back(const NodePlace& place) {
+void Arena::give_back(const NodeExtent& place) {
   std::lock_guard<std::mutex> hold(mutex_);
   taken_.remove_if([&](const Taken& taken) { return taken.place.entry == place.entry; });
 }
 
-void Arena::touch(const NodePlace& place) { __atomic_fetch_or(&entry(place.entry), touched, __ATOMIC_RELAXED); }
+void Arena::touch(const NodeExtent& place) { __atomic_fetch_or(&entry(place.entry), touched, __ATOMIC_RELAXED); }
 
-void Arena::leave(const NodePlace& place, std::uint32_t ranks) noexcept {
+void Arena::leave(const NodeExtent& place, std::uint32_t ranks) noexcept {
   std::uint32_t& word = entry(place.entry);
   const std::uint32_t left = __atomic_add_fetch(&word, 1, __ATOMIC_ACQ_REL);
   if ((left & ~touched) < ranks) return;
@@ -69,7 +69,7 @@ void Arena::leave(const NodePlace& place, std::uint32_t ranks) noexcept {
   __atomic_add_fetch(&word, 1, __ATOMIC_RELEASE);
 }
 
-unsigned char& Arena::farewell(const NodePlace& place, int local) {
+unsigned char& Arena::farewell(const NodeExtent& place, int local) {
   std::lock_guard<std::mutex> hold(mutex_);
   if (!farewells_) farewells_ = file_->map(SharedFile::page(), farewells_bytes());
   const std::uint64_t at = std::uint64_t{place.entry} * locals_ + static_cast<std::uint32_t>(local);
@@ -119,8 +119,8 @@ class ArenaNodeMemory final : public NodeMemory {
   NodeOffer offer_anew() override;
   void join(const std::vector<NodeRank>& group, const NodeOffer& offer) override;
   void join(const NodeRank& rank, const NodeOffer& its_offer) override;
-  NodePlace choose_place() override { return chosen_ = arena_->take(bytes(), group_size()); }
-  void open(const NodePlace& place) noexcept override;
+  NodeExtent choose_extent() override { return chosen_ = arena_->take(bytes(), group_size()); }
+  void open(const NodeExtent& place) noexcept override;
 
   char* header(int local) override;
   char* mailbox(int owner, int origin) override;
@@ -168,7 +168,7 @@ class ArenaNodeMemory final : public NodeMemory {
   ArenaCache& cache_;
   const NodeShape shape_;
   std::shared_ptr<Arena> arena_;
-  NodePlace place_{}, chosen_{};  ///< of no bytes: none
+  NodeExtent place_{}, chosen_{};  ///< of no bytes: none
   std::size_t group_size_ = 0;
   std::size_t mailbox_bytes_ = 0;    ///< the most that one has, in pages
   std::uint64_t staging_bytes_ = 0;  ///< of all
@@ -228,9 +228,9 @@ void ArenaNodeMemory::join(const NodeRank& rank, const NodeOffer& its_offer) {
 }
 
 /// All have joined, so nobody needs the descriptor.
-void ArenaNodeMemory::open(const NodePlace& place) noexcept {
+void ArenaNodeMemory::open(const NodeExtent& place) noexcept {
   place_ = place;
-  chosen_ = NodePlace{};
+  chosen_ = NodeExtent{};
   arena_->file().close_descriptor();
   try {
     cache_.add(shape_.processes, arena_);

@@ -41,18 +41,18 @@ class Arena {
   /// Enough for the windows that threads may be creating now.
   bool has_room();
   /// For a window of so many ranks. Throws Error.
-  NodePlace take(std::uint64_t bytes, std::uint32_t ranks);
+  NodeExtent take(std::uint64_t bytes, std::uint32_t ranks);
   /// No rank has opened it.
-  void give_back(const NodePlace& place);
+  void give_back(const NodeExtent& place);
 
-  void touch(const NodePlace& place);
-  void leave(const NodePlace& place, std::uint32_t ranks) noexcept;
+  void touch(const NodeExtent& place);
+  void leave(const NodeExtent& place, std::uint32_t ranks) noexcept;
   /// Throws Error where it cannot be mapped, the first time.
-  unsigned char& farewell(const NodePlace& place, int local);
+  unsigned char& farewell(const NodeExtent& place, int local);
 
  private:
   struct Taken {
-    NodePlace place;
+    NodeExtent place;
     std::uint32_t ranks;
   };
   static constexpr std::uint32_t touched = 1u << 31;

@@ -16,7 +16,7 @@
 namespace mpix {
 namespace {
 
-constexpr Team alone{0, 1};
+constexpr Workers alone{0, 1};
 // Errors are looked for where nothing has come for long: to ask all epochs under way costs as much as a hundred looks.
 constexpr unsigned looks_between_errors = 256;
 constexpr auto time_between_errors = std::chrono::milliseconds(5);

@@ -20,7 +20,7 @@ namespace mpix {
 struct Chain;
 
 /// One deferred operation, with all that libfabric may read of it until it is over. Lies still.
-struct Block {
+struct DeferredOp {
   fi_deferred_work work;  ///< first: an error names its context, which is its first member
   union {
     fi_op_rma write;
@@ -33,7 +33,7 @@ struct Block {
   fi_rma_ioc word;
   std::uint64_t value;  ///< of a signal: what operand points to
   void* descriptor;
-  void* own_descriptor;  ///< of this very block, for signals
+  void* own_descriptor;  ///< of this very operation, for signals
   Chain* chain;
 };
 
@@ -61,7 +61,7 @@ struct Chain {
   bool going_out =
       false;  ///< started, and needs more than that look; guarded by the queue, but for its transfer's start
   bool resetting = false;  ///< the counters have been told to be zero again
-  std::vector<Block*> blocks;
+  std::vector<DeferredOp*> deferred;
   std::string failure;       ///< guarded by the queue
   std::uint64_t errors = 0;  ///< operations that failed; likewise
 

@@ -89,7 +89,7 @@ std::uint64_t TriggeredQueue::largest_count() const {
 std::size_t TriggeredQueue::held_blocks() const {
   Hold hold(mutex_);
   std::size_t held = 0;
-  for (const auto& chain : chains_) held += chain->blocks.size();
+  for (const auto& chain : chains_) held += chain->deferred.size();
   return held;
 }
 
@@ -105,28 +105,29 @@ Chain* TriggeredQueue::lease() {
   throw Error(Fault::memory, "libfabric: the NIC has no counters left for triggered operations");
 }
 
-Block* TriggeredQueue::take_block() {
-  if (free_blocks_.empty()) {
-    constexpr std::size_t blocks_of_slab = 64;
-    Slab slab{std::make_unique<Block[]>(blocks_of_slab), nullptr};
+DeferredOp* TriggeredQueue::take_deferred() {
+  if (free_deferred_.empty()) {
+    constexpr std::size_t deferred_of_slab = 64;
+    Slab slab{std::make_unique<DeferredOp[]>(deferred_of_slab), nullptr};
     if (endpoint_->sources_need_registration())
-      slab.registration = endpoint_->register_memory(slab.blocks.get(), blocks_of_slab * sizeof(Block), FI_WRITE);
-    for (std::size_t i = 0; i < blocks_of_slab; ++i) {
-      Block& block = slab.blocks[i];
-      block.own_descriptor = slab.registration ? slab.registration->descriptor() : nullptr;
-      free_blocks_.push_back(&block);
+      slab.registration =
+          endpoint_->register_memory(slab.deferred.get(), deferred_of_slab * sizeof(DeferredOp), FI_WRITE);
+    for (std::size_t i = 0; i < deferred_of_slab; ++i) {
+      DeferredOp& deferred = slab.deferred[i];
+      deferred.own_descriptor = slab.registration ? slab.registration->descriptor() : nullptr;
+      free_deferred_.push_back(&deferred);
     }
     slabs_.push_back(std::move(slab));
   }
-  Block* block = free_blocks_.back();
-  free_blocks_.pop_back();
-  return block;
+  DeferredOp* deferred = free_deferred_.back();
+  free_deferred_.pop_back();
+  return deferred;
 }
 
 void TriggeredQueue::recycle(Chain& chain) {
   if (std::exchange(chain.going_out, false)) --going_out_;
-  free_blocks_.insert(free_blocks_.end(), chain.blocks.begin(), chain.blocks.end());
-  chain.blocks.clear();
+  free_deferred_.insert(free_deferred_.end(), chain.deferred.begin(), chain.deferred.end());
+  chain.deferred.clear();
   chain.rewind(counter_limit_);
   idle_.push_back(&chain);
 }
@@ -171,78 +172,78 @@ void TriggeredQueue::reclaim() {
 
 // ---- operations --------------------------------------------------------------------------------------
 
-void TriggeredQueue::fill(Block& block, Chain& chain, fi_addr_t peer, const NetworkWrite& write) {
+void TriggeredQueue::fill(DeferredOp& deferred, Chain& chain, fi_addr_t peer, const NetworkWrite& write) {
   const auto* registration = static_cast<const FabricRegistration*>(write.registered);
-  block.source = {const_cast<void*>(write.source), write.bytes};
-  block.target = {write.memory.base + write.offset, write.bytes, write.memory.key};
-  block.descriptor = registration ? registration->descriptor() : nullptr;
-  block.work.threshold = chain.doorbell_value + 1;
-  block.work.triggering_cntr = chain.doorbell.get();
+  deferred.source = {const_cast<void*>(write.source), write.bytes};
+  deferred.target = {write.memory.base + write.offset, write.bytes, write.memory.key};
+  deferred.descriptor = registration ? registration->descriptor() : nullptr;
+  deferred.work.threshold = chain.doorbell_value + 1;
+  deferred.work.triggering_cntr = chain.doorbell.get();
   if (write.place != 0) {
-    fill_message(block, peer, write.place);
+    fill_message(deferred, peer, write.place);
     return;
   }
-  block.write = fi_op_rma{};
-  block.write.ep = endpoint_->get();
-  block.write.flags = FI_DELIVERY_COMPLETE;
-  fi_msg_rma& message = block.write.msg;
-  message.msg_iov = &block.source;
-  message.desc = &block.descriptor;
+  deferred.write = fi_op_rma{};
+  deferred.write.ep = endpoint_->get();
+  deferred.write.flags = FI_DELIVERY_COMPLETE;
+  fi_msg_rma& message = deferred.write.msg;
+  message.msg_iov = &deferred.source;
+  message.desc = &deferred.descriptor;
   message.iov_count = 1;
   message.addr = peer;
-  message.rma_iov = &block.target;
+  message.rma_iov = &deferred.target;
   message.rma_iov_count = 1;
-  message.context = &block.work.context;
-  block.work.op_type = FI_OP_WRITE;
-  block.work.op.rma = &block.write;
+  message.context = &deferred.work.context;
+  deferred.work.op_type = FI_OP_WRITE;
+  deferred.work.op.rma = &deferred.write;
 }
 
 /// Over when it has left: it is not answered.
-void TriggeredQueue::fill_message(Block& block, fi_addr_t peer, std::uint64_t tag) {
-  block.message = fi_op_tagged{};
-  block.message.ep = endpoint_->get();
-  block.message.flags = FI_INJECT_COMPLETE;
-  fi_msg_tagged& message = block.message.msg;
-  message.msg_iov = &block.source;
-  message.desc = &block.descriptor;
+void TriggeredQueue::fill_message(DeferredOp& deferred, fi_addr_t peer, std::uint64_t tag) {
+  deferred.message = fi_op_tagged{};
+  deferred.message.ep = endpoint_->get();
+  deferred.message.flags = FI_INJECT_COMPLETE;
+  fi_msg_tagged& message = deferred.message.msg;
+  message.msg_iov = &deferred.source;
+  message.desc = &deferred.descriptor;
   message.iov_count = 1;
   message.addr = peer;
   message.tag = tag;
-  message.context = &block.work.context;
-  block.work.op_type = FI_OP_TSEND;
-  block.work.op.tagged = &block.message;
+  message.context = &deferred.work.context;
+  deferred.work.op_type = FI_OP_TSEND;
+  deferred.work.op.tagged = &deferred.message;
 }
 
-void TriggeredQueue::fill(Block& block, Chain& chain, fi_addr_t peer, const NetworkSignal& signal) {
-  block.value = signal.value;
-  block.operand = {&block.value, 1};
-  block.descriptor = block.own_descriptor;
-  block.word = {signal.memory.base + signal.offset, 1, signal.memory.key};
-  block.atomic = fi_op_atomic{};
-  block.atomic.ep = endpoint_->get();
-  block.atomic.flags = FI_DELIVERY_COMPLETE;
-  fi_msg_atomic& message = block.atomic.msg;
-  message.msg_iov = &block.operand;
-  message.desc = &block.descriptor;
+void TriggeredQueue::fill(DeferredOp& deferred, Chain& chain, fi_addr_t peer, const NetworkSignal& signal) {
+  deferred.value = signal.value;
+  deferred.operand = {&deferred.value, 1};
+  deferred.descriptor = deferred.own_descriptor;
+  deferred.word = {signal.memory.base + signal.offset, 1, signal.memory.key};
+  deferred.atomic = fi_op_atomic{};
+  deferred.atomic.ep = endpoint_->get();
+  deferred.atomic.flags = FI_DELIVERY_COMPLETE;
+  fi_msg_atomic& message = deferred.atomic.msg;
+  message.msg_iov = &deferred.operand;
+  message.desc = &deferred.descriptor;
   message.iov_count = 1;
   message.addr = peer;
-  message.rma_iov = &block.word;
+  message.rma_iov = &deferred.word;
   message.rma_iov_count = 1;
   message.datatype = FI_UINT64;
   message.op = signal.kind == NetworkSignal::Kind::add ? FI_SUM : FI_ATOMIC_WRITE;
-  message.context = &block.work.context;
-  block.work.threshold = chain.chained ? chain.progress_value + chain.writes : chain.doorbell_value + 1;
-  block.work.triggering_cntr = chain.chained ? chain.progress.get() : chain.doorbell.get();
-  block.work.op_type = FI_OP_ATOMIC;
-  block.work.op.atomic = &block.atomic;
+  message.context = &deferred.work.context;
+  deferred.work.threshold = chain.chained ? chain.progress_value + chain.writes : chain.doorbell_value + 1;
+  deferred.work.triggering_cntr = chain.chained ? chain.progress.get() : chain.doorbell.get();
+  deferred.work.op_type = FI_OP_ATOMIC;
+  deferred.work.op.atomic = &deferred.atomic;
 }
 
-void TriggeredQueue::submit(Block& block) {
-  block.work.completion_cntr = block.chain->progress.get();  // sockets takes no null
+void TriggeredQueue::submit(DeferredOp& deferred) {
+  deferred.work.completion_cntr = deferred.chain->progress.get();  // sockets takes no null
   constexpr int tries = 1000;
   long result = -FI_EAGAIN;
   for (int i = 0; i < tries && result == -FI_EAGAIN; ++i) {
-    result = fi_control(&endpoint_->domain()->fid, FI_QUEUE_WORK, &block.work);
+    result = fi_control(&endpoint_->domain()->fid, FI_QUEUE_WORK, &deferred.work);
     // Reading frees entries of the command queue that is full.
     if (result == -FI_EAGAIN)
       endpoint_->look_outward([this](void* context, const std::string& text) { note(context, text); });
@@ -268,23 +269,23 @@ std::unique_ptr<Transfer> TriggeredQueue::queue(fi_addr_t peer, const NetworkWri
   chain.at_once = bytes <= at_once_bytes && !(chain.chained && signal);
   chain.failure.clear();
   chain.errors = 0;
-  const auto next = [&]() -> Block& {
-    Block* block = take_block();
-    block->work = fi_deferred_work{};
-    block->chain = &chain;
-    chain.blocks.push_back(block);
-    return *block;
+  const auto next = [&]() -> DeferredOp& {
+    DeferredOp* deferred = take_deferred();
+    deferred->work = fi_deferred_work{};
+    deferred->chain = &chain;
+    chain.deferred.push_back(deferred);
+    return *deferred;
   };
   try {
     for (std::size_t i = 0; i < count; ++i) {
-      Block& block = next();
-      fill(block, chain, peer, writes[i]);
-      submit(block);
+      DeferredOp& deferred = next();
+      fill(deferred, chain, peer, writes[i]);
+      submit(deferred);
     }
     if (signal) {
-      Block& block = next();
-      fill(block, chain, peer, *signal);
-      submit(block);
+      DeferredOp& deferred = next();
+      fill(deferred, chain, peer, *signal);
+      submit(deferred);
     }
     return std::make_unique<TriggeredTransfer>(shared_from_this(), &chain);
   } catch (...) {
@@ -386,8 +387,8 @@ void TriggeredQueue::note(void* context, const std::string& text) {
     }
   if (text.empty()) return;
   for (const auto& chain : chains_)
-    for (Block* block : chain->blocks)
-      if (&block->work.context == context) {
+    for (DeferredOp* deferred : chain->deferred)
+      if (&deferred->work.context == context) {
         ++chain->errors;
         if (chain->failure.empty()) chain->failure = text;
       }

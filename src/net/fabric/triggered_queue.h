@@ -18,7 +18,7 @@
 
 namespace mpix {
 
-/// The triggered operations of one endpoint: pools of chains (counters) and of blocks (operations), so that an
+/// The triggered operations of one endpoint: pools of chains (counters) and of deferred operations, so that an
 /// epoch opens and allocates nothing.
 class TriggeredQueue final : public Progressing, public std::enable_shared_from_this<TriggeredQueue> {
  public:
@@ -63,24 +63,24 @@ class TriggeredQueue final : public Progressing, public std::enable_shared_from_
   void look_outward(std::uint64_t times);
   void look_inward();
   void note(const Errors& errors);
-  Chain* lease();              // under mutex_
-  Chain* open_chain();         // under mutex_
-  void reclaim();              // under mutex_
-  Block* take_block();         // under mutex_
-  void recycle(Chain& chain);  // under mutex_
-  bool clear(Chain& chain);    // under mutex_
+  Chain* lease();               // under mutex_
+  Chain* open_chain();          // under mutex_
+  void reclaim();               // under mutex_
+  DeferredOp* take_deferred();  // under mutex_
+  void recycle(Chain& chain);   // under mutex_
+  bool clear(Chain& chain);     // under mutex_
   bool cancel(Chain& chain);
   void take_back(Chain* chain) noexcept;
   std::string failure_of(const Chain& chain) const;
-  void fill(Block& block, Chain& chain, fi_addr_t peer, const NetworkWrite& write);
-  void fill(Block& block, Chain& chain, fi_addr_t peer, const NetworkSignal& signal);
-  void fill_message(Block& block, fi_addr_t peer, std::uint64_t tag);
-  void submit(Block& block);
+  void fill(DeferredOp& deferred, Chain& chain, fi_addr_t peer, const NetworkWrite& write);
+  void fill(DeferredOp& deferred, Chain& chain, fi_addr_t peer, const NetworkSignal& signal);
+  void fill_message(DeferredOp& deferred, fi_addr_t peer, std::uint64_t tag);
+  void submit(DeferredOp& deferred);
   void note(void* context, const std::string& text);  // under mutex_
 
   // Operations that never ran stay queued until the endpoint is closed: what they point to goes after it.
   struct Slab {
-    std::unique_ptr<Block[]> blocks;
+    std::unique_ptr<DeferredOp[]> deferred;
     std::shared_ptr<FabricRegistration> registration;  ///< null where operands need none
   };
   std::vector<Slab> slabs_;
@@ -101,7 +101,7 @@ class TriggeredQueue final : public Progressing, public std::enable_shared_from_
   std::vector<std::unique_ptr<Chain>> chains_;
   std::vector<Chain*> idle_;
   std::deque<Chain*> leaving_;  ///< their transfers are gone, and they are not over
-  std::vector<Block*> free_blocks_;
+  std::vector<DeferredOp*> free_deferred_;
   std::string failure_;
 };
 
