@@ -123,6 +123,12 @@ class Service {
     looked_.notify_all();
   }
 
+  /// From the end of the look: one that takes longer than its nap is no reason to look all the time.
+  static Clock::time_point next_look(Clock::duration nap, Clock::time_point begin) {
+    if (nap == Poller::when_woken) return Clock::time_point::max();
+    return nap <= Clock::duration{} ? begin : Clock::now() + nap;
+  }
+
   /// `entry` may be gone or elsewhere afterwards.
   void look(Lock& hold, const Entry& entry, Clock::time_point now) {
     Poller& poller = *entry.poller;
@@ -145,7 +151,7 @@ class Service {
     if (!is_well)
       entries_.erase(same);
     else
-      same->next = nap == Poller::when_woken ? Clock::time_point::max() : now + nap;
+      same->next = next_look(nap, now);
   }
 
   void sleep(Lock& hold) {

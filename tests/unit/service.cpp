@@ -115,6 +115,19 @@ TEST_CASE("a poller that is busy keeps nobody else waiting", "[service]") {
   REQUIRE(busy.looks() > 20);
 }
 
+TEST_CASE("a look that takes longer than its nap is followed by one all the same", "[service]") {
+  Clock::time_point end{};
+  std::atomic<bool> has_napped{true};
+  Counted slow([&](int count) {
+    if (count > 1 && Clock::now() - end < milliseconds(5)) has_napped = false;
+    std::this_thread::sleep_for(milliseconds(10));
+    end = Clock::now();
+    return milliseconds(5);
+  });
+  REQUIRE(slow.reaches(5));
+  CHECK(has_napped);
+}
+
 TEST_CASE("what a look throws ends that poller and no other", "[service]") {
   Counted well([](int) { return microseconds(100); });
   Counted ill([](int count) -> Clock::duration {
