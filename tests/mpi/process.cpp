@@ -6,10 +6,13 @@
 #include <dlfcn.h>
 #include <pthread.h>
 #include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <cstdio>
 #include <cstdlib>
 #include <new>
 
@@ -188,6 +191,39 @@ TEST_CASE("a fault in a function on a host stream reaches the program's handler"
   stream.synchronize();
   for (const int number : {SIGINT, SIGTERM, SIGALRM, SIGCHLD, SIGUSR1, SIGUSR2, SIGWINCH})
     CHECK(std::count(there.begin(), there.end(), number) == 1);
+}
+
+// As a program does that calls system(), or starts a helper that ends by itself: whatever the library's threads are at,
+// and whichever locks they hold.
+TEST_CASE("a child of fork() ends by exit(), and its parent goes on") {
+  if (!device().is_host()) return skip("the driver of a GPU has its own ways at the end of a process");
+#ifdef __SANITIZE_ADDRESS__
+  return skip("what the threads hold that a child lacks would be its leaks");
+#endif
+  constexpr std::size_t many = 90000;
+  Window narrow(Memory::device, 64), wide(Memory::unmapped, many);
+  Ring small(narrow, narrow.base(), 64), large(wide, wide.base(), many);
+  Stream stream;
+  for (int k = 0; k < scaled(20); ++k) {
+    for (int epoch = 0; epoch < 5; ++epoch) {
+      small.epoch(stream);
+      large.fused_epoch(stream);
+    }
+    std::fflush(nullptr);
+    const pid_t child = fork();
+    REQUIRE(child >= 0);
+    if (child == 0) {
+      signal(SIGALRM, SIG_DFL);
+      alarm(20 * static_cast<unsigned>(slowdown()));
+      std::exit(7);
+    }
+    int status = 0;
+    REQUIRE(waitpid(child, &status, 0) == child);
+    CHECK(WIFEXITED(status));
+    CHECK(WEXITSTATUS(status) == 7);
+    if (k % 2 == 0) stream.synchronize();
+  }
+  stream.synchronize();
 }
 
 // On all ranks, so nobody waits for the others' end.

@@ -130,7 +130,7 @@ class Watchdog {
   std::thread thread_;
 };
 
-Watchdog watchdog;
+Watchdog& watchdog = *new Watchdog;  // a child of fork() has not its thread, and may end by exit()
 
 int sum_over_ranks(int value) {
   int sum = 0;

@@ -17,6 +17,7 @@
 #include "base/error.h"
 #include "base/job_environment.h"
 #include "catch.h"
+#include "child.h"
 #include "creation.h"
 #include "device/host/host_device.h"
 #include "device/host/stream.h"

@@ -2,9 +2,6 @@
 // Copyright (c) the libmpix authors
 #pragma once
 
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include <string>
 #include <vector>
 
@@ -14,7 +11,7 @@
 #include "epoch/window.h"
 #include "thread_ranks.h"
 
-/// What the tests of a window's creation share: an exchange on it, errors as texts, children.
+/// What the tests of a window's creation share: an exchange on it, and errors as texts.
 namespace mpix {
 
 inline Settings quiet_settings() {
@@ -58,16 +55,6 @@ constexpr std::size_t ints_for_exchange = 4 * 201;
 inline bool has_come(const std::vector<int>& memory, int from, int value) {
   return memory[static_cast<std::size_t>(from) * 201] == value + from &&
          memory[static_cast<std::size_t>(from) * 201 + 200] == value + from;
-}
-
-/// What the function returns in a child of fork().
-template <class Function>
-int status_of_child(Function function) {
-  const pid_t child = fork();
-  if (child == 0) _exit(function());
-  int status = 0;
-  waitpid(child, &status, 0);
-  return WIFEXITED(status) ? WEXITSTATUS(status) : 100 + WTERMSIG(status);
 }
 
 }  // namespace mpix

@@ -19,6 +19,7 @@
 #include "base/error.h"
 #include "base/settings.h"
 #include "catch.h"
+#include "child.h"
 #include "device/host/bell.h"
 #include "device/host/shared_memory.h"
 #include "device/host/stream.h"
@@ -34,15 +35,6 @@ int open_files() {
   while (readdir(directory)) ++count;
   closedir(directory);
   return count;
-}
-
-template <class Function>
-int status_of_child(Function function) {
-  const pid_t child = fork();
-  if (child == 0) _exit(function());
-  int status = 0;
-  waitpid(child, &status, 0);
-  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
 }  // namespace
@@ -302,4 +294,44 @@ TEST_CASE("a waiting host stream sleeps", "[bell]") {
   const double cpu =
       static_cast<double>(after.tv_sec - before.tv_sec) + 1e-9 * static_cast<double>(after.tv_nsec - before.tv_nsec);
   CHECK(cpu < 0.03);
+}
+
+// A stream in a static object of the program is destroyed by what runs at exit. Another thread holds the locks of
+// streams now and then.
+TEST_CASE("a child of fork() leaves the streams of its parent alone, and may have its own", "[stream]") {
+  HostStream* const stream = create_host_stream();
+  std::atomic<bool> over{false};
+  std::thread busy([&] {
+    while (!over)
+      host_stream_launch(
+          stream, [](void*) {}, nullptr);
+  });
+  const auto refused = [](auto call) {
+    try {
+      call();
+      return false;
+    } catch (const Error&) {
+      return true;
+    }
+  };
+  for (int i = 0; i < 20; ++i)
+    CHECK(status_of_child([&] {
+            alarm(60);
+            if (!refused([&] {
+                  host_stream_launch(
+                      stream, [](void*) {}, nullptr);
+                }))
+              return 1;
+            if (!refused([&] { host_stream_synchronize(stream); })) return 2;
+            if (is_host_stream(stream)) return 3;
+            if (!destroy_host_stream(stream)) return 4;
+            HostStream* const own = create_host_stream();
+            host_stream_launch(
+                own, [](void*) {}, nullptr);
+            return host_stream_synchronize(own) && destroy_host_stream(own) ? 0 : 5;
+          }) == 0);
+  over = true;
+  busy.join();
+  CHECK(host_stream_synchronize(stream));
+  CHECK(destroy_host_stream(stream));
 }

@@ -14,6 +14,7 @@
 
 #include "base/error.h"
 #include "catch.h"
+#include "child.h"
 #include "creation.h"
 #include "device/host/arena.h"
 #include "device/host/host_device.h"

@@ -2,9 +2,12 @@
 // Copyright (c) the libmpix authors
 #include "device/host/stream.h"
 
+#include <pthread.h>
 #include <sys/prctl.h>
 
+#include <atomic>
 #include <memory>
+#include <new>
 #include <shared_mutex>
 #include <string>
 #include <unordered_map>
@@ -131,7 +134,6 @@ void HostStream::run(Task& task) {
 
 namespace {
 
-/// Never destroyed: a worker of a stream that the program did not destroy may outlive static objects.
 struct Registry {
   std::shared_mutex mutex;
   std::unordered_map<Stream, std::unique_ptr<HostStream>> streams;
@@ -139,10 +141,29 @@ struct Registry {
   Polling polling{};
 };
 
-Registry& registry() {
-  static Registry* const all = new Registry;
-  return *all;
-}
+/// Never destroyed: a worker of a stream that the program did not destroy may outlive static objects. A child of fork()
+/// begins with an empty one: it has not the workers of its parent's streams, and what they held is held for ever.
+struct Registries {
+  std::atomic<Registry*> of_process{new Registry};
+  std::atomic<bool> is_child{false};
+
+  Registries() {
+    (void)pthread_atfork(nullptr, nullptr, [] { get().begin_child(); });
+  }
+  void begin_child() {
+    is_child = true;
+    auto* const own = new (std::nothrow) Registry;
+    if (!own) return;
+    own->polling = of_process.load()->polling;
+    of_process = own;
+  }
+  static Registries& get() {
+    static Registries& all = *new Registries;
+    return all;
+  }
+};
+
+Registry& registry() { return *Registries::get().of_process.load(std::memory_order_acquire); }
 
 [[noreturn]] void no_such_stream() {
   throw Error(Fault::argument,
@@ -186,7 +207,10 @@ bool destroy_host_stream(Stream stream) {
     Registry& all = registry();
     std::unique_lock<std::shared_mutex> hold(all.mutex);
     const auto found = all.streams.find(stream);
-    if (found == all.streams.end()) no_such_stream();
+    if (found == all.streams.end()) {
+      if (Registries::get().is_child) return true;  // by what runs at exit, say: its parent has it still
+      no_such_stream();
+    }
     if (found->second->is_own_thread())
       throw Error(Fault::argument, "a stream cannot be destroyed by a function that runs on it");
     dying = std::move(found->second);
