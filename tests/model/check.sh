@@ -7,6 +7,8 @@
 # "verify": the whole state space, no error. "control": a rule of the protocol is left out, and spin must find
 # a violation of the named property; a model that cannot fail proves nothing.
 #
+# As many searches run at once as there are cores, 8 at most: each may need 2 GiB. Output is in the order of this file.
+#
 # exit status: 0 all as expected, 1 not, 77 spin or a C compiler is missing
 
 CC=${CC:-cc}
@@ -16,16 +18,23 @@ command -v "${CC%% *}" >/dev/null || { echo "skipped: no C compiler ($CC)"; exit
 here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd) || exit 1
 scratch=$(mktemp -d) || exit 1
 trap 'rm -rf "$scratch"' EXIT
-trap 'exit 1' HUP INT TERM
+workers=
+# shellcheck disable=SC2086  # a list
+trap 'kill $workers 2>/dev/null; exit 1' HUP INT TERM
 cd "$scratch" || exit 1
-failures=0
 model=epoch
+number=0
+
+# Each worker reads the whole list below, and does of it what no other has begun.
+begin() {
+  number=$((number + 1))
+  cd "$scratch" && mkdir "$(printf %03d "$number")" 2>/dev/null && cd "$(printf %03d "$number")" || return 1
+}
 
 # explore "PARAMETERS OF THE MODEL" "OPTIONS OF THE COMPILER" [pan option]...: the checker's report in ./report
 explore() {
   parameters=$1 options=$2
   shift 2
-  rm -f pan pan.* ./*.trail
   # shellcheck disable=SC2086  # lists of options
   spin -a -P"$CC -E -x c" $parameters "$here/$model.pml" >report 2>&1 &&
     $CC -w -O1 -DNOFAIR -DCOLLAPSE -DVECTORSZ=1024 -DMEMLIM=2048 $options -o pan pan.c >>report 2>&1 &&
@@ -36,10 +45,11 @@ states() { sed -n 's/^ *\([0-9.e+]*\) states, stored.*/\1/p' report; }
 
 # outcome NAME good|bad TEXT
 outcome() {
-  printf '%-49s %9s states  %s\n' "$1" "$(states)" "$3"
-  [ "$2" = good ] && return
-  failures=$((failures + 1))
-  sed 's/^/    /' report
+  {
+    printf '%-49s %9s states  %s\n' "$1" "$(states)" "$3"
+    [ "$2" = good ] || sed 's/^/    /' report
+  } >text
+  echo "$2" >verdict
 }
 
 passed() {
@@ -48,6 +58,7 @@ passed() {
 
 # verify NAME PARAMETER...
 verify() {
+  begin || return
   name=$1
   shift
   explore "$*" -DSAFETY
@@ -56,6 +67,7 @@ verify() {
 
 # control NAME PROPERTY PARAMETER...: the property is one that the model names
 control() {
+  begin || return
   name=$1 property=$2
   shift 2
   case $property in # as spin prints the assertion
@@ -75,6 +87,17 @@ control() {
   fi
 }
 
+# verify_ends NAME PARAMETER...: a run that never ends would be a cycle of states. No state is marked as progress, so
+# this search reports any.
+verify_ends() {
+  begin || return
+  name=$1
+  shift
+  explore "$*" -DNP -l
+  if passed && grep -q 'non-progress cycles.*+' report; then outcome "$name" good ok; else outcome "$name" bad FAILED; fi
+}
+
+work() {
 verify 'halo, 2 ranks, D=1'                    -DD=1 -DEPOCHS=5
 verify 'halo, 2 ranks, D=2'                    -DD=2 -DEPOCHS=5
 verify 'halo, 2 ranks, D=3'                    -DD=3 -DEPOCHS=5
@@ -113,10 +136,7 @@ control 'one credit too few'                      deadlock  -DD=1 -DMEAN_CREDIT
 # No control: send e + 1 follows wait e, which follows the peer's wait e - 1, so two slots never lack a credit.
 verify 'halo, 2 ranks, D=2, credits not waited for' -DD=2 -DEPOCHS=5 -DNO_CREDIT
 
-# A run that never ends would be a cycle of states. No state is marked as progress, so this search reports any.
-name='producer and consumer, every run ends'
-explore '-DPROGRAM=PIPELINE' -DNP -l
-if passed && grep -q 'non-progress cycles.*+' report; then outcome "$name" good ok; else outcome "$name" bad FAILED; fi
+verify_ends 'producer and consumer, every run ends' -DPROGRAM=PIPELINE
 
 model=riding
 for program in HALO MIXED PINGPONG MESSAGES; do
@@ -133,5 +153,17 @@ control 'a post rides in what cannot start'    deadlock  -DRIDES_EARLY
 control 'numbers in fronts are added'          counted   -DRIDDEN_ADDS
 control 'riding posts, no wait for the credit' emptied   -DNO_CREDIT
 control 'wipe after the post'                  emptied   -DLATE_WIPE
+echo "$number" >"$scratch/listed"
+}
 
-[ "$failures" -eq 0 ] || { echo "$failures not as expected"; exit 1; }
+left=$(nproc 2>/dev/null || echo 1)
+[ "$left" -le 8 ] || left=8
+while [ "$left" -gt 0 ]; do
+  (trap - EXIT; work) &
+  workers="$workers $!"
+  left=$((left - 1))
+done
+wait
+cat ./*/text
+good=$(cat ./*/verdict | grep -c good)
+[ "$good" -eq "$(cat listed)" ] || { echo "$good of $(cat listed) as expected"; exit 1; }
