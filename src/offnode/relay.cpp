@@ -3,11 +3,9 @@
 #include "offnode/relay.h"
 
 #include <algorithm>
-#include <exception>
 #include <utility>
 
 #include "base/error.h"
-#include "base/log.h"
 #include "wire/missing_ranks.h"
 
 namespace mpix {
@@ -58,15 +56,15 @@ bool Relay::is_released() const { return __atomic_load_n(&words_->released, __AT
 
 Poller::Clock::duration Relay::look(Clock::time_point now) {
   const bool moved = serve_all();
-  try {
-    peers_->budget().progress_once(service_round());
-  } catch (const std::exception& error) {
-    log(LogLevel::warn, error.what());
-  }
+  peers_->budget().progress_once(service_round());
   return back_off_.next(moved, now);
 }
 
-void Relay::failed(const char* why) noexcept { stall_.failed(Call::complete, why); }
+void Relay::failed(const char* why) noexcept {
+  stall_.failed(Call::complete, why);
+  Hold hold(mutex_);
+  leave_lines();
+}
 
 bool Relay::serve_all() {
   Hold hold(mutex_);
@@ -75,13 +73,9 @@ bool Relay::serve_all() {
     return false;
   }
   bool moved = false;
-  try {
-    for (Pair& pair : pairs_)
-      if (serve(pair)) moved = true;
-    if (++looks_ % looks_between_troubles == 0) look_for_trouble();
-  } catch (const std::exception& error) {
-    stall_.failed(Call::complete, error.what());
-  }
+  for (Pair& pair : pairs_)
+    if (serve(pair)) moved = true;
+  if (++looks_ % looks_between_troubles == 0) look_for_trouble();
   return moved;
 }
 

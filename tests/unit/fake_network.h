@@ -45,6 +45,8 @@ class FakeNetwork final : public mpix::Network {
   void accept() { state_->until_refused = never; }
   /// Transfers cannot be queued, as there is no memory.
   void run_out_of_memory(bool out = true) { state_->out_of_memory = out; }
+  /// The next look throws, as one that makes room for others may.
+  void fail_once_in_progress() { state_->progress_fails = true; }
   long refused() const { return state_->refused; }
   /// Places of inlets cannot be opened again.
   void fail_inlets() { state_->inlets_fail = true; }
@@ -126,6 +128,7 @@ class FakeNetwork final : public mpix::Network {
   std::string failure() override { return state_->receives ? "" : "nothing comes any more"; }
 
   void progress() override {
+    if (state_->progress_fails.exchange(false)) throw std::bad_alloc();
     std::lock_guard<std::mutex> hold(state_->mutex);
     if (state_->started.empty()) return;
     const std::size_t at = state_->random() % state_->started.size();
@@ -313,7 +316,7 @@ class FakeNetwork final : public mpix::Network {
     std::size_t operations = 0, transfers = 0;
     std::atomic<std::size_t> most_operations{0}, most_transfers{0};
     std::atomic<mpix::Connection> failing{0};
-    std::atomic<bool> peers_live{true}, inlets_fail{false}, out_of_memory{false};
+    std::atomic<bool> peers_live{true}, inlets_fail{false}, out_of_memory{false}, progress_fails{false};
     std::atomic<long> until_refused{never}, refused{0}, exposed{0};
     std::atomic<mpix::Fault> refusal{mpix::Fault::other};
     std::atomic<bool> holding{false}, receives{true}, holds_posts{false};

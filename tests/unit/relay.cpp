@@ -474,6 +474,37 @@ TEST_CASE("a network error breaks a relayed window and names the rank", "[relay]
   });
 }
 
+TEST_CASE("what goes wrong in the relay's thread breaks its window, and no more", "[relay]") {
+  const bool in_progress = GENERATE(false, true);
+  CAPTURE(in_progress);
+  const Settings settings = relay_settings();
+  auto device = make_host_device(settings, 2);
+  ThreadRanks(2, 1).run([&](Bootstrap& bootstrap) {
+    Rank rank(bootstrap, *device, settings, {8, 8}, 64);
+    const std::vector<int> peer{1 - rank.me};
+    if (rank.me == 0) {
+      rank.network->run_out_of_memory(!in_progress);
+      if (in_progress) rank.network->fail_once_in_progress();
+      rank.window->post_stream(peer, rank.stream);
+      EXPECT(!rank.window->drain());
+      const std::string text = error_of([&] { rank.window->start_stream({}); }, Fault::synchronization);
+      EXPECT(contains(text, "broken: std::bad_alloc"));
+      EXPECT(rank.stream->synchronize());
+      rank.window.reset();
+      rank.network->run_out_of_memory(false);
+    }
+    bootstrap.allgather(0);
+    rank.window.reset();
+    Rank next(bootstrap, *device, settings, {8, 8}, 64);
+    next.window->post_stream(peer, next.stream);
+    next.window->start_stream(peer);
+    next.window->complete_wait_stream(next.stream);
+    EXPECT(next.stream->synchronize());
+    EXPECT(next.window->drain());
+    bootstrap.allgather(0);
+  });
+}
+
 TEST_CASE("with the policy application the relay waits for room, as no call is left that could fail", "[relay]") {
   Settings settings = relay_settings();
   settings.throttle = Throttle::application;

@@ -939,6 +939,30 @@ TEST_CASE("where the network has no room when no call is left to fail, it is ask
   });
 }
 
+TEST_CASE("where the thread that sends late posts has no memory, streams that wait find it", "[remote]") {
+  const Settings settings = settings_for(Throttle::adaptive, 1000);
+  auto device = make_host_device(settings, 2);
+  ThreadRanks(2, 1).run([&](Bootstrap& bootstrap) {
+    Rank rank(bootstrap, *device, settings, {8, 8}, 64, true);
+    if (rank.me == 0) {
+      rank.network->run_out_of_memory();
+      rank.window->post_stream({1}, rank.stream);  // held, and no message comes
+      EXPECT(rank.stream->synchronize());
+      for (int i = 0; i < 10000 && rank.budget.failure_of(rank.window.get()).empty(); ++i)
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      rank.network->run_out_of_memory(false);
+      rank.window->wait_stream(rank.stream);
+      EXPECT(!rank.stream->synchronize());
+      const std::string text = error_of([&] { rank.window->start_stream({1}); }, Fault::synchronization);
+      EXPECT(contains(text, "broken: out of memory"));
+      EXPECT(!rank.window->drain());
+      rank.window.reset();
+      EXPECT(rank.budget.total() == 8);
+    }
+    bootstrap.allgather(0);
+  });
+}
+
 TEST_CASE("a rank that the network refuses in the middle of an epoch is found by the stream", "[remote]") {
   const Settings settings = settings_for(Throttle::adaptive, 0);  // all puts direct, two at a time
   auto device = make_host_device(settings, 2);

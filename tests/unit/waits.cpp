@@ -14,6 +14,7 @@
 #include "device/host/stream.h"
 #include "epoch/wait_watch.h"
 #include "epoch/window.h"
+#include "forwarding_device.h"
 #include "thread_ranks.h"
 
 using namespace mpix;
@@ -170,6 +171,51 @@ TEST_CASE("a guard says what it waits for", "[waits]") {
       bootstrap.allgather(0);
     }
     device->release(memory.base);
+  });
+}
+
+namespace {
+
+/// Its words cannot be read when it is told so.
+class Unreadable final : public ForwardingDevice {
+ public:
+  using ForwardingDevice::ForwardingDevice;
+  std::uint64_t read_word(const std::uint64_t* word) override {
+    if (fails && ++failures > 0) throw Error(Fault::other, "the GPU has fallen off the bus");
+    return ForwardingDevice::read_word(word);
+  }
+  std::atomic<bool> fails{false};
+  std::atomic<int> failures{0};
+};
+
+}  // namespace
+
+TEST_CASE("a device whose words cannot be read is looked at no more, and its epochs go on", "[waits]") {
+  Settings settings = guarded_settings();
+  settings.timeout_seconds = 0.2 * test::time_scale();
+  auto host = make_host_device(settings, 2);
+  Unreadable device(*host);
+  ThreadRanks(2).run([&](Bootstrap& bootstrap) {
+    const Allocation memory = device.allocate(4096);
+    {
+      const int other = 1 - bootstrap.rank();
+      Window window("unreadable", {memory.base, memory.bytes, 1}, bootstrap, device, settings);
+      HostStream* stream = create_host_stream();
+      device.fails = true;
+      while (device.failures < 2) std::this_thread::sleep_for(1ms);  // one for each window
+      const int failures = device.failures;
+      std::this_thread::sleep_for(std::chrono::duration<double>(settings.timeout_seconds));
+      bootstrap.allgather(0);
+      EXPECT(device.failures == failures);
+      window.post_stream({other}, stream);
+      window.start_stream({other});
+      window.complete_wait_stream(stream);
+      EXPECT(stream->synchronize());
+      EXPECT(window.drain());
+      destroy_host_stream(stream);
+      bootstrap.allgather(0);
+    }
+    device.release(memory.base);
   });
 }
 
