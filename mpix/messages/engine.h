@@ -18,8 +18,8 @@ namespace mpix {
 
 /// Transfers as messages of MPI. The origin packs writes and signals into packets (net/packet.h); each is one message,
 /// and what is too large for a few packets follows in messages of its own, from the memory of the program into that of
-/// the target. The target has receives posted ahead, and applies what comes; who waits for the network does so, or the
-/// agent.
+/// the target. The target has receives posted ahead, and applies what comes; a thread that waits for the network does
+/// so, or the agent.
 ///
 /// The order, from the origin's data to who polls the signal at the target:
 ///

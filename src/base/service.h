@@ -20,7 +20,7 @@ namespace mpix {
 class Poller {
  public:
   using Clock = std::chrono::steady_clock;
-  /// Until the next look, for who waits to be woken.
+  /// Until the next look: none, unless the poller is woken.
   static constexpr Clock::duration when_woken = Clock::duration::max();
 
   Poller() = default;

@@ -136,8 +136,8 @@ class Network {
   virtual std::unique_ptr<Transfer> queue(Connection peer, const NetworkWrite* writes, std::size_t count,
                                           const NetworkSignal* signal) = 0;
 
-  /// Called now and then by who waits for anything of this network, and at the end of windows. It does not throw: what
-  /// goes wrong is a failure of transfers, or of the network.
+  /// Called now and then by threads that wait for anything of this network, and at the end of windows. It does not
+  /// throw: what goes wrong is a failure of transfers, or of the network.
   virtual void progress() = 0;
 
   /// Empty, or why nothing comes from anybody any more.

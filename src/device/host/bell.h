@@ -31,9 +31,9 @@ struct Polling {
 ///
 /// Polls, then sleeps on the bell. A call of pause() returns within a second.
 ///
-/// Who waits for what comes from another node then naps, for an eighth of the time that it has waited so far: it is
-/// woken by what rings, and sees the rest at most that much late. And it never polls without giving the core away, for
-/// a network in software needs one to bring what is waited for.
+/// A thread that waits for what comes from another node then naps, for an eighth of the time that it has waited so far:
+/// it is woken by what rings, and sees the rest at most that much late. And it never polls without giving the core
+/// away, for a network in software needs one to bring what is waited for.
 class Patience {
  public:
   Patience(Bell* bell, Polling polling, bool remote = false) : bell_(bell), polling_(polling), remote_(remote) {}
