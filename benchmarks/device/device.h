@@ -8,60 +8,50 @@
 #include <string>
 #include <utility>
 
+#include "support/platform.h"
+
 namespace bench {
-
-enum class Vendor { cuda, hip };
-
-/// A kernel with its arguments. A stream refers to it and runs it later, so it must outlive that.
-class Launchable {
- public:
-  virtual ~Launchable() = default;
-  virtual void run_on_host() const = 0;
-  virtual void launch_on_gpu(Vendor vendor, void* stream) const = 0;
-};
-
-/// What was captured of a stream, to be enqueued again and again.
-class Graph {
- public:
-  virtual ~Graph() = default;
-  virtual void launch() = 0;
-};
 
 /// Where the data lives and kernels run, with one stream. What a GPU refuses throws std::runtime_error.
 class Device {
  public:
-  virtual ~Device() = default;
-  virtual const char* name() const = 0;  ///< as MPIX_DEVICE has it
-  virtual std::string describe() const = 0;
-  virtual void* stream() = 0;  ///< for the calls of libmpix; null when the device has none
+  enum class Kernels { on_stream, on_this_thread };  ///< the latter on the host: at once
+  Device(std::unique_ptr<support::Platform> platform, Kernels kernels);
+  ~Device();
+  Device(const Device&) = delete;
+  Device& operator=(const Device&) = delete;
 
-  virtual void* allocate(std::size_t bytes) = 0;  ///< throws std::bad_alloc
-  virtual void release(void* memory) noexcept = 0;
+  const char* name() const { return platform_->name(); }
+  std::string describe() const;
+  bool is_gpu() const { return platform_->is_gpu(); }
+  void* stream() { return stream_; }  ///< for the calls of libmpix; null where kernels run on the calling thread
+
+  void* allocate(std::size_t bytes) { return platform_->allocate(own_kind(), bytes); }  ///< throws std::bad_alloc
+  void release(void* memory) noexcept { platform_->release(own_kind(), memory); }
   /// Memory of the CPU that the device copies to and from at full speed.
-  virtual void* allocate_on_host(std::size_t bytes) = 0;
-  virtual void release_on_host(void* memory) noexcept = 0;
-  /// Make such memory of what somebody else has allocated. False: not possible, copies will be slower.
-  virtual bool pin(void* memory, std::size_t bytes) = 0;
-  virtual void unpin(void* memory) noexcept = 0;
+  void* allocate_on_host(std::size_t bytes) { return platform_->allocate(support::Kind::pinned, bytes); }
+  void release_on_host(void* memory) noexcept { platform_->release(support::Kind::pinned, memory); }
+  bool pin(void* memory, std::size_t bytes) { return platform_->pin(memory, bytes); }
+  void unpin(void* memory) noexcept { platform_->unpin(memory); }
 
   // In stream order; done for certain after synchronize().
-  virtual void copy_to_host(void* to, const void* from, std::size_t bytes) = 0;
-  virtual void copy_from_host(void* to, const void* from, std::size_t bytes) = 0;
-  virtual void launch(const Launchable& kernel) = 0;
-  virtual void synchronize() = 0;
-
-  virtual bool is_gpu() const = 0;
+  void copy(void* to, const void* from, std::size_t bytes);
+  void launch(const support::Launchable& kernel);
+  void synchronize();
   /// What `enqueue` enqueues on the stream, as a graph. Only on a GPU.
-  virtual std::unique_ptr<Graph> capture(const std::function<void()>& enqueue) = 0;
+  std::unique_ptr<support::Graph> capture(const std::function<void()>& enqueue) {
+    return platform_->capture(stream_, enqueue);
+  }
+
+ private:
+  support::Kind own_kind() const { return is_gpu() ? support::Kind::mapped : support::Kind::unmapped; }
+
+  const std::unique_ptr<support::Platform> platform_;
+  void* const stream_;
 };
 
 /// Kernels run on the calling thread, at once: no stream.
 std::unique_ptr<Device> make_inline_host_device();
-/// Kernels run on an MPIX_Host_stream.
-std::unique_ptr<Device> make_host_stream_device();
-/// Null: not built, or no such GPU. Of n GPUs, rank r of a node takes number r modulo n, and makes it the current one.
-std::unique_ptr<Device> make_cuda_device(int local_rank);
-std::unique_ptr<Device> make_hip_device(int local_rank);
 
 /// Collective over MPI_COMM_WORLD: the device of that name, with a stream; "auto": the one that libmpix uses. Throws
 /// std::runtime_error.

@@ -41,7 +41,7 @@ class Bench {
     block_ = static_cast<MPI_Aint>(options_.bytes) * options_.puts;
     source_ = static_cast<char*>(device_.allocate(static_cast<std::size_t>(block_) + 1));
     const std::vector<char> payload(static_cast<std::size_t>(block_), static_cast<char>(rank_ + 1));
-    device_.copy_from_host(source_, payload.data(), payload.size());
+    device_.copy(source_, payload.data(), payload.size());
     device_.synchronize();
     make_window();
     MPI_Group world;
@@ -201,13 +201,13 @@ class Bench {
   void clear() {
     synchronize_all();
     const std::vector<char> zeros(static_cast<std::size_t>(block_ * size_), 0);
-    device_.copy_from_host(base_, zeros.data(), zeros.size());
+    device_.copy(base_, zeros.data(), zeros.size());
     synchronize_all();
   }
 
   void check() {
     std::vector<char> arrived(static_cast<std::size_t>(block_ * size_));
-    device_.copy_to_host(arrived.data(), base_, arrived.size());
+    device_.copy(arrived.data(), base_, arrived.size());
     device_.synchronize();
     for (int neighbour : neighbours_)
       for (MPI_Aint at = 0; at < block_; ++at)

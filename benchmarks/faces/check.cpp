@@ -16,14 +16,14 @@ double count_wrong(Field& field) {
   Device& device = field.device();
   const DeviceBuffer wrong(device, 1);
   double count = 0;
-  device.copy_from_host(wrong.data(), &count, sizeof count);
+  device.copy(wrong.data(), &count, sizeof count);
   const Mesh& mesh = field.geometry().mesh;
   const int* const first = mesh.first_element;
   const CountWrong body{
       Reference(field.problem()), mesh.n, {first[0], first[1], first[2]}, field.values(), wrong.data()};
   const Kernel<CountWrong> kernel(device, body, element_rows(mesh));
   device.launch(kernel);
-  device.copy_to_host(&count, wrong.data(), sizeof count);
+  device.copy(&count, wrong.data(), sizeof count);
   device.synchronize();
   return count;
 }
@@ -31,7 +31,7 @@ double count_wrong(Field& field) {
 void describe_worst(Field& field, const std::string& variant, int rank, double wrong) {
   const Geometry& geometry = field.geometry();
   std::vector<double> values(static_cast<std::size_t>(geometry.field_size));
-  field.device().copy_to_host(values.data(), field.values(), values.size() * sizeof(double));
+  field.device().copy(values.data(), field.values(), values.size() * sizeof(double));
   field.device().synchronize();
 
   const Reference reference(field.problem());
@@ -74,10 +74,10 @@ bool is_right(Field& field, const std::string& variant, int rank) {
 void spoil(Field& field) {
   double* const last = field.values() + field.geometry().field_size - 1;
   double value = 0;
-  field.device().copy_to_host(&value, last, sizeof value);
+  field.device().copy(&value, last, sizeof value);
   field.device().synchronize();
   value *= 1 + 1e-14;
-  field.device().copy_from_host(last, &value, sizeof value);
+  field.device().copy(last, &value, sizeof value);
   field.device().synchronize();
 }
 

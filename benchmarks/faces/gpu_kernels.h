@@ -2,9 +2,10 @@
 // Copyright (c) the libmpix authors
 #pragma once
 
+#include "support/gpu_names.h"  // first: kernels use what it includes
+
 #include <algorithm>
 
-#include "../device/gpu_names.h"
 #include "launch.h"
 
 /// Compiled once for each vendor: hence the unnamed namespace.

@@ -37,13 +37,13 @@ class GpuKernels {
 const GpuKernels& cuda_kernels();
 const GpuKernels& hip_kernels();
 
-inline const GpuKernels& kernels_for(bench::Vendor vendor) {
-  return vendor == bench::Vendor::cuda ? cuda_kernels() : hip_kernels();
+inline const GpuKernels& kernels_for(support::Vendor vendor) {
+  return vendor == support::Vendor::cuda ? cuda_kernels() : hip_kernels();
 }
 
 /// A kernel with its arguments and its rows.
 template <class Body>
-class Kernel final : public bench::Launchable {
+class Kernel final : public support::Launchable {
  public:
   using Row = typename Body::Row;
 
@@ -52,7 +52,7 @@ class Kernel final : public bench::Launchable {
         memory_(device, static_cast<long>(rows.size())),
         rows_{memory_.data(), static_cast<int>(rows.size()), 0} {
     for (const Row& row : rows) rows_.longest = std::max(rows_.longest, row.length);
-    device.copy_from_host(memory_.data(), rows.data(), rows.size() * sizeof(Row));
+    device.copy(memory_.data(), rows.data(), rows.size() * sizeof(Row));
     device.synchronize();
   }
 
@@ -64,7 +64,7 @@ class Kernel final : public bench::Launchable {
     }
   }
 
-  void launch_on_gpu(bench::Vendor vendor, void* stream) const override {
+  void launch_on_gpu(support::Vendor vendor, void* stream) const override {
     if (rows_.count > 0) kernels_for(vendor).launch(body_, rows_, stream);
   }
 

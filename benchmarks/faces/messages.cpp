@@ -37,12 +37,12 @@ std::vector<Staging::Piece> Staging::pieces_of(const Geometry& geometry) {
 
 void Staging::copy_out() {
   for (const Piece& piece : pieces_)
-    device_.copy_to_host(send_.data() + piece.first, packed_ + piece.first, piece.count * sizeof(double));
+    device_.copy(send_.data() + piece.first, packed_ + piece.first, piece.count * sizeof(double));
 }
 
 void Staging::copy_in() {
   for (const Piece& piece : pieces_)
-    device_.copy_from_host(received_ + piece.first, received_by_mpi_ + piece.first, piece.count * sizeof(double));
+    device_.copy(received_ + piece.first, received_by_mpi_ + piece.first, piece.count * sizeof(double));
 }
 
 void Staging::poison() {

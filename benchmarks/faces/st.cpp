@@ -78,10 +78,10 @@ class StreamTriggered final : public Exchange {
   }
 
   /// Steps differ only where values are rescaled, which the last one of a full graph may do.
-  bench::Graph& graph_of(int first, int times) {
+  support::Graph& graph_of(int first, int times) {
     static_assert(shares_between_rescales % most_in_graph == 0, "only the last step may rescale");
     const bool rescales = (first + times) % shares_between_rescales == 0;
-    std::unique_ptr<bench::Graph>& graph = graphs_[{times, rescales}];
+    std::unique_ptr<support::Graph>& graph = graphs_[{times, rescales}];
     if (graph == nullptr) graph = device_.capture([&] { enqueue(first, times); });
     return *graph;
   }
@@ -96,7 +96,7 @@ class StreamTriggered final : public Exchange {
   Group neighbours_;
   Window window_;
   ShareKernels kernels_;
-  std::map<std::pair<int, bool>, std::unique_ptr<bench::Graph>> graphs_;
+  std::map<std::pair<int, bool>, std::unique_ptr<support::Graph>> graphs_;
 };
 
 }  // namespace

@@ -2,7 +2,8 @@
 // Copyright (c) the libmpix authors
 #include "data.h"
 
-#include "check.h"
+#include <cuda_runtime.h>
+#include "support/abort.h"
 
 namespace peers {
 namespace {

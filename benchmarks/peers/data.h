@@ -3,6 +3,8 @@
 #pragma once
 
 #include "geometry.h"
+
+#include <cuda_runtime.h>
 #include "kernels.h"
 
 namespace peers {

@@ -2,6 +2,8 @@
 // Copyright (c) the libmpix authors
 #include "goals.h"
 
+#include <cuda_runtime.h>
+
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>

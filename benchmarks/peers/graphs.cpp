@@ -2,6 +2,8 @@
 // Copyright (c) the libmpix authors
 #include "graphs.h"
 
+#include <cuda_runtime.h>
+
 #include "kernels.h"
 
 namespace peers {

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the libmpix authors
+#include <cuda_runtime.h>
 #include <cstdio>
 
-#include "check.h"
 #include "kernels.h"
+#include "support/abort.h"
 
 namespace peers {
 namespace {

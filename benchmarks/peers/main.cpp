@@ -3,17 +3,19 @@
 
 // The halo exchange of GPUs on a node: libmpix beside the libraries that compete with it, in one run, with the
 // same sizes and the same check of the data.
+#include <cuda_runtime.h>
 #include <algorithm>
+#include <cstdio>
 #include <cstring>
 #include <initializer_list>
 #include <stdexcept>
 
-#include "check.h"
 #include "data.h"
 #include "goals.h"
 #include "measure.h"
 #include "options.h"
 #include "report.h"
+#include "support/abort.h"
 
 extern char** environ;
 

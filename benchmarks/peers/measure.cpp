@@ -2,11 +2,13 @@
 // Copyright (c) the libmpix authors
 #include "measure.h"
 
+#include <cuda_runtime.h>
+
 #include <algorithm>
 #include <chrono>
 
-#include "check.h"
 #include "graphs.h"
+#include "support/abort.h"
 
 namespace peers {
 namespace {

@@ -2,6 +2,7 @@
 // Copyright (c) the libmpix authors
 #pragma once
 
+#include <cuda_runtime.h>
 #include <memory>
 #include <string>
 #include <vector>

@@ -2,9 +2,9 @@
 // Copyright (c) the libmpix authors
 #pragma once
 
+#include <cuda_runtime.h>
 #include <cstddef>
-
-#include "check.h"
+#include "support/abort.h"
 
 namespace peers {
 

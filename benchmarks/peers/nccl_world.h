@@ -3,10 +3,9 @@
 #pragma once
 
 #include <nccl.h>
+#include "support/abort.h"
 
-#include "check.h"
-
-#define CHECK_NCCL(call) PEERS_CHECK(call, ncclSuccess, ncclGetErrorString)
+#define CHECK_NCCL(call) CHECK_OR_ABORT(call, ncclSuccess, ncclGetErrorString)
 
 namespace peers {
 

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the libmpix authors
-#include "check.h"
 #include "memory.h"
+
+#include <cuda_runtime.h>
 #include "peer.h"
+#include "support/abort.h"
 
 namespace peers {
 namespace {

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the libmpix authors
+#include <cuda_runtime.h>
 #include <dlfcn.h>
 
 #include <algorithm>
 
-#include "check.h"
 #include "kernels.h"
 #include "memory.h"
 #include "peer.h"
+#include "support/abort.h"
 
 namespace peers {
 namespace {

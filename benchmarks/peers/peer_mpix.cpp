@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the libmpix authors
+#include <cuda_runtime.h>
 #include <dlfcn.h>
 #include <mpix.h>
 
-#include "check.h"
 #include "kernels.h"
 #include "memory.h"
 #include "peer.h"
+#include "support/abort.h"
 
 namespace peers {
 namespace {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the libmpix authors
 #include "kernels.h"
+
+#include <cuda_runtime.h>
 #include "memory.h"
 #include "nccl_world.h"
 #include "peer.h"

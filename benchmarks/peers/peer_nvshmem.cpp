@@ -3,13 +3,15 @@
 
 // NVSHMEM's calls on streams live in its host library alone. So nothing here is device code, and nothing needs a
 // device link: initialized by nvshmemx_hostlib_init_attr, linked with libnvshmem_host.
+#include <cuda_runtime.h>
 #include <nvshmem_host.h>
 
 #include <cstdint>
+#include <cstdio>
 
-#include "check.h"
 #include "kernels.h"
 #include "peer.h"
+#include "support/abort.h"
 
 namespace peers {
 namespace {

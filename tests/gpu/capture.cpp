@@ -27,7 +27,7 @@ bool in_turns() { return parameter("TEST_GPU_IN_TURNS", 0) != 0; }
 /// A GPU and queues enough for each rank, and all on one node: kernels of ours may overlap.
 bool kernels_overlap() {
   int devices = 0;
-  CUDA_OK(cudaGetDeviceCount(&devices));
+  CHECK_GPU(cudaGetDeviceCount(&devices));
   return devices >= size() && !spans_nodes() && parameter("CUDA_DEVICE_MAX_CONNECTIONS", 8) >= 8;
 }
 
@@ -36,16 +36,16 @@ cudaGraph_t captured_graph(cudaStream_t stream) {
   cudaStreamCaptureStatus status;
   cudaGraph_t graph = nullptr;
 #if CUDART_VERSION >= 13000
-  CUDA_OK(cudaStreamGetCaptureInfo(stream, &status, nullptr, &graph));
+  CHECK_GPU(cudaStreamGetCaptureInfo(stream, &status, nullptr, &graph));
 #else
-  CUDA_OK(cudaStreamGetCaptureInfo_v2(stream, &status, nullptr, &graph));
+  CHECK_GPU(cudaStreamGetCaptureInfo_v2(stream, &status, nullptr, &graph));
 #endif
   return graph;
 }
 
 std::size_t captured_nodes(cudaStream_t stream) {
   std::size_t nodes = 0;
-  CUDA_OK(cudaGraphGetNodes(captured_graph(stream), nullptr, &nodes));
+  CHECK_GPU(cudaGraphGetNodes(captured_graph(stream), nullptr, &nodes));
   return nodes;
 }
 
@@ -62,9 +62,9 @@ std::size_t loose_ends(cudaStream_t stream) {
     return cudaGraphGetEdges_v2(graph, from, to, nullptr, &edges);
   };
 #endif
-  CUDA_OK(edges_of(nullptr, nullptr));
+  CHECK_GPU(edges_of(nullptr, nullptr));
   std::vector<cudaGraphNode_t> from(edges), to(edges);
-  if (edges > 0) CUDA_OK(edges_of(from.data(), to.data()));
+  if (edges > 0) CHECK_GPU(edges_of(from.data(), to.data()));
   return captured_nodes(stream) - std::set<cudaGraphNode_t>(from.begin(), from.end()).size();
 }
 
@@ -302,26 +302,26 @@ TEST_CASE("a captured iteration in two branches: exposure here, access there") {
     Stream exposure, access;
     Iteration iteration;
     cudaEvent_t fork, join;
-    CUDA_OK(cudaEventCreateWithFlags(&fork, cudaEventDisableTiming));
-    CUDA_OK(cudaEventCreateWithFlags(&join, cudaEventDisableTiming));
+    CHECK_GPU(cudaEventCreateWithFlags(&fork, cudaEventDisableTiming));
+    CHECK_GPU(cudaEventCreateWithFlags(&join, cudaEventDisableTiming));
     Graph graph(exposure, cudaStreamCaptureModeThreadLocal, [&] {
       iteration.next(exposure);
-      CUDA_OK(cudaEventRecord(fork, cuda(exposure)));
-      CUDA_OK(cudaStreamWaitEvent(cuda(access), fork, 0));
+      CHECK_GPU(cudaEventRecord(fork, cuda(exposure)));
+      CHECK_GPU(cudaStreamWaitEvent(cuda(access), fork, 0));
       MPI_OK(MPIX_Win_post_stream(from, window, exposure));
       access.fill(source.data(), bytes, ring_data(rank(), iteration.number()));
       MPI_OK(MPI_Win_start(to, MPIX_MODE_STREAM, window));
       MPI_OK(MPI_Put(source.data(), int(bytes), MPI_BYTE, right_of(rank()), 0, int(bytes), MPI_BYTE, window));
       MPI_OK(MPIX_Win_complete_stream(window, access));
-      CUDA_OK(cudaEventRecord(join, cuda(access)));
+      CHECK_GPU(cudaEventRecord(join, cuda(access)));
       MPI_OK(MPIX_Win_wait_stream(window, exposure));
       exposure.check(window.base(), bytes, ring_data(left_of(rank()), iteration.number()), HERE(bytes << " bytes"));
-      CUDA_OK(cudaStreamWaitEvent(cuda(exposure), join, 0));
+      CHECK_GPU(cudaStreamWaitEvent(cuda(exposure), join, 0));
     });
     replay(graph, exposure, scaled(1000));
     exposure.synchronize();
-    CUDA_OK(cudaEventDestroy(fork));
-    CUDA_OK(cudaEventDestroy(join));
+    CHECK_GPU(cudaEventDestroy(fork));
+    CHECK_GPU(cudaEventDestroy(join));
   }
 }
 
@@ -473,9 +473,9 @@ TEST_CASE("a captured iteration as the body of a WHILE node") {
       const auto end = static_cast<std::uint64_t>(scaled(10000));
 
       cudaGraph_t graph;
-      CUDA_OK(cudaGraphCreate(&graph, 0));
+      CHECK_GPU(cudaGraphCreate(&graph, 0));
       cudaGraphConditionalHandle handle;
-      CUDA_OK(cudaGraphConditionalHandleCreate(&handle, graph, 1, cudaGraphCondAssignDefault));
+      CHECK_GPU(cudaGraphConditionalHandleCreate(&handle, graph, 1, cudaGraphCondAssignDefault));
       cudaGraphNodeParams parameters{};
       parameters.type = cudaGraphNodeTypeConditional;
       parameters.conditional.handle = handle;
@@ -483,28 +483,29 @@ TEST_CASE("a captured iteration as the body of a WHILE node") {
       parameters.conditional.size = 1;
       cudaGraphNode_t node;
 #if CUDART_VERSION >= 13000
-      CUDA_OK(cudaGraphAddNode(&node, graph, nullptr, nullptr, 0, &parameters));
+      CHECK_GPU(cudaGraphAddNode(&node, graph, nullptr, nullptr, 0, &parameters));
 #else
-      CUDA_OK(cudaGraphAddNode(&node, graph, nullptr, 0, &parameters));
+      CHECK_GPU(cudaGraphAddNode(&node, graph, nullptr, 0, &parameters));
 #endif
       cudaGraph_t body = parameters.conditional.phGraph_out[0];
-      CUDA_OK(cudaStreamBeginCaptureToGraph(cuda(stream), body, nullptr, nullptr, 0, cudaStreamCaptureModeThreadLocal));
+      CHECK_GPU(
+          cudaStreamBeginCaptureToGraph(cuda(stream), body, nullptr, nullptr, 0, cudaStreamCaptureModeThreadLocal));
       iteration.next(stream);
       ring.counted_epoch(stream, iteration.number(), fused);
       continue_while_below(cuda(stream), handle, iteration.number(), end);
       cudaGraph_t captured;  // the body again
-      CUDA_OK(cudaStreamEndCapture(cuda(stream), &captured));
+      CHECK_GPU(cudaStreamEndCapture(cuda(stream), &captured));
       cudaGraphExec_t executable;
-      CUDA_OK(cudaGraphInstantiate(&executable, graph, 0));
+      CHECK_GPU(cudaGraphInstantiate(&executable, graph, 0));
 
-      CUDA_OK(cudaGraphLaunch(executable, cuda(stream)));
+      CHECK_GPU(cudaGraphLaunch(executable, cuda(stream)));
       device().expect_replays(1, end);
       stream.synchronize();
       CHECK(iteration.reached() == end);
       ring.epoch(stream);
       stream.synchronize();
-      CUDA_OK(cudaGraphExecDestroy(executable));
-      CUDA_OK(cudaGraphDestroy(graph));
+      CHECK_GPU(cudaGraphExecDestroy(executable));
+      CHECK_GPU(cudaGraphDestroy(graph));
     }
   }
 }

@@ -2,22 +2,15 @@
 // Copyright (c) the libmpix authors
 #pragma once
 
-#include <cuda_runtime.h>
-
 #include <functional>
 #include <string>
 
 #include "support/device.h"
 #include "support/epochs.h"
+#include "support/gpu_names.h"
 
 /// CUDA for the tests that are about it: what Stream and Device of tests/support have no names for.
 namespace test {
-
-#define CUDA_OK(call)                                                                                      \
-  do {                                                                                                     \
-    const cudaError_t error_ = (call);                                                                     \
-    if (error_ != cudaSuccess) test::device_failure(std::string(#call ": ") + cudaGetErrorString(error_)); \
-  } while (false)
 
 #define NEEDS_CUDA() NEEDS(std::string(device().name()) == "cuda", "a test of the CUDA device")
 
@@ -28,20 +21,20 @@ class Graph {
  public:
   Graph(void* stream, cudaStreamCaptureMode mode, const std::function<void()>& body) {
     const std::uint64_t checks_before = device().captured_checks();
-    CUDA_OK(cudaStreamBeginCapture(cuda(stream), mode));
+    CHECK_GPU(cudaStreamBeginCapture(cuda(stream), mode));
     body();
     checks_ = device().captured_checks() - checks_before;
     cudaGraph_t graph = nullptr;
-    CUDA_OK(cudaStreamEndCapture(cuda(stream), &graph));
-    CUDA_OK(cudaGraphInstantiate(&executable_, graph, 0));
-    CUDA_OK(cudaGraphDestroy(graph));
+    CHECK_GPU(cudaStreamEndCapture(cuda(stream), &graph));
+    CHECK_GPU(cudaGraphInstantiate(&executable_, graph, 0));
+    CHECK_GPU(cudaGraphDestroy(graph));
   }
   ~Graph() { (void)cudaGraphExecDestroy(executable_); }
   Graph(const Graph&) = delete;
   Graph& operator=(const Graph&) = delete;
 
   void launch(void* stream) {
-    CUDA_OK(cudaGraphLaunch(executable_, cuda(stream)));
+    CHECK_GPU(cudaGraphLaunch(executable_, cuda(stream)));
     device().expect_replays(checks_, 1);
   }
 

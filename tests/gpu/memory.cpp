@@ -101,9 +101,9 @@ TEST_CASE("memory that was freed between two windows") {
   for (int turn = 0; turn < 10; ++turn) {
     const std::size_t bytes = 3000000 + std::size_t(turn % 3) * 4000000;
     void* base = nullptr;
-    CUDA_OK(cudaMalloc(&base, bytes));
+    CHECK_GPU(cudaMalloc(&base, bytes));
     exchange(base, 200000, 3);
-    CUDA_OK(cudaFree(base));
+    CHECK_GPU(cudaFree(base));
   }
 }
 
@@ -112,10 +112,10 @@ TEST_CASE("windows over pool memory that comes and goes") {
   Stream stream;
   for (int turn = 0; turn < 5; ++turn) {
     void* base = nullptr;
-    CUDA_OK(cudaMallocAsync(&base, 500000, cuda(stream)));
+    CHECK_GPU(cudaMallocAsync(&base, 500000, cuda(stream)));
     stream.synchronize();
     exchange(static_cast<char*>(base) + 4000, 400000, 3);
-    CUDA_OK(cudaFreeAsync(base, cuda(stream)));
+    CHECK_GPU(cudaFreeAsync(base, cuda(stream)));
   }
 }
 
@@ -144,7 +144,7 @@ TEST_CASE("origin buffers in all kinds of memory") {
     const Group to(right_of(rank())), from(left_of(rank()));
     Buffer pool(bytes), mapped(bytes, Kind::mapped), pinned(bytes, Kind::pinned);
     void* managed = nullptr;
-    CUDA_OK(cudaMallocManaged(&managed, bytes));
+    CHECK_GPU(cudaMallocManaged(&managed, bytes));
     Stream stream;
     int k = 0;
     for (int turn = scaled(10); turn > 0; --turn)
@@ -159,15 +159,15 @@ TEST_CASE("origin buffers in all kinds of memory") {
         stream.check(window.base(), bytes, ring_data(left_of(rank()), k), HERE("buffer " << k % 4));
       }
     stream.synchronize();
-    CUDA_OK(cudaFree(managed));
+    CHECK_GPU(cudaFree(managed));
   }
 }
 
 TEST_CASE("an origin buffer that the GPU cannot read is refused, also while a stream is captured") {
   NEEDS_CUDA();
   int mine = 0, pageable = 0;
-  CUDA_OK(cudaGetDevice(&mine));
-  CUDA_OK(cudaDeviceGetAttribute(&pageable, cudaDevAttrPageableMemoryAccess, mine));
+  CHECK_GPU(cudaGetDevice(&mine));
+  CHECK_GPU(cudaDeviceGetAttribute(&pageable, cudaDevAttrPageableMemoryAccess, mine));
   NEEDS(!pageable, "this GPU reads all memory");
   std::vector<char> host(1000);
   Window window(Memory::device, 1000);
@@ -176,13 +176,13 @@ TEST_CASE("an origin buffer that the GPU cannot read is refused, also while a st
   const Group to(right_of(rank()));
   Stream stream;
   for (const bool captured : {false, true}) {
-    if (captured) CUDA_OK(cudaStreamBeginCapture(cuda(stream), cudaStreamCaptureModeGlobal));
+    if (captured) CHECK_GPU(cudaStreamBeginCapture(cuda(stream), cudaStreamCaptureModeGlobal));
     MPI_OK(MPI_Win_start(to, MPIX_MODE_STREAM, window));
     check_error(MPI_Put(host.data(), 1000, MPI_BYTE, right_of(rank()), 0, 1000, MPI_BYTE, window), MPI_ERR_ARG,
                 "origin buffer");
     cudaGraph_t graph = nullptr;
-    if (captured) CUDA_OK(cudaStreamEndCapture(cuda(stream), &graph));
-    if (captured) CUDA_OK(cudaGraphDestroy(graph));
+    if (captured) CHECK_GPU(cudaStreamEndCapture(cuda(stream), &graph));
+    if (captured) CHECK_GPU(cudaGraphDestroy(graph));
     // The epoch is as it was before.
     MPI_OK(MPIX_Win_post_stream(Group(left_of(rank())), window, stream));
     MPI_OK(MPIX_Win_complete_wait_stream(window, stream));
@@ -231,31 +231,31 @@ TEST_CASE("the first call in a stream, while a kernel runs that does not end", "
 TEST_CASE("an origin buffer on another GPU") {
   NEEDS_CUDA();
   int devices = 0, mine = 0, reachable = 0;
-  CUDA_OK(cudaGetDeviceCount(&devices));
+  CHECK_GPU(cudaGetDeviceCount(&devices));
   NEEDS(devices > 1, "needs a second GPU");
-  CUDA_OK(cudaGetDevice(&mine));
+  CHECK_GPU(cudaGetDevice(&mine));
   const int other = (mine + 1) % devices;
-  CUDA_OK(cudaDeviceCanAccessPeer(&reachable, mine, other));
+  CHECK_GPU(cudaDeviceCanAccessPeer(&reachable, mine, other));
   NEEDS(reachable, "needs peer access");
   for (const std::size_t bytes : {std::size_t{1000}, std::size_t{300000}}) {
     void* there = nullptr;
-    CUDA_OK(cudaSetDevice(other));
-    CUDA_OK(cudaMalloc(&there, bytes));
-    CUDA_OK(cudaSetDevice(mine));
+    CHECK_GPU(cudaSetDevice(other));
+    CHECK_GPU(cudaMalloc(&there, bytes));
+    CHECK_GPU(cudaSetDevice(mine));
     Window window(Memory::device, bytes);
     Buffer source(bytes, Kind::pinned);
     Stream stream;
     for (int k = scaled(10); k > 0; --k) {
       MPI_OK(MPIX_Win_post_stream(Group(left_of(rank())), window, stream));
       stream.fill(source.data(), bytes, ring_data(rank(), k));
-      CUDA_OK(cudaMemcpyAsync(there, source.data(), bytes, cudaMemcpyDefault, cuda(stream)));
+      CHECK_GPU(cudaMemcpyAsync(there, source.data(), bytes, cudaMemcpyDefault, cuda(stream)));
       MPI_OK(MPI_Win_start(Group(right_of(rank())), MPIX_MODE_STREAM, window));
       MPI_OK(MPI_Put(there, int(bytes), MPI_BYTE, right_of(rank()), 0, int(bytes), MPI_BYTE, window));
       MPI_OK(MPIX_Win_complete_wait_stream(window, stream));
       stream.check(window.base(), bytes, ring_data(left_of(rank()), k), HERE("epoch " << k));
     }
     stream.synchronize();
-    CUDA_OK(cudaFree(there));
+    CHECK_GPU(cudaFree(there));
   }
 }
 
@@ -343,14 +343,14 @@ TEST_CASE("ordinary epochs and stream epochs on a window over memory of the GPU,
 TEST_CASE("a window on another GPU than the first") {
   NEEDS_CUDA();
   int devices = 0, mine = 0;
-  CUDA_OK(cudaGetDeviceCount(&devices));
+  CHECK_GPU(cudaGetDeviceCount(&devices));
   NEEDS(devices > 1, "needs a second GPU");
-  CUDA_OK(cudaGetDevice(&mine));
+  CHECK_GPU(cudaGetDevice(&mine));
   Window first(Memory::device, 64);
   void* there = nullptr;
-  CUDA_OK(cudaSetDevice((mine + 1) % devices));
-  CUDA_OK(cudaMalloc(&there, 1000));
-  CUDA_OK(cudaSetDevice(mine));
+  CHECK_GPU(cudaSetDevice((mine + 1) % devices));
+  CHECK_GPU(cudaMalloc(&there, 1000));
+  CHECK_GPU(cudaSetDevice(mine));
   {
     const WindowOver window(there, 1000);
     Stream stream;
@@ -362,13 +362,13 @@ TEST_CASE("a window on another GPU than the first") {
   Stream stream;
   ring.epoch(stream);
   stream.synchronize();
-  CUDA_OK(cudaFree(there));
+  CHECK_GPU(cudaFree(there));
 }
 
 TEST_CASE("managed memory, which peers cannot map") {
   NEEDS_CUDA();
   void* managed = nullptr;
-  CUDA_OK(cudaMallocManaged(&managed, 300000));
+  CHECK_GPU(cudaMallocManaged(&managed, 300000));
   for (std::size_t bytes : {std::size_t{1000}, std::size_t{100000}, std::size_t{300000}}) exchange(managed, bytes);
-  CUDA_OK(cudaFree(managed));
+  CHECK_GPU(cudaFree(managed));
 }

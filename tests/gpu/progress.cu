@@ -4,14 +4,14 @@
 // Programs that are right and can hang where kernels that wait for peers, or calls that wait for kernels, stand in each
 // other's way:
 //
-//   mpiexec -n N progress free [ROUNDS]    a window is freed, and another one made, while a third one's wait is in a
-//   stream
-//                                          that waits for a peer, whose complete comes later
+//   mpiexec -n N progress free [ROUNDS]
+//     a window is freed, and another one made, while a third one's wait is in a stream that waits for a peer, whose
+//     complete comes later
 //   mpiexec -n N progress few [ROUNDS] [WINDOWS]
-//                                          windows on as many streams, each rank in another order, with up to 100 KB by
-//                                          mailbox: for a GPU of few multiprocessors
-//                                          (CUDA_MPS_ACTIVE_THREAD_PERCENTAGE)
-//   mpiexec -n N progress large [GIBIBYTES]  a window of so much, and puts here and there
+//     windows on as many streams, each rank in another order, with up to 100 KB by mailbox: for a GPU of few
+//     multiprocessors (CUDA_MPS_ACTIVE_THREAD_PERCENTAGE)
+//   mpiexec -n N progress large [GIBIBYTES]
+//     a window of so much, and puts here and there
 //
 // Rank r takes GPU r mod the number there are. A run that hangs ends by its alarm, and has failed.
 #include <cuda_runtime.h>
@@ -28,30 +28,11 @@
 #include <string>
 #include <vector>
 
+#include "support/abort.h"
+
 namespace {
 
 int rank = 0, ranks = 1;
-
-#define CHECK_CUDA(call)                                                                                         \
-  do {                                                                                                           \
-    const cudaError_t error_ = (call);                                                                           \
-    if (error_ != cudaSuccess) {                                                                                 \
-      std::fprintf(stderr, "[%d] %s:%d: %s: %s\n", rank, __FILE__, __LINE__, #call, cudaGetErrorString(error_)); \
-      MPI_Abort(MPI_COMM_WORLD, 1);                                                                              \
-    }                                                                                                            \
-  } while (0)
-
-#define CHECK_MPI(call)                                                                     \
-  do {                                                                                      \
-    const int code_ = (call);                                                               \
-    if (code_ != MPI_SUCCESS) {                                                             \
-      char text_[MPI_MAX_ERROR_STRING] = "";                                                \
-      int length_ = 0;                                                                      \
-      (void)MPI_Error_string(code_, text_, &length_);                                       \
-      std::fprintf(stderr, "[%d] %s:%d: %s: %s\n", rank, __FILE__, __LINE__, #call, text_); \
-      MPI_Abort(MPI_COMM_WORLD, 1);                                                         \
-    }                                                                                       \
-  } while (0)
 
 __device__ std::uint32_t word_of(int origin, std::uint32_t round, std::size_t i) {
   return (static_cast<std::uint32_t>(i) + 1) * 2654435761u ^ static_cast<std::uint32_t>(origin + 1) << 24 ^

@@ -22,27 +22,12 @@
 #include <string>
 #include <vector>
 
+#include "support/abort.h"
+
 namespace {
 
 int rank = 0, ranks = 1;
 bool good = true;
-
-#define CHECK_CUDA(call)                                                                                         \
-  do {                                                                                                           \
-    const cudaError_t error_ = (call);                                                                           \
-    if (error_ != cudaSuccess) {                                                                                 \
-      std::fprintf(stderr, "[%d] %s:%d: %s: %s\n", rank, __FILE__, __LINE__, #call, cudaGetErrorString(error_)); \
-      MPI_Abort(MPI_COMM_WORLD, 1);                                                                              \
-    }                                                                                                            \
-  } while (0)
-
-#define CHECK_MPI(call)                                                                 \
-  do {                                                                                  \
-    if ((call) != MPI_SUCCESS) {                                                        \
-      std::fprintf(stderr, "[%d] %s:%d: %s failed\n", rank, __FILE__, __LINE__, #call); \
-      MPI_Abort(MPI_COMM_WORLD, 1);                                                     \
-    }                                                                                   \
-  } while (0)
 
 void expect(bool holds, const char* what) {
   if (holds) return;

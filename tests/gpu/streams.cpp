@@ -25,13 +25,13 @@ void exchange(void* stream, int epochs) {
 
 class Event {
  public:
-  Event() { CUDA_OK(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming)); }
+  Event() { CHECK_GPU(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming)); }
   ~Event() { (void)cudaEventDestroy(event_); }
   Event(const Event&) = delete;
   Event& operator=(const Event&) = delete;
-  void record(void* stream) { CUDA_OK(cudaEventRecord(event_, cuda(stream))); }
-  void hold_up(void* stream) { CUDA_OK(cudaStreamWaitEvent(cuda(stream), event_, 0)); }
-  void synchronize() { CUDA_OK(cudaEventSynchronize(event_)); }
+  void record(void* stream) { CHECK_GPU(cudaEventRecord(event_, cuda(stream))); }
+  void hold_up(void* stream) { CHECK_GPU(cudaStreamWaitEvent(cuda(stream), event_, 0)); }
+  void synchronize() { CHECK_GPU(cudaEventSynchronize(event_)); }
 
  private:
   cudaEvent_t event_;
@@ -64,13 +64,13 @@ TEST_CASE("the per-thread default stream, of several threads") {
 TEST_CASE("streams that the null stream waits for, and streams of all priorities") {
   NEEDS_CUDA();
   int least = 0, greatest = 0;
-  CUDA_OK(cudaDeviceGetStreamPriorityRange(&least, &greatest));
+  CHECK_GPU(cudaDeviceGetStreamPriorityRange(&least, &greatest));
   for (unsigned flags : {cudaStreamDefault, cudaStreamNonBlocking})
     for (int priority = greatest; priority <= least; ++priority) {
       cudaStream_t stream;
-      CUDA_OK(cudaStreamCreateWithPriority(&stream, flags, priority));
+      CHECK_GPU(cudaStreamCreateWithPriority(&stream, flags, priority));
       exchange(stream, 20);
-      CUDA_OK(cudaStreamDestroy(stream));
+      CHECK_GPU(cudaStreamDestroy(stream));
     }
 }
 
@@ -101,17 +101,17 @@ TEST_CASE("each epoch in a stream of its own") {
     cudaStream_t last = nullptr;
     for (int k = scaled(50); k > 0; --k) {
       cudaStream_t stream;
-      CUDA_OK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+      CHECK_GPU(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
       if (last) {
         done.hold_up(stream);
-        CUDA_OK(cudaStreamDestroy(last));  // its work goes on
+        CHECK_GPU(cudaStreamDestroy(last));  // its work goes on
       }
       ring.epoch(stream);
       done.record(stream);
       last = stream;
     }
     Stream::synchronize(last);
-    CUDA_OK(cudaStreamDestroy(last));
+    CHECK_GPU(cudaStreamDestroy(last));
   }
 }
 
@@ -151,46 +151,46 @@ TEST_CASE("an event after wait_stream is seen by another stream, and by the host
 TEST_CASE("another current device") {
   NEEDS_CUDA();
   int devices = 0, mine = 0;
-  CUDA_OK(cudaGetDeviceCount(&devices));
+  CHECK_GPU(cudaGetDeviceCount(&devices));
   NEEDS(devices > 1, "needs a second GPU");
-  CUDA_OK(cudaGetDevice(&mine));
+  CHECK_GPU(cudaGetDevice(&mine));
   for (std::size_t bytes : sizes) {
     Window window(Memory::part, bytes);
     Ring ring(window, window.base(), bytes);
     Stream stream;
     for (int k = scaled(20); k > 0; --k) {
-      CUDA_OK(cudaSetDevice((mine + k) % devices));
+      CHECK_GPU(cudaSetDevice((mine + k) % devices));
       ring.epoch(stream);
       int now = -1;
-      CUDA_OK(cudaGetDevice(&now));
+      CHECK_GPU(cudaGetDevice(&now));
       CHECK(now == (mine + k) % devices);
     }
     stream.synchronize();
-    CUDA_OK(cudaSetDevice(mine));
+    CHECK_GPU(cudaSetDevice(mine));
   }
 }
 
 TEST_CASE("a stream of another GPU is refused") {
   NEEDS_CUDA();
   int devices = 0, mine = 0;
-  CUDA_OK(cudaGetDeviceCount(&devices));
+  CHECK_GPU(cudaGetDeviceCount(&devices));
   NEEDS(devices > 1, "needs a second GPU");
-  CUDA_OK(cudaGetDevice(&mine));
+  CHECK_GPU(cudaGetDevice(&mine));
   Window window(Memory::device, 1000);
   MPI_OK(MPI_Win_set_errhandler(window, MPI_ERRORS_RETURN));
   Ring ring(window, window.base(), 1000);
   Stream stream;
   for (int turn = 0; turn < 2; ++turn) {
     cudaStream_t foreign = nullptr;
-    CUDA_OK(cudaSetDevice((mine + 1) % devices));
-    CUDA_OK(cudaStreamCreateWithFlags(&foreign, cudaStreamNonBlocking));
-    CUDA_OK(cudaSetDevice(mine));
+    CHECK_GPU(cudaSetDevice((mine + 1) % devices));
+    CHECK_GPU(cudaStreamCreateWithFlags(&foreign, cudaStreamNonBlocking));
+    CHECK_GPU(cudaSetDevice(mine));
     const int code = MPIX_Win_post_stream(Group(left_of(rank())), window, foreign);
     INFO(error_text(code));
     CHECK(error_class(code) == MPI_ERR_ARG);
     CHECK(error_text(code).find("is one of GPU " + std::to_string((mine + 1) % devices)) != std::string::npos);
     ring.epoch(stream);
     stream.synchronize();
-    CUDA_OK(cudaStreamDestroy(foreign));
+    CHECK_GPU(cudaStreamDestroy(foreign));
   }
 }

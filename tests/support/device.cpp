@@ -3,6 +3,7 @@
 #include "support/device.h"
 
 #include <cstdlib>
+#include <cstring>
 #include <stdexcept>
 
 #include "config.h"
@@ -49,9 +50,36 @@ std::unique_ptr<Device> make_cuda_device(int) { return nullptr; }
 std::unique_ptr<Device> make_hip_device(int) { return nullptr; }
 #endif
 
-void device_failure(const std::string& what) {
-  fail(__FILE__, __LINE__, what);  // at once: unwinding may get stuck
-  throw std::runtime_error(what);
+char* Device::allocate(Kind kind, std::size_t bytes) {
+  if (is_host()) return static_cast<char*>(platform_->allocate(kind, bytes));
+  std::size_t size = 4096;
+  while (size < bytes) size *= 2;
+  std::lock_guard<std::mutex> hold(mutex_);
+  const auto idle = idle_.find({kind, size});
+  if (idle == idle_.end()) {
+    char* const base = static_cast<char*>(platform_->allocate(kind, size));
+    sizes_[base] = size;
+    return base;
+  }
+  char* const base = idle->second;
+  idle_.erase(idle);
+  return base;
+}
+
+void Device::release(Kind kind, char* base) {
+  if (is_host()) return platform_->release(kind, base);
+  std::lock_guard<std::mutex> hold(mutex_);
+  idle_.emplace(std::make_pair(kind, sizes_.at(base)), base);
+}
+
+void Device::read(void* to, const void* from, std::size_t bytes) {
+  if (bytes == 0) return;
+  if (is_host()) {
+    std::memcpy(to, from, bytes);
+    return;
+  }
+  platform_->copy(own_, to, from, bytes);
+  platform_->synchronize(own_);
 }
 
 std::uint32_t Device::remember(const Place& place) {
@@ -108,3 +136,8 @@ void Device::end_case() {
 }
 
 }  // namespace test
+
+void support::platform_failure(const std::string& what) {
+  test::fail(__FILE__, __LINE__, what);  // at once: unwinding may get stuck
+  throw std::runtime_error(what);
+}

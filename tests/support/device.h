@@ -6,25 +6,23 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "random.h"
+#include "support/platform.h"
 
 /// Where the streams of the tests run and their memory lies, as MPIX_DEVICE says: host streams, or a GPU.
 /// Data is written and checked by what runs in stream order: callbacks of host streams, kernels of a GPU.
 /// Knows no MPI, as the compilers of GPUs read it too.
 namespace test {
 
-/// Kinds of memory that a window, or an origin buffer, may lie in.
-enum class Kind {
-  mapped,    ///< peers can map it: MPI_Alloc_mem(mpix:device), cudaMalloc
-  unmapped,  ///< peers cannot: malloc, a stream-ordered pool
-  pinned,    ///< the host's, reached by the GPU. On the host: as unmapped
-};
+using support::Kind;
 
 /// A check in the source, and what it was about.
 struct Place {
@@ -50,21 +48,25 @@ class Gate {
 
 class Device {
  public:
-  virtual ~Device() = default;
-  virtual const char* name() const = 0;
-  virtual bool is_host() const = 0;
+  explicit Device(std::unique_ptr<support::Platform> platform)
+      : platform_(std::move(platform)), own_(platform_->create_stream()) {}
+  virtual ~Device() { platform_->destroy_stream(own_); }
+  Device(const Device&) = delete;
+  Device& operator=(const Device&) = delete;
+  const char* name() const { return platform_->name(); }
+  bool is_host() const { return !platform_->is_gpu(); }
 
   // Streams. destroy_stream waits.
-  virtual void* create_stream() = 0;
-  virtual void destroy_stream(void* stream) = 0;
-  virtual void wait_for(void* stream) = 0;
+  void* create_stream() { return platform_->create_stream(); }
+  void destroy_stream(void* stream) { platform_->destroy_stream(stream); }
+  void wait_for(void* stream) { platform_->synchronize(stream); }
   /// A stream for what is prepared and looked at besides the streams of a test case.
-  virtual void* own_stream() = 0;
+  void* own_stream() const { return own_; }
 
-  // Memory. Never given back to the system while the process runs: cudaFree waits for the streams of all
-  // threads, and those may wait for a peer.
-  virtual char* allocate(Kind kind, std::size_t bytes) = 0;
-  virtual void release(Kind kind, char* base) = 0;
+  /// A GPU's is kept for the next of its size: cudaFree waits for the streams of all threads, and those may wait for a
+  /// peer.
+  char* allocate(Kind kind, std::size_t bytes);
+  void release(Kind kind, char* base);
 
   // Enqueue.
   virtual void fill(void* stream, void* to, std::size_t bytes, Pattern pattern, std::size_t position = 0) = 0;
@@ -78,8 +80,8 @@ class Device {
   void check_same(void* stream, const void* one, const void* other, std::size_t bytes, const Place& place);
 
   // Now: what the host writes or sees. Waits for no stream.
-  virtual void write(void* to, const void* from, std::size_t bytes) = 0;
-  virtual void read(void* to, const void* from, std::size_t bytes) = 0;
+  void write(void* to, const void* from, std::size_t bytes) { read(to, from, bytes); }
+  void read(void* to, const void* from, std::size_t bytes);
 
   /// The checks that have failed since the last call, and a text for each.
   std::vector<Place> take_reports();
@@ -112,7 +114,11 @@ class Device {
  private:
   std::uint32_t remember(const Place& place);
 
+  const std::unique_ptr<support::Platform> platform_;
+  void* const own_;
   std::mutex mutex_;
+  std::multimap<std::pair<Kind, std::size_t>, char*> idle_;
+  std::map<char*, std::size_t> sizes_;
   std::deque<Place> places_;
   std::atomic<std::uint64_t> enqueued_{0};
   std::atomic<std::uint64_t> captured_{0};
@@ -131,8 +137,5 @@ void stop_device();
 std::unique_ptr<Device> make_host_device();
 std::unique_ptr<Device> make_cuda_device(int rank);
 std::unique_ptr<Device> make_hip_device(int rank);
-
-/// A call of the device failed: a failure of this rank, in any thread.
-[[noreturn]] void device_failure(const std::string& what);
 
 }  // namespace test

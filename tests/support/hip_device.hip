@@ -4,6 +4,6 @@
 
 namespace test {
 
-std::unique_ptr<Device> make_hip_device(int rank) { return make_gpu_device(rank); }
+std::unique_ptr<Device> make_hip_device(int rank) { return make_gpu_device(support::make_hip_platform(rank)); }
 
 }  // namespace test

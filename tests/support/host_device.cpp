@@ -45,40 +45,7 @@ class HostGate final : public Gate {
 /// Host streams, and callbacks on them.
 class HostDevice final : public Device {
  public:
-  HostDevice() { MPI_OK(MPIX_Host_stream_create(&own_)); }
-  ~HostDevice() override { MPIX_Host_stream_destroy(&own_); }
-
-  const char* name() const override { return "host"; }
-  bool is_host() const override { return true; }
-
-  void* create_stream() override {
-    MPIX_Host_stream stream = nullptr;
-    MPI_OK(MPIX_Host_stream_create(&stream));
-    return stream;
-  }
-  void destroy_stream(void* stream) override {
-    MPIX_Host_stream handle = host(stream);
-    MPIX_Host_stream_destroy(&handle);
-  }
-  void wait_for(void* stream) override { MPI_OK(MPIX_Host_stream_synchronize(host(stream))); }
-  void* own_stream() override { return own_; }
-
-  char* allocate(Kind kind, std::size_t bytes) override {
-    void* base = nullptr;
-    if (kind == Kind::mapped) {
-      MPI_OK(MPI_Alloc_mem(static_cast<MPI_Aint>(bytes), DeviceInfo(), &base));
-    } else if (!(base = std::malloc(std::max<std::size_t>(bytes, 1)))) {
-      device_failure("no memory");
-    }
-    return static_cast<char*>(base);
-  }
-  void release(Kind kind, char* base) override {
-    if (kind == Kind::mapped) {
-      MPI_Free_mem(base);
-    } else {
-      std::free(base);
-    }
-  }
+  HostDevice() : Device(support::make_host_platform()) {}
 
   void fill(void* stream, void* to, std::size_t bytes, Pattern pattern, std::size_t position) override {
     launch(stream, [=] { pattern.write(to, bytes, position); });
@@ -93,9 +60,6 @@ class HostDevice final : public Device {
     launch(stream, [=] { usleep(static_cast<useconds_t>(microseconds)); });
   }
   std::unique_ptr<Gate> hold(void* stream) override { return std::make_unique<HostGate>(stream); }
-
-  void write(void* to, const void* from, std::size_t bytes) override { std::memcpy(to, from, bytes); }
-  void read(void* to, const void* from, std::size_t bytes) override { std::memcpy(to, from, bytes); }
 
  private:
   bool enqueue_check(void* stream, const void* at, std::size_t bytes, Pattern pattern, std::size_t position,
@@ -132,7 +96,6 @@ class HostDevice final : public Device {
   }
   std::uint64_t checks_run() override { return run_; }
 
-  MPIX_Host_stream own_ = nullptr;
   std::mutex mutex_;
   std::vector<Failure> failures_;
   std::atomic<std::uint64_t> run_{0};

@@ -16,13 +16,13 @@
 
 #include "base/error.h"
 #include "base/job_environment.h"
-#include "catch.h"
 #include "child.h"
 #include "creation.h"
 #include "device/host/host_device.h"
 #include "device/host/stream.h"
 #include "epoch/window.h"
 #include "forwarding_device.h"
+#include "support/catch.h"
 #include "team/differing.h"
 #include "thread_ranks.h"
 
@@ -103,6 +103,9 @@ class OtherBuild : public Bootstrap {
     change_(build);
     std::memcpy(card.data(), &build, sizeof build);
     ranks_.allgather(card.data(), bytes, all);
+  }
+  void node_allgather(const void* mine, std::size_t bytes, void* all) override {
+    ranks_.node_allgather(mine, bytes, all);
   }
 
  private:
@@ -219,28 +222,14 @@ TEST_CASE("ranks with different devices on several nodes have stream epochs on t
 namespace {
 
 /// The node memory of a device, but for what rank 1 has of rank 0.
-class HalfBlind : public NodeMemory {
+class HalfBlind : public ForwardingNodeMemory {
  public:
-  explicit HalfBlind(std::unique_ptr<NodeMemory> memory) : memory_(std::move(memory)) {}
-  NodeOffer offer() override { return memory_->offer(); }
-  NodeOffer offer_anew() override { return memory_->offer_anew(); }
-  void join(const std::vector<NodeRank>& group, const NodeOffer& offer) override { memory_->join(group, offer); }
+  using ForwardingNodeMemory::ForwardingNodeMemory;
+  using ForwardingNodeMemory::join;
   void join(const NodeRank& rank, const NodeOffer& offer) override {
     if (rank.local == 0) throw Error(Fault::memory, "no way there");
-    memory_->join(rank, offer);
+    ForwardingNodeMemory::join(rank, offer);
   }
-  NodeExtent choose_extent() override { return memory_->choose_extent(); }
-  void open(const NodeExtent& place) noexcept override { memory_->open(place); }
-  char* header(int local) override { return memory_->header(local); }
-  char* mailbox(int owner, int origin) override { return memory_->mailbox(owner, origin); }
-  char* window(int local) override { return memory_->window(local); }
-  const char* own_staging() override { return memory_->own_staging(); }
-  void say_farewell(Farewell farewell) override { memory_->say_farewell(farewell); }
-  Farewell farewell_of(int local) override { return memory_->farewell_of(local); }
-  std::shared_ptr<const void> own_control() const override { return memory_->own_control(); }
-
- private:
-  const std::unique_ptr<NodeMemory> memory_;
 };
 
 class HalfBlindDevice : public ForwardingDevice {
@@ -285,8 +274,11 @@ TEST_CASE("of unreached ranks there may be more than there is room to name", "[c
 }
 
 TEST_CASE("ranks of other nodes number this one without its own node", "[creation]") {
-  ThreadRanks(7, 3).run([](Bootstrap& bootstrap) {
-    const NumbersElsewhere numbers(bootstrap);
+  const Settings settings = quiet_settings();
+  auto device = make_host_device(settings, 7);
+  ThreadRanks(7, 3).run([&](Bootstrap& bootstrap) {
+    const Team team(bootstrap, *device, settings, nullptr);
+    const NumbersElsewhere numbers(team);
     const std::size_t at_first[] = {0, 0, 0, 0, 1, 2, 3}, at_second[] = {0, 1, 2, 0, 0, 0, 3},
                       at_last[] = {0, 1, 2, 3, 4, 5, 0};
     const auto me = static_cast<std::size_t>(bootstrap.rank());
@@ -296,6 +288,29 @@ TEST_CASE("ranks of other nodes number this one without its own node", "[creatio
     EXPECT(numbers.count_at(0) == 4);
     EXPECT(numbers.count_at(6) == 6);
   });
+}
+
+// ---- what it takes -----------------------------------------------------------------------------------
+
+TEST_CASE("a further window of a team tells all ranks 64 bytes, and its node a card", "[creation]") {
+  const Settings settings = quiet_settings();
+  const int node_size = GENERATE(8, 2, 1);
+  auto device = make_host_device(settings, node_size);
+  ThreadRanks ranks(8, node_size);
+  std::size_t before = 0;
+  ranks.run([&](Bootstrap& bootstrap) {
+    const auto team = std::make_shared<const Team>(bootstrap, *device, settings, nullptr);
+    std::vector<char> memory(100);
+    const LocalMemory local{memory.data(), memory.size(), 1};
+    const Window first("first", local, team, bootstrap, *device, settings);
+    bootstrap.allgather(0);
+    if (bootstrap.rank() == 0) before = ranks.exchanged();
+    bootstrap.allgather(0);
+    const Window second("second", local, team, bootstrap, *device, settings);
+    bootstrap.allgather(0);
+    if (bootstrap.rank() == 0) before = ranks.exchanged() - before;
+  });
+  CHECK(before <= 8 * (60 + 312 + 2 * sizeof(int)));
 }
 
 TEST_CASE("the launcher tells how many ranks share a node", "[creation]") {

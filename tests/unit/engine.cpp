@@ -8,10 +8,10 @@
 #include <string>
 
 #include "base/error.h"
-#include "catch.h"
 #include "device/host/host_device.h"
 #include "device/host/stream.h"
 #include "epoch/window.h"
+#include "support/catch.h"
 #include "thread_ranks.h"
 
 using namespace mpix;

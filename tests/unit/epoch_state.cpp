@@ -3,7 +3,7 @@
 #include "epoch/epoch_state.h"
 
 #include "base/error.h"
-#include "catch.h"
+#include "support/catch.h"
 
 using namespace mpix;
 

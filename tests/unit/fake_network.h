@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/service.h"
 #include "net/network.h"
 #include "thread_ranks.h"
 
@@ -62,10 +63,14 @@ class FakeNetwork final : public mpix::Network {
   }
   /// What is at the peer is not told to be, and its sources are still read, until this is over.
   void hold_back_ends(bool held) { state_->holding = held; }
+  /// Writes of so many bytes come behind their signal: not before the test ends.
+  void leave_out_writes_of(std::size_t bytes) { state_->left_out = bytes; }
   /// Posts wait until data for the same peer carry them.
   void hold_back_posts() { state_->holds_posts = true; }
   std::size_t most_operations() const { return state_->most_operations; }
   std::size_t most_transfers() const { return state_->most_transfers; }
+  /// Looks in one round of the service.
+  unsigned most_looks() const { return most_looks_; }
 
   std::string name() const override { return "fake"; }
   mpix::NetworkAddress address() const override {
@@ -105,7 +110,8 @@ class FakeNetwork final : public mpix::Network {
                                         const mpix::NetworkSignal* signal) override {
     auto work = std::make_shared<Work>();
     work->peer = peer;
-    work->writes.assign(writes, writes + count);
+    for (std::size_t i = 0; i < count; ++i)
+      if (writes[i].bytes != state_->left_out) work->writes.push_back(writes[i]);
     work->by_words = keeps_words_whole_;
     if (signal) work->signal = std::make_unique<mpix::NetworkSignal>(*signal);
     std::lock_guard<std::mutex> hold(state_->mutex);
@@ -125,10 +131,16 @@ class FakeNetwork final : public mpix::Network {
     return state_->peers_live ? "" : "no sign of life";
   }
 
+  bool is_moving() const override {
+    std::lock_guard<std::mutex> hold(state_->mutex);
+    return !state_->started.empty();
+  }
+
   std::string failure() override { return state_->receives ? "" : "nothing comes any more"; }
 
   void progress() override {
     if (state_->progress_fails.exchange(false)) throw std::bad_alloc();
+    note_look();
     std::lock_guard<std::mutex> hold(state_->mutex);
     if (state_->started.empty()) return;
     const std::size_t at = state_->random() % state_->started.size();
@@ -319,6 +331,7 @@ class FakeNetwork final : public mpix::Network {
     std::atomic<bool> peers_live{true}, inlets_fail{false}, out_of_memory{false}, progress_fails{false};
     std::atomic<long> until_refused{never}, refused{0}, exposed{0};
     std::atomic<mpix::Fault> refusal{mpix::Fault::other};
+    std::atomic<std::size_t> left_out{SIZE_MAX};
     std::atomic<bool> holding{false}, receives{true}, holds_posts{false};
   };
 
@@ -358,6 +371,16 @@ class FakeNetwork final : public mpix::Network {
     const std::shared_ptr<Work> work_;
   };
 
+  void note_look() {
+    std::lock_guard<std::mutex> hold(state_->mutex);
+    const std::uint64_t round = mpix::service_round();
+    looks_ = std::exchange(round_, round) == round ? looks_ + 1 : 1;
+    most_looks_ = std::max<unsigned>(most_looks_, looks_);
+  }
+
+  std::uint64_t round_ = 0;  ///< guarded as the state is
+  unsigned looks_ = 0;
+  std::atomic<unsigned> most_looks_{0};
   const std::shared_ptr<State> state_;
   const mpix::Capacity capacity_;
   const bool keeps_words_whole_;

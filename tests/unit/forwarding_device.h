@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "device/device.h"
 #include "device/node_memory.h"
@@ -28,6 +29,7 @@ class ForwardingDevice : public mpix::Device {
   mpix::ExportedMemory export_memory(const void* base) override { return to_.export_memory(base); }
   char* import_memory(const mpix::ExportedMemory& memory) override { return to_.import_memory(memory); }
   void close_import(char* base) noexcept override { to_.close_import(base); }
+  std::unique_ptr<mpix::TeamMemory> new_team_memory() override { return to_.new_team_memory(); }
   std::unique_ptr<mpix::NodeMemory> new_node_memory(const mpix::NodeShape& shape) override {
     return to_.new_node_memory(shape);
   }
@@ -39,6 +41,7 @@ class ForwardingDevice : public mpix::Device {
   void write_word(std::uint64_t* word, std::uint64_t value) override { to_.write_word(word, value); }
   std::shared_ptr<mpix::HostWords> host_words(std::size_t ranks) override { return to_.host_words(ranks); }
   std::shared_ptr<char> allocate_pinned(std::size_t bytes) override { return to_.allocate_pinned(bytes); }
+  bool waits_for_launches() const noexcept override { return to_.waits_for_launches(); }
   bool serves_remote_work() const noexcept override { return to_.serves_remote_work(); }
   std::uint64_t check_stream(mpix::Stream stream) const override { return to_.check_stream(stream); }
   bool reads_plans_later() const noexcept override { return to_.reads_plans_later(); }
@@ -59,4 +62,27 @@ class ForwardingDevice : public mpix::Device {
 
  private:
   mpix::Device& to_;
+};
+
+/// Likewise, of one window.
+class ForwardingNodeMemory : public mpix::NodeMemory {
+ public:
+  explicit ForwardingNodeMemory(std::unique_ptr<mpix::NodeMemory> to) : to_(std::move(to)) {}
+  mpix::NodeOffer offer() override { return to_->offer(); }
+  void join(const std::vector<mpix::NodeRank>& group, const mpix::NodeOffer& offer) override {
+    to_->join(group, offer);
+  }
+  void join(const mpix::NodeRank& rank, const mpix::NodeOffer& offer) override { to_->join(rank, offer); }
+  mpix::NodeExtent choose_extent() override { return to_->choose_extent(); }
+  void open(const mpix::NodeExtent& place, bool all_joined) noexcept override { to_->open(place, all_joined); }
+  char* header(int local) override { return to_->header(local); }
+  char* mailbox(int owner, int origin) override { return to_->mailbox(owner, origin); }
+  char* window(int local) override { return to_->window(local); }
+  const char* own_staging() override { return to_->own_staging(); }
+  void say_farewell(mpix::Farewell farewell) override { to_->say_farewell(farewell); }
+  mpix::Farewell farewell_of(int local) override { return to_->farewell_of(local); }
+  std::shared_ptr<const void> own_control() const override { return to_->own_control(); }
+
+ private:
+  const std::unique_ptr<mpix::NodeMemory> to_;
 };

@@ -9,11 +9,11 @@
 
 #include "base/error.h"
 #include "base/settings.h"
-#include "catch.h"
 #include "device/cuda/cuda_device.h"
 #include "device/device.h"
 #include "device/hip/hip_device.h"
 #include "device/host/stream.h"
+#include "support/catch.h"
 
 using namespace mpix;
 

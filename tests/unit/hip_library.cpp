@@ -13,9 +13,9 @@
 #include <vector>
 
 #include "base/settings.h"
-#include "catch.h"
 #include "device/device.h"
 #include "device/hip/hip_device.h"
+#include "support/catch.h"
 
 // What static constructors of hipcc's objects call.
 extern "C" {

@@ -7,7 +7,7 @@
 #include <random>
 #include <utility>
 
-#include "catch.h"
+#include "support/catch.h"
 
 using namespace mpix;
 

@@ -12,9 +12,9 @@
 #include <vector>
 
 #include "base/error.h"
-#include "catch.h"
 #include "net/fabric/fabric_inlet.h"
 #include "nic_pair.h"
+#include "support/catch.h"
 
 using namespace mpix;
 

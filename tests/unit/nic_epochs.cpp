@@ -13,13 +13,13 @@
 #include <vector>
 
 #include "base/error.h"
-#include "catch.h"
 #include "device/host/host_device.h"
 #include "device/host/stream.h"
 #include "epoch/window.h"
 #include "net/fabric/fabric_inlet.h"
 #include "net/progress_agent.h"
 #include "nic_pair.h"
+#include "support/catch.h"
 #include "thread_ranks.h"
 
 using namespace mpix;

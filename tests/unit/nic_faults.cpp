@@ -7,8 +7,8 @@
 #include <string>
 
 #include "base/error.h"
-#include "catch.h"
 #include "nic_pair.h"
+#include "support/catch.h"
 
 using namespace mpix;
 

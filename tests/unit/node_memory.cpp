@@ -13,7 +13,6 @@
 #include <vector>
 
 #include "base/error.h"
-#include "catch.h"
 #include "child.h"
 #include "creation.h"
 #include "device/host/arena.h"
@@ -22,6 +21,7 @@
 #include "device/host/stream.h"
 #include "epoch/window.h"
 #include "forwarding_device.h"
+#include "support/catch.h"
 #include "thread_ranks.h"
 
 using namespace mpix;
@@ -66,13 +66,12 @@ TEST_CASE("each rank reads the farewells of the others, with whatever memory the
   auto host = make_host_device(settings, 3);
   ExportingDevice exporting(*host);
   Device& device = exported ? exporting : *host;
-  ThreadRanks ranks(3);
-  ranks.know_processes();
-  for (int window = 0; window < 3; ++window)
-    ranks.run([&](Bootstrap& bootstrap) {
+  ThreadRanks(3).run([&](Bootstrap& bootstrap) {
+    const auto team = std::make_shared<const Team>(bootstrap, device, settings, nullptr);
+    for (int window = 0; window < 3; ++window) {
       const int me = bootstrap.rank();
       std::vector<int> memory(64);
-      Neighbourhood peers({memory.data(), memory.size() * sizeof(int), sizeof(int)}, bootstrap, device, settings);
+      Neighbourhood peers({memory.data(), memory.size() * sizeof(int), sizeof(int)}, team, bootstrap, device, settings);
       peers.agree(bootstrap);
       for (int other = 0; other < 3; ++other) EXPECT(peers.farewell_of(other) == Farewell::none);
       bootstrap.allgather(0);
@@ -83,7 +82,8 @@ TEST_CASE("each rank reads the farewells of the others, with whatever memory the
       EXPECT(peers.farewell_of(1) == Farewell::win_free);
       EXPECT(peers.farewell_of(2) == Farewell::finalize);
       bootstrap.allgather(0);
-    });
+    }
+  });
 }
 
 TEST_CASE("a window works, and can be left, where each rank shares memory of its own", "[creation]") {
@@ -105,15 +105,14 @@ TEST_CASE("windows without stream epochs map nothing and keep no descriptor open
   const Settings settings = quiet_settings();
   auto device = make_host_device(settings, 3);
   const int files = open_files();
-  ThreadRanks ranks(3);
-  ranks.know_processes();
-  ranks.run([&](Bootstrap& bootstrap) {
+  ThreadRanks(3).run([&](Bootstrap& bootstrap) {
     const int me = bootstrap.rank();
+    const auto team = std::make_shared<const Team>(bootstrap, *device, settings, nullptr);
     std::vector<int> memory(ints_for_exchange);
     const LocalMemory local{memory.data(), memory.size() * sizeof(int), sizeof(int)};
     std::vector<std::unique_ptr<Window>> windows;
     const auto create = [&] {
-      windows.push_back(std::make_unique<Window>("many", local, bootstrap, *device, settings));
+      windows.push_back(std::make_unique<Window>("many", local, team, bootstrap, *device, settings));
     };
     create();
     bootstrap.allgather(0);
@@ -135,24 +134,55 @@ TEST_CASE("windows without stream epochs map nothing and keep no descriptor open
   CHECK(open_files() == files);
 }
 
-TEST_CASE("ranks that do not know of the same shared memory make another", "[creation]") {
-  const Settings settings = quiet_settings();
-  std::unique_ptr<Device> devices[2];
-  for (auto& device : devices) device = make_host_device(settings, 2);
-  for (int forgets : {-1, 0, 1, 0, -1, 1}) {
-    if (forgets >= 0) devices[forgets] = make_host_device(settings, 2);
-    ThreadRanks ranks(2);
-    ranks.know_processes();
-    ranks.run([&](Bootstrap& bootstrap) {
-      const int me = bootstrap.rank();
-      std::vector<int> memory(ints_for_exchange);
-      Window window("again", {memory.data(), memory.size() * sizeof(int), sizeof(int)}, bootstrap,
-                    *devices[static_cast<std::size_t>(me)], settings);
-      exchange(window, {0, 1}, me, forgets);
-      EXPECT(has_come(memory, 0, forgets) && has_come(memory, 1, forgets));
-      bootstrap.allgather(0);
-    });
+namespace {
+
+class Unjoined : public ForwardingNodeMemory {
+ public:
+  using ForwardingNodeMemory::ForwardingNodeMemory;
+  using ForwardingNodeMemory::join;
+  void join(const std::vector<NodeRank>&, const NodeOffer&) override { throw Error(Fault::memory, "not now"); }
+};
+
+/// Its node memory can be told not to join what a window shares.
+class FailingDevice : public ForwardingDevice {
+ public:
+  using ForwardingDevice::ForwardingDevice;
+  std::unique_ptr<NodeMemory> new_node_memory(const NodeShape& shape) override {
+    auto memory = ForwardingDevice::new_node_memory(shape);
+    if (!fails) return memory;
+    return std::make_unique<Unjoined>(std::move(memory));
   }
+  bool fails = false;
+};
+
+}  // namespace
+
+TEST_CASE("a rank that could not map what a team shares can map what its next window has", "[creation]") {
+  const Settings settings = quiet_settings();
+  auto device = make_host_device(settings, 3);
+  ThreadRanks(3).run([&](Bootstrap& bootstrap) {
+    const int me = bootstrap.rank();
+    FailingDevice failing(*device);
+    const auto team = std::make_shared<const Team>(bootstrap, failing, settings, nullptr);
+    std::vector<int> memory(ints_for_exchange);
+    for (int window = 0; window < 6; ++window) {
+      const int fails = window % 4;  // 3: none
+      failing.fails = me == fails && me != 0;
+      Window one("again", {memory.data(), memory.size() * sizeof(int), sizeof(int)}, team, bootstrap, failing,
+                 settings);
+      std::vector<int> reached;
+      for (int rank = 0; rank < 3; ++rank) {
+        const bool is_lost = fails != 0 && (rank == fails || me == fails);
+        if (is_lost)
+          EXPECT(contains(error_of([&] { one.start_stream({rank}); }), "cannot"));
+        else
+          reached.push_back(rank);
+      }
+      exchange(one, reached, me, window);
+      for (int rank : reached) EXPECT(has_come(memory, rank, window));
+      bootstrap.allgather(0);
+    }
+  });
 }
 
 TEST_CASE("a place in an arena is given out again when all have left it, and its memory with the last", "[creation]") {
@@ -161,16 +191,16 @@ TEST_CASE("a place in an arena is given out again when all have left it, and its
   Arena second(memory.join(first.file().ticket()), 1, false, 2);
   const NodeExtent a = first.take(10 * SharedFile::page(), 2);
   const NodeExtent b = first.take(5 * SharedFile::page(), 2);
-  CHECK(b.offset == a.offset + a.bytes);
+  CHECK(b.offset == a.offset + 10 * SharedFile::page());
   CHECK(a.entry != b.entry);
   first.touch(a);
   char* const word = first.file().map(a.offset, 1);
   *word = 'x';
-  first.leave(a, 2);
+  first.leave(a, 10 * SharedFile::page(), 2);
   CHECK(*word == 'x');  // the other one may still read it
   const NodeExtent c = first.take(10 * SharedFile::page(), 2);
   CHECK(c.offset > b.offset);
-  second.leave(a, 2);
+  second.leave(a, 10 * SharedFile::page(), 2);
   CHECK(*word == 0);
   first.file().unmap(word);
   const NodeExtent d = first.take(4 * SharedFile::page(), 2);
@@ -200,7 +230,7 @@ TEST_CASE("an arena has room for the windows of a page of entries, and says when
   std::vector<NodeExtent> places;
   while (arena.has_room()) places.push_back(arena.take(SharedFile::page(), 1));
   CHECK(places.size() > 900);
-  arena.leave(places[500], 1);
+  arena.leave(places[500], SharedFile::page(), 1);
   CHECK(arena.has_room());
   CHECK_THROWS_AS(
       [&] {

@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "base/error.h"
-#include "catch.h"
 #include "net/exposed_memory.h"
 #include "net/remote_message.h"
+#include "support/catch.h"
 
 using namespace mpix;
 

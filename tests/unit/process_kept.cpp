@@ -6,7 +6,7 @@
 #include <cstdlib>
 #include <string>
 
-#include "catch.h"
+#include "support/catch.h"
 
 using namespace mpix;
 

@@ -5,24 +5,21 @@
 #include "wire/protocol.h"
 
 #include <algorithm>
+#include <atomic>
+#include <condition_variable>
 #include <cstring>
+#include <functional>
+#include <memory>
+#include <mutex>
 #include <string>
+#include <thread>
 #include <vector>
 
-#include "catch.h"
+#include "support/catch.h"
 
 using namespace mpix;
 
 namespace {
-
-constexpr Workers alone{0, 1};
-
-void finish(const SendPeer& peer) {
-  write_header(peer, peer.words->own.sent[0] + 1, 0, 1);
-  advance(&peer.words->own.sent[0]);
-}
-
-void finish(const ReceivePeer& peer) { advance(&peer.words->own.closed[0]); }
 
 /// One ordered pair: origin and target in one process.
 struct Pair {
@@ -52,11 +49,27 @@ struct Pair {
     poster.there = &origin;
   }
 
-  struct Ops {
-    const std::vector<PutOp>& all;
-    const PutOp& operator()(std::uint32_t i) const { return all[i]; }
-  };
-  Ops op() const { return Ops{ops}; }
+  bool may_send() const { return mpix::may_send(sender); }
+  void send() { send(sender); }
+  void send(const SendPeer& peer) {
+    PartCounters& sent = origin.own.sent;
+    mpix::send(
+        Alone{}, peer, [this](std::uint32_t i) -> const PutOp& { return ops[i]; }, sent[0] + 1, false);
+    if (peer.signals) advance(Alone{}, sent, load_counter(sent, 0), false);
+  }
+
+  bool has_arrived() {
+    Header header;
+    return mpix::has_arrived(receiver, target.own.closed[0] + 1, &header);
+  }
+  void receive() {
+    PartCounters& closed = target.own.closed;
+    Header header;
+    REQUIRE(mpix::has_arrived(receiver, closed[0] + 1, &header));
+    Alone::Descriptors descriptors;
+    CHECK(mpix::receive(Alone{}, receiver, closed[0] + 1, header, descriptors));
+    advance(Alone{}, closed, load_counter(closed, 0), false);
+  }
 
   void start_at(std::uint64_t epoch) {
     origin.own.sent[0] = origin.posted = epoch - 1;
@@ -88,14 +101,82 @@ struct Pair {
     prepare(texts);
     std::fill(window.begin(), window.end(), '.');
     announce(poster, poster.words->own.opened.load());
-    REQUIRE(may_send(sender));
-    REQUIRE_FALSE(has_arrived(receiver));
-    send(sender, op(), alone);
-    finish(sender);
-    REQUIRE(has_arrived(receiver));
-    receive(receiver, alone);
-    finish(receiver);
+    REQUIRE(may_send());
+    REQUIRE_FALSE(has_arrived());
+    send();
+    receive();
     return std::string(window.data(), window.size());
+  }
+};
+
+/// The threads of one part meet here.
+class Meeting {
+ public:
+  explicit Meeting(std::uint32_t all) : all_(all) {}
+  bool agree(bool yes) {
+    std::unique_lock<std::mutex> hold(mutex_);
+    so_far_ = so_far_ && yes;
+    if (++here_ == all_) {
+      agreed_ = so_far_;
+      here_ = 0;
+      so_far_ = true;
+      ++meetings_;
+      met_.notify_all();
+      return agreed_;
+    }
+    const unsigned before = meetings_;
+    met_.wait(hold, [&] { return meetings_ != before; });
+    return agreed_;
+  }
+
+ private:
+  const std::uint32_t all_;
+  std::mutex mutex_;
+  std::condition_variable met_;
+  std::uint32_t here_ = 0;
+  unsigned meetings_ = 0;
+  bool so_far_ = true, agreed_ = true;
+};
+
+/// Threads as a GPU's blocks have them.
+struct Several {
+  static constexpr std::uint32_t counted_parts = most_parts, batch = 4, threads = 3;
+  struct Descriptors {
+    static constexpr std::uint32_t count = 2;
+    Descriptor all[count];
+  };
+  std::uint32_t part, parts, thread;
+  Meeting& meeting;
+  const std::atomic<bool>& released;
+
+  Workers of_part() const { return Workers{thread, threads}; }
+  Workers of_peer() const { return Workers{part * threads + thread, parts * threads}; }
+  bool agree(bool yes) const { return meeting.agree(yes); }
+  bool await(const ReceivePeer&, const Line* line, std::uint32_t flag, std::uint64_t* data) const {
+    while (!line_arrived(line, flag, data)) {
+      if (released) return false;
+      std::this_thread::yield();
+    }
+    return true;
+  }
+  template <class Move>
+  void share(std::uint32_t count, std::uint64_t most_bytes, Move move) const {
+    const Workers all = of_peer();
+    if (most_bytes > 8)
+      for (std::uint32_t i = 0; i < count; ++i) move(i, all, [](std::uint64_t bytes) { return bytes > 8; });
+    for (std::uint32_t i = all.index; i < count; i += all.size)
+      move(i, Workers{0, 1}, [](std::uint64_t bytes) { return bytes <= 8; });
+  }
+
+  /// Threads that do the same, each for its place among them.
+  static void start(std::vector<std::thread>& all, std::uint32_t parts, const std::atomic<bool>& released,
+                    std::function<void(const Several&, Descriptors&)> work) {
+    for (std::uint32_t part = 0; part < parts; ++part) {
+      const auto meeting = std::make_shared<Meeting>(threads);
+      const auto descriptors = std::make_shared<Descriptors>();
+      for (std::uint32_t thread = 0; thread < threads; ++thread)
+        all.emplace_back([=, &released] { work(Several{part, parts, thread, *meeting, released}, *descriptors); });
+    }
   }
 };
 
@@ -113,26 +194,24 @@ TEST_CASE("texts of every length arrive whole, and nothing beside them changes",
 TEST_CASE("an origin waits for the post only when something goes direct, or no slot is free", "[protocol]") {
   Pair pair(2, 16, 8);
   const auto send_one = [&] {
-    REQUIRE(may_send(pair.sender));
-    send(pair.sender, pair.op(), alone);
-    finish(pair.sender);
+    REQUIRE(pair.may_send());
+    pair.send();
   };
   const auto post = [&] { announce(pair.poster, pair.poster.words->own.opened.load()); };
   pair.prepare({"x"});
-  send_one();                          // ahead of its post
-  CHECK_FALSE(may_send(pair.sender));  // the second slot is known to be free with the first post: it was never used,
-  post();                              // but posts alone tell
+  send_one();                    // ahead of its post
+  CHECK_FALSE(pair.may_send());  // the second slot is known to be free with the first post: it was never used,
+  post();                        // but posts alone tell
   send_one();
-  CHECK_FALSE(may_send(pair.sender));
-  receive(pair.receiver, alone);
-  finish(pair.receiver);
-  CHECK_FALSE(may_send(pair.sender));  // empty, but not posted
+  CHECK_FALSE(pair.may_send());
+  pair.receive();
+  CHECK_FALSE(pair.may_send());  // empty, but not posted
   post();
-  CHECK(may_send(pair.sender));
+  CHECK(pair.may_send());
   pair.sender.awaits_post = true;
-  CHECK_FALSE(may_send(pair.sender));  // the third epoch needs the third post
+  CHECK_FALSE(pair.may_send());  // the third epoch needs the third post
   post();
-  CHECK(may_send(pair.sender));
+  CHECK(pair.may_send());
 }
 
 TEST_CASE("a pair that is retired announces nothing", "[protocol]") {
@@ -149,9 +228,9 @@ TEST_CASE("a pair that is retired announces nothing", "[protocol]") {
 TEST_CASE("with one slot an epoch waits for its own post", "[protocol]") {
   Pair pair(1, 16, 8);
   pair.prepare({"x"});
-  CHECK_FALSE(may_send(pair.sender));
+  CHECK_FALSE(pair.may_send());
   announce(pair.poster, pair.poster.words->own.opened.load());
-  CHECK(may_send(pair.sender));
+  CHECK(pair.may_send());
 }
 
 TEST_CASE("a direct put lands in the window, a staged one only when it is received", "[protocol]") {
@@ -166,21 +245,18 @@ TEST_CASE("a direct put lands in the window, a staged one only when it is receiv
   SECTION("direct") {
     op.direct = pair.window.data() + 2;
     pair.ops = {op};
-    send(pair.sender, pair.op(), alone);
+    pair.send();
     CHECK(std::string(pair.window.data() + 2, text.size()) == text);
-    finish(pair.sender);
-    REQUIRE(has_arrived(pair.receiver));
+    REQUIRE(pair.has_arrived());
   }
   SECTION("staged") {
     op.direct = pair.staging.data() + 2;
     op.descriptor = 1;
     pair.sender.header = Header::of(1, 0);
     pair.ops = {op};
-    send(pair.sender, pair.op(), alone);
-    finish(pair.sender);
+    pair.send();
     CHECK(pair.window[2] == 0);
-    REQUIRE(has_arrived(pair.receiver));
-    receive(pair.receiver, alone);
+    pair.receive();
     CHECK(std::string(pair.window.data() + 2, text.size()) == text);
   }
 }
@@ -191,12 +267,117 @@ TEST_CASE("an epoch in parts is the same as one in one", "[protocol]") {
   SendPeer part = pair.sender;
   part.signals = false;
   part.op_count = 1;
-  for (part.first_op = 3; part.first_op-- > 0;) send(part, pair.op(), alone);
-  CHECK_FALSE(has_arrived(pair.receiver));
-  finish(pair.sender);
-  REQUIRE(has_arrived(pair.receiver));
-  receive(pair.receiver, alone);
+  for (part.first_op = 3; part.first_op-- > 0;) pair.send(part);
+  CHECK_FALSE(pair.has_arrived());
+  pair.sender.op_count = 0;
+  pair.send();
+  pair.receive();
   CHECK(std::string(pair.window.data(), 16) == "firstsecondthird");
+}
+
+TEST_CASE("several threads in several parts do what one does", "[protocol]") {
+  Pair pair(2, 64, 256);
+  const std::atomic<bool> released{false};
+  const std::uint32_t parts_of_send = 3, parts_of_receive = 2;
+  const std::vector<std::string> some{"a", std::string(21, 'b'), "12345678", std::string(100, 'c'), "last"};
+  const std::string direct(60, 'd');
+  for (std::uint64_t epoch = 1; epoch <= 60; ++epoch) {
+    const bool goes_direct = epoch % 3 == 0, alone = epoch % 3 == 1;
+    pair.prepare(alone ? std::vector<std::string>{some[epoch % some.size()]} : some);
+    std::string expected;
+    for (const std::string& text : pair.texts) expected += text;
+    for (const PutOp& op : pair.ops) pair.sender.bytes += op.bytes;
+    pair.sender.awaits_post = goes_direct;
+    if (goes_direct) {
+      PutOp op{};
+      op.source = direct.data();
+      op.direct = pair.window.data() + expected.size();
+      op.bytes = direct.size();
+      pair.ops.push_back(op);
+      ++pair.sender.op_count;
+      expected += direct;
+    }
+    expected.resize(pair.window.size(), '.');
+    std::fill(pair.window.begin(), pair.window.end(), '.');
+    announce(pair.poster, pair.poster.words->own.opened.load());
+    REQUIRE(pair.may_send());
+    std::atomic<int> bad{0};
+    std::vector<std::thread> threads;
+    Several::start(threads, parts_of_receive, released, [&](const Several& crew, Several::Descriptors& descriptors) {
+      PartCounters& closed = pair.target.own.closed;
+      const EpochCounter before = load_counter(closed, crew.part);
+      Header header;
+      while (!has_arrived(pair.receiver, before.epochs + 1, &header)) std::this_thread::yield();
+      if (!receive(crew, pair.receiver, before.epochs + 1, header, descriptors)) ++bad;
+      if (!crew.agree(true)) ++bad;
+      advance(crew, closed, before, true);
+    });
+    Several::start(threads, parts_of_send, released, [&](const Several& crew, Several::Descriptors&) {
+      PartCounters& sent = pair.origin.own.sent;
+      const EpochCounter before = load_counter(sent, crew.part);
+      send(
+          crew, pair.sender, [&](std::uint32_t i) -> const PutOp& { return pair.ops[i]; }, before.epochs + 1, false);
+      if (!crew.agree(true)) ++bad;
+      advance(crew, sent, before, false);
+    });
+    for (std::thread& thread : threads) thread.join();
+    CHECK(bad == 0);
+    CHECK(std::string(pair.window.data(), pair.window.size()) == expected);
+    for (std::uint32_t part = 0; part < most_parts; ++part) {
+      CHECK(pair.origin.own.sent[part] == epoch);
+      CHECK(pair.target.own.closed[part] == epoch);
+    }
+    CHECK(pair.origin.own.sent.replayed == 0);
+    CHECK(pair.target.own.closed.replayed == epoch);
+  }
+}
+
+TEST_CASE("part 0 counts for those that have left", "[protocol]") {
+  Meeting meeting(1);
+  const std::atomic<bool> released{false};
+  PartCounters counters{};
+  for (std::uint32_t part = 0; part < most_parts; ++part) counters[part] = 4;
+  advance(Several{0, 5, 0, meeting, released}, counters, load_counter(counters, 0), false, 1u << 2);
+  CHECK(counters[0] == 5);
+  for (std::uint32_t thread = 1; thread < Several::threads; ++thread)
+    advance(Several{0, 5, thread, meeting, released}, counters, EpochCounter{0, 4}, false, 1u << 2);
+  for (std::uint32_t part = 0; part < most_parts; ++part)
+    CHECK(counters[part] == (part == 0 || part == 2 || part >= 5 ? 5 : 4));
+}
+
+TEST_CASE("a released wait for a line that never comes ends, and what was there has been moved", "[protocol]") {
+  Pair pair(2, 64, 64);
+  const std::atomic<bool> released{true};
+  for (const bool direct : {false, true}) {
+    pair.prepare({"first", "a second that is longer", "third"});
+    pair.sender.awaits_post = direct;
+    announce(pair.poster, pair.poster.words->own.opened.load());
+    pair.send();
+    const std::uint64_t epoch = pair.target.own.closed[0] + 1;
+    Line* const slot = slot_of(pair.receiver.ring, epoch);
+    // One word of the second is missing; or the header of another part.
+    if (direct)
+      write_line_release(slot, Header::of(3, 2).word, flag_of(epoch));
+    else
+      slot[pair.ops[1].payload + 1] = Line{};
+    std::fill(pair.window.begin(), pair.window.end(), '.');
+    std::atomic<std::uint32_t> gave_up{0};
+    std::vector<std::thread> threads;
+    Several::start(threads, 1, released, [&](const Several& crew, Several::Descriptors& descriptors) {
+      Header header;
+      const bool is_there = has_arrived(pair.receiver, epoch, &header);
+      if (!is_there || !receive(crew, pair.receiver, epoch, header, descriptors)) ++gave_up;
+    });
+    for (std::thread& thread : threads) thread.join();
+    CHECK(gave_up == (direct ? Several::threads : 1u));
+    const std::string window(pair.window.data(), 33);
+    if (direct)
+      CHECK(window == std::string(33, '.'));
+    else
+      CHECK((window.substr(0, 5) == "first" && window.substr(28) == "third"));
+    PartCounters& closed = pair.target.own.closed;
+    advance(Alone{}, closed, load_counter(closed, 0), false);
+  }
 }
 
 TEST_CASE("a single put needs no descriptor", "[protocol]") {
@@ -210,11 +391,8 @@ TEST_CASE("a single put needs no descriptor", "[protocol]") {
     pair.sender.header = Header::of_single(3, bytes);
     std::fill(pair.window.begin(), pair.window.end(), '.');
     announce(pair.poster, pair.poster.words->own.opened.load());
-    send(pair.sender, pair.op(), alone);
-    finish(pair.sender);
-    REQUIRE(has_arrived(pair.receiver));
-    receive(pair.receiver, alone);
-    finish(pair.receiver);
+    pair.send();
+    pair.receive();
     CHECK(std::string(pair.window.data(), 40) == "..." + text + std::string(37 - bytes, '.'));
   }
 }

@@ -2,6 +2,8 @@
 // Copyright (c) the libmpix authors
 
 // The relay, with ranks as threads and a network that does what the test wants.
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -13,13 +15,14 @@
 #include <vector>
 
 #include "base/error.h"
-#include "catch.h"
 #include "device/host/host_device.h"
 #include "device/host/stream.h"
 #include "epoch/window.h"
 #include "fake_network.h"
+#include "forwarding_device.h"
 #include "offnode/outgoing.h"
 #include "offnode/relay_slot.h"
+#include "support/catch.h"
 #include "thread_ranks.h"
 
 using namespace mpix;
@@ -54,6 +57,34 @@ struct Rank {
   OperationBudget budget;
   std::unique_ptr<Window> window;
   HostStream* const stream;
+};
+
+/// Counts the pinned memory that is there.
+class CountingDevice final : public ForwardingDevice {
+ public:
+  using ForwardingDevice::ForwardingDevice;
+  std::shared_ptr<char> allocate_pinned(std::size_t bytes) override {
+    if (bytes > most_) throw Error(Fault::memory, "no such memory");
+    if (waits_for_launches_) EXPECT(std::this_thread::get_id() == allocates_);
+    const auto memory = ForwardingDevice::allocate_pinned(bytes);
+    *pinned_ += bytes;
+    return std::shared_ptr<char>(memory.get(), [memory, bytes, pinned = pinned_](char*) { *pinned -= bytes; });
+  }
+  std::size_t pinned() const { return *pinned_; }
+  bool waits_for_launches() const noexcept override { return waits_for_launches_; }
+  /// The thread that calls this is the only one to allocate from now on.
+  void wait_for_launches() {
+    waits_for_launches_ = true;
+    allocates_ = std::this_thread::get_id();
+  }
+  /// More than so many bytes at once there are not.
+  void have_no_more_than(std::size_t bytes) { most_ = bytes; }
+
+ private:
+  std::shared_ptr<std::atomic<std::size_t>> pinned_ = std::make_shared<std::atomic<std::size_t>>(0);
+  std::atomic<std::size_t> most_{SIZE_MAX};
+  std::atomic<bool> waits_for_launches_{false};
+  std::thread::id allocates_;
 };
 
 /// Work for a stream that owns its arguments.
@@ -175,7 +206,7 @@ bool contains(const std::string& text, const std::string& part) { return text.fi
 
 template <class Condition>
 bool within_a_second(Condition holds) {
-  for (int i = 0; i < 1000; ++i) {
+  for (int i = 0; i < 1000 * test::time_scale(); ++i) {
     if (holds()) return true;
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
@@ -234,6 +265,8 @@ TEST_CASE("the relay sees an epoch when its last line is there, in whatever orde
         for (std::uint32_t word = 0; word < (bytes + 7) / 8; ++word) stored.push_back({used++, random()});
       }
       if (staged) staged_puts = puts;
+      if (staged)
+        for (std::uint32_t i = 0; i < puts; ++i) stored.push_back({used++, 1000 + i});
       for (std::uint32_t part = 1; part < parts; ++part) stored.push_back({header_line(ring, part), 0});
     }
     std::shuffle(stored.begin(), stored.end(), random);
@@ -244,7 +277,11 @@ TEST_CASE("the relay sees an epoch when its last line is there, in whatever orde
     }
     REQUIRE(slot.look(ring, epoch));
     CHECK(slot.lines() == used);
-    CHECK(slot.staged().size() == staged_puts);
+    REQUIRE(slot.staged().size() == staged_puts);
+    for (std::uint32_t i = 0; i < staged_puts; ++i) {
+      CHECK(reinterpret_cast<std::uintptr_t>(slot.staged()[i].data) == 1000 + i);
+      CHECK(slot.line_of_data(i) == 1 + 2 * staged_puts + i);
+    }
     REQUIRE_FALSE(RelaySlot().look(ring, epoch + 1));
   }
 }
@@ -293,31 +330,171 @@ TEST_CASE("lines of an outbox that are not used are wiped in time", "[relay]") {
   });
 }
 
-TEST_CASE("outgoing memory is used again when its last epoch is over, and not before", "[relay]") {
+TEST_CASE("all plans share outgoing memory, and what is too small for the next one goes when its epochs are over",
+          "[relay]") {
   const Settings settings = relay_settings();
-  auto device = make_host_device(settings, 1);
+  auto host = make_host_device(settings, 1);
+  CountingDevice device(*host);
   FakeNetwork network({100, 100}, 1, false);
-  Outgoing outgoing(*device, network, 1000);  // four units
   std::uint64_t sent = 0, finished = 0;
-  const Outgoing::Epochs epochs{&sent, &finished};
-  const Outgoing::Block first = outgoing.take(700), second = outgoing.take(1);
-  CHECK(first.base + 3 * Outgoing::unit == second.base);
-  CHECK(outgoing.source(second.place).base == second.base);
-  CHECK(outgoing.source(first.place + 2).base == first.base + 2 * Outgoing::unit);
-  const std::uint64_t marked = Outgoing::marked(12345, second.place);
-  CHECK(Outgoing::offset_of(marked) == 12345);
-  CHECK(Outgoing::place_of(marked) == second.place);
+  Outgoing outgoing(device, network, sent, finished);
+  char* const first = outgoing.enter(700);
+  CHECK(outgoing.enter(50000) == first);
+  const std::size_t small = device.pinned();
+  CHECK(small <= 65536);
+  CHECK(outgoing.source(first + 512).position == 512);
+  CHECK(outgoing.source(first + 512).block_bytes == small);
 
+  char* const second = outgoing.enter(200000);
+  CHECK(second != first);
+  CHECK(outgoing.source(first).block_bytes == small);
+  const std::size_t both = device.pinned();
+  CHECK(both <= small + 250000);
+  outgoing.leave(first);
+  (void)outgoing.enter(1);
+  CHECK(device.pinned() == both);  // one of two plans has it still
   sent = 7;
-  outgoing.give_back(first, 700, epochs);
+  outgoing.leave(first);
   finished = 6;
-  const Outgoing::Block more = outgoing.take(700);  // beyond what there was
-  CHECK(more.place >= 4);
-  CHECK(outgoing.source(more.place + 1).base == more.base + Outgoing::unit);
+  (void)outgoing.enter(1);
+  CHECK(device.pinned() == both);  // the network may
   finished = 7;
-  CHECK(outgoing.take(256).base == first.base);
-  outgoing.give_back(second, 1, epochs);
-  CHECK(outgoing.take(700).base == first.base + Outgoing::unit);  // its rest and the second, as one
+  CHECK(outgoing.enter(1) == second);
+  CHECK(device.pinned() == both - small);
+}
+
+namespace {
+
+/// Memory that takes none before it is used.
+class SparseMemory {
+ public:
+  explicit SparseMemory(std::size_t bytes)
+      : bytes_(bytes),
+        base_(static_cast<unsigned char*>(
+            mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0))) {}
+  ~SparseMemory() { munmap(base_, bytes_); }
+  SparseMemory(const SparseMemory&) = delete;
+  SparseMemory& operator=(const SparseMemory&) = delete;
+  unsigned char* data() const { return base_; }
+
+ private:
+  const std::size_t bytes_;
+  unsigned char* const base_;
+};
+
+}  // namespace
+
+TEST_CASE("a relayed window takes memory by what epochs put, and not by its size", "[relay]") {
+  const std::size_t operations = GENERATE(1, 100);
+  // Then landing memory is there before anybody asks, so that the service need not allocate.
+  const bool waits_for_launches = GENERATE(false, true);
+  CAPTURE(operations, waits_for_launches);
+  static constexpr std::size_t window_bytes = std::size_t{1} << 36, largest = 300000;
+  const std::size_t unasked = waits_for_launches ? std::size_t{32} << 20 : 0;
+  constexpr unsigned epochs = 60;
+  Settings settings = relay_settings();
+  settings.nic_eager_bytes = 100;
+  auto host = make_host_device(settings, 2);
+  ThreadRanks(2, 1).run([&](Bootstrap& bootstrap) {
+    CountingDevice device(*host);
+    if (waits_for_launches) device.wait_for_launches();
+    SparseMemory memory(window_bytes);
+    const int me = bootstrap.rank(), other = 1 - me;
+    OperationBudget budget(std::make_unique<FakeNetwork>(Capacity{operations, 1000}, 3u, false), settings);
+    HostStream* const stream = create_host_stream();
+    {
+      Window window("wide", {memory.data(), window_bytes, 1}, bootstrap, device, settings, &budget);
+      const std::size_t without_epochs = device.pinned();
+      EXPECT(without_epochs < (std::size_t{1} << 20));
+      std::vector<unsigned char> source(2 * largest);
+      bool right = true;
+      for (unsigned epoch = 1; epoch <= epochs; ++epoch) {  // each with a plan of its own
+        std::mt19937_64 random(epoch);
+        const std::size_t bytes = 1 + random() % largest, at = random() % (window_bytes / 2),
+                          also_at = window_bytes / 2 + random() % (window_bytes / 2 - largest);
+        window.post_stream({other}, stream);
+        then(stream, [&source, epoch, me] {
+          for (std::size_t i = 0; i < source.size(); ++i) source[i] = byte_of(epoch, me, i);
+        });
+        window.start_stream({other});
+        window.put({source.data(), bytes, other, static_cast<std::int64_t>(at)});
+        window.put({source.data() + largest, bytes, other, static_cast<std::int64_t>(also_at)});
+        window.complete_wait_stream(stream);
+        then(stream, [&right, &memory, epoch, other, bytes, at, also_at] {
+          for (std::size_t i = 0; i < bytes; ++i)
+            if (memory.data()[at + i] != byte_of(epoch, other, i) ||
+                memory.data()[also_at + i] != byte_of(epoch, other, largest + i))
+              right = false;
+        });
+        EXPECT(stream->synchronize());
+        // The puts of the largest plan, rounded up, on each side; and at the origin the blocks that plans still know.
+        EXPECT(device.pinned() - without_epochs < 8 * largest + unasked);
+      }
+      EXPECT(right);
+      EXPECT(window.drain());
+      bootstrap.allgather(0);
+    }
+    EXPECT(device.pinned() == 0);
+    destroy_host_stream(stream);
+    bootstrap.allgather(0);
+  });
+}
+
+TEST_CASE("where the target has no memory for what is put the window breaks on both sides, with the reason",
+          "[relay]") {
+  Settings settings = relay_settings();
+  settings.nic_eager_bytes = 0;
+  settings.log = LogLevel::error;
+  auto host = make_host_device(settings, 2);
+  ThreadRanks(2, 1).run([&](Bootstrap& bootstrap) {
+    CountingDevice device(*host);
+    constexpr std::size_t bytes = 1 << 20;
+    Rank rank(bootstrap, device, settings, {100, 100}, bytes);
+    const std::vector<char> data(bytes, 'x');
+    const int other = 1 - rank.me;
+    if (rank.me == 1) device.have_no_more_than(1000);
+    if (rank.me == 0) {
+      rank.window->start_stream({other});
+      rank.window->put({data.data(), bytes, other, 0});
+      rank.window->complete_stream(rank.stream);
+      EXPECT(!rank.window->drain());
+    } else {
+      rank.window->post_stream({other}, rank.stream);
+      rank.window->wait_stream(rank.stream);
+      EXPECT(!rank.stream->synchronize());
+      EXPECT(!rank.window->drain());
+    }
+    const std::string text = error_of([&] { rank.window->start_stream({}); }, Fault::synchronization);
+    EXPECT(contains(text, rank.me == 0 ? "rank 1 has no memory for" : "no memory for what rank 0 puts"));
+    bootstrap.allgather(0);
+    rank.window.reset();
+    bootstrap.allgather(0);
+  });
+}
+
+TEST_CASE("without the order that a network promises a staged put would be seen before its data", "[relay]") {
+  const bool in_order = GENERATE(true, false);
+  CAPTURE(in_order);
+  Settings settings = relay_settings();
+  settings.nic_eager_bytes = 0;
+  auto device = make_host_device(settings, 2);
+  ThreadRanks(2, 1).run([&](Bootstrap& bootstrap) {
+    Rank rank(bootstrap, *device, settings, {100, 100}, 64);
+    const std::string data = "123456789";
+    if (rank.me == 0) {
+      if (!in_order) rank.network->leave_out_writes_of(data.size());
+      rank.window->start_stream({1});
+      rank.window->put({data.data(), data.size(), 1, 8});
+      rank.window->complete_stream(rank.stream);
+    } else {
+      rank.window->post_stream({0}, rank.stream);
+      rank.window->wait_stream(rank.stream);
+    }
+    EXPECT(rank.stream->synchronize());
+    if (rank.me == 1) EXPECT((std::string(rank.memory.begin() + 8, rank.memory.begin() + 17) == data) == in_order);
+    EXPECT(rank.window->drain());
+    bootstrap.allgather(0);
+  });
 }
 
 TEST_CASE("an origin does not reuse what its network may still read, even though the target has posted again",
@@ -539,7 +716,7 @@ TEST_CASE("where the network has no room the relay asks again", "[relay]") {
   const long good = GENERATE(0, 1, 2);
   auto device = make_host_device(settings, 2);
   ThreadRanks(2, 1).run([&](Bootstrap& bootstrap) {
-    Rank rank(bootstrap, *device, settings, {2, 2}, 64);
+    Rank rank(bootstrap, *device, settings, {1, 1}, 64);
     const char data[9] = "12345678";
     for (int epoch = 0; epoch < 5; ++epoch) {
       rank.network->refuse(good, Fault::memory);
@@ -551,15 +728,43 @@ TEST_CASE("where the network has no room the relay asks again", "[relay]") {
         rank.window->post_stream({0}, rank.stream);
         rank.window->wait_stream(rank.stream);
       }
-      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+      // In the first epoch an ask, the data, the lines and the signal: each alone.
+      if (rank.me == 0 && epoch == 0) EXPECT(within_a_second([&] { return rank.network->refused() > 0; }));
+      if (rank.me == 1) std::this_thread::sleep_for(std::chrono::milliseconds(10));
       rank.network->accept();
       EXPECT(rank.stream->synchronize());
       if (rank.me == 1) EXPECT(rank.memory[24] == '1');
     }
     EXPECT(rank.window->drain());
-    EXPECT(rank.budget.total() == 2);
-    const std::vector<long> refused = bootstrap.allgather(rank.network->refused());
-    EXPECT(refused[0] + refused[1] > 0);
+    EXPECT(rank.budget.total() == 1);
+    bootstrap.allgather(0);
+  });
+}
+
+TEST_CASE("while data move the relay looks at the network again and again", "[relay]") {
+  Settings settings = relay_settings();
+  settings.nic_eager_bytes = 0;
+  auto device = make_host_device(settings, 2);
+  ThreadRanks(2, 1).run([&](Bootstrap& bootstrap) {
+    constexpr std::size_t bytes = 8000;
+    Rank rank(bootstrap, *device, settings, {100, 100}, bytes);
+    const std::vector<char> data(bytes, 'x');
+    if (rank.me == 0) {
+      rank.window->start_stream({1});
+      rank.window->put({data.data(), bytes / 2, 1, 0});
+      rank.window->put({data.data(), bytes / 2, 1, bytes / 2});
+      rank.window->complete_stream(rank.stream);
+    } else {
+      rank.window->post_stream({0}, rank.stream);
+      rank.window->wait_stream(rank.stream);
+    }
+    EXPECT(rank.stream->synchronize());
+    EXPECT(rank.window->drain());
+    if (rank.me == 0) {
+      EXPECT(rank.network->most_looks() > 2);
+      EXPECT(rank.network->most_operations() == 3);  // the data of both puts, the lines, the signal
+    }
+    bootstrap.allgather(0);
   });
 }
 

@@ -16,11 +16,11 @@
 
 #include "base/block_pool.h"
 #include "base/error.h"
-#include "catch.h"
 #include "device/host/host_device.h"
 #include "device/host/stream.h"
 #include "epoch/window.h"
 #include "fake_network.h"
+#include "support/catch.h"
 #include "thread_ranks.h"
 
 using namespace mpix;

@@ -22,7 +22,7 @@
 #include <utility>
 #include <vector>
 
-#include "catch.h"
+#include "support/catch.h"
 
 using namespace mpix;
 using std::chrono::microseconds;

@@ -12,7 +12,7 @@
 
 #include "base/error.h"
 #include "base/job_environment.h"
-#include "catch.h"
+#include "support/catch.h"
 
 using namespace mpix;
 
@@ -136,6 +136,7 @@ TEST_CASE("a misspelt setting is noticed, and the nearest one named", "[settings
   CHECK(complaints("MPIX_EAGR_SIZE", "3") == "unknown setting MPIX_EAGR_SIZE: did you mean MPIX_EAGER_SIZE?\n");
   CHECK(complaints("MPIX_NIC_EAGR_SIZE", "3") ==
         "unknown setting MPIX_NIC_EAGR_SIZE: did you mean MPIX_NIC_EAGER_SIZE?\n");
+  CHECK(complaints("MPIX_timeout", "3") == "unknown setting MPIX_timeout: did you mean MPIX_TIMEOUT?\n");
   CHECK(complaints("MPIX_STAT", "1") == "unknown setting MPIX_STAT: did you mean MPIX_STATS?\n");
   CHECK(complaints("MPIX_NODES", "1") == "unknown setting MPIX_NODES: mpix-info lists the settings\n");
   CHECK(complaints("MPIX_TIMEUOT", "") == "");

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "base/error.h"
-#include "catch.h"
 #include "fake_network.h"
+#include "support/catch.h"
 
 using namespace mpix;
 

@@ -2,10 +2,12 @@
 // Copyright (c) the libmpix authors
 #pragma once
 
+#include <algorithm>
 #include <condition_variable>
 #include <cstring>
 #include <exception>
 #include <functional>
+#include <map>
 #include <mutex>
 #include <stdexcept>
 #include <string>
@@ -23,9 +25,6 @@ class ThreadRanks {
  public:
   /// Nodes of `node_size` ranks; 0: one node.
   explicit ThreadRanks(int size, int node_size = 0) : size_(size), node_size_(node_size ? node_size : size) {}
-
-  /// The ranks are the same processes in every window.
-  void know_processes() { processes_are_known_ = true; }
 
   /// Run body(bootstrap) on every rank; throws what one of them threw, or failed to EXPECT.
   void run(const std::function<void(mpix::Bootstrap&)>& body) {
@@ -46,6 +45,12 @@ class ThreadRanks {
       if (failure) std::rethrow_exception(failure);
     const std::string unmet = unmet_expectations();
     if (!unmet.empty()) throw std::runtime_error("expected: " + unmet);
+  }
+
+  /// Bytes that all ranks together have told others so far.
+  std::size_t exchanged() {
+    std::lock_guard<std::mutex> hold(mutex_);
+    return exchanged_;
   }
 
   /// Catch's assertions are for one thread: this one is for those of run().
@@ -75,9 +80,12 @@ class ThreadRanks {
     int rank() const override { return rank_; }
     int size() const override { return all_.size_; }
     int node_of(int rank) const override { return rank / all_.node_size_; }
-    std::int64_t process_of(int rank) const override { return all_.processes_are_known_ ? rank : -1; }
     void allgather(const void* mine, std::size_t bytes, void* result) override {
-      all_.gather(rank_, mine, bytes, result);
+      all_.gather(rank_, mine, bytes, result, 0, all_.size_);
+    }
+    void node_allgather(const void* mine, std::size_t bytes, void* result) override {
+      const int first = node_of(rank_) * all_.node_size_;
+      all_.gather(rank_, mine, bytes, result, first, std::min(all_.node_size_, all_.size_ - first));
     }
 
    private:
@@ -85,33 +93,40 @@ class ThreadRanks {
     int rank_;
   };
 
-  void gather(int rank, const void* mine, std::size_t bytes, void* result) {
+  /// Where some ranks meet, by the first of them and their number.
+  struct Board {
+    std::condition_variable changed;
+    std::vector<char> bytes;
+    int present = 0;
+    unsigned turn = 0;
+  };
+
+  void gather(int rank, const void* mine, std::size_t bytes, void* result, int first, int count) {
     std::unique_lock<std::mutex> hold(mutex_);
-    const std::size_t n = static_cast<std::size_t>(size_);
-    board_.resize(bytes * n);
-    std::memcpy(board_.data() + bytes * static_cast<std::size_t>(rank), mine, bytes);
-    meet(hold);
-    std::memcpy(result, board_.data(), bytes * n);
-    meet(hold);
+    Board& board = boards_[{first, count}];
+    const std::size_t n = static_cast<std::size_t>(count);
+    board.bytes.resize(bytes * n);
+    std::memcpy(board.bytes.data() + bytes * static_cast<std::size_t>(rank - first), mine, bytes);
+    exchanged_ += bytes;
+    meet(board, count, hold);
+    std::memcpy(result, board.bytes.data(), bytes * n);
+    meet(board, count, hold);
   }
 
-  void meet(std::unique_lock<std::mutex>& hold) {
-    const unsigned turn = turn_;
-    if (++present_ == size_) {
-      present_ = 0;
-      ++turn_;
-      changed_.notify_all();
+  static void meet(Board& board, int count, std::unique_lock<std::mutex>& hold) {
+    const unsigned turn = board.turn;
+    if (++board.present == count) {
+      board.present = 0;
+      ++board.turn;
+      board.changed.notify_all();
     } else {
-      changed_.wait(hold, [&] { return turn_ != turn; });
+      board.changed.wait(hold, [&] { return board.turn != turn; });
     }
   }
 
   const int size_;
   const int node_size_;
-  bool processes_are_known_ = false;
   std::mutex mutex_;
-  std::condition_variable changed_;
-  std::vector<char> board_;
-  int present_ = 0;
-  unsigned turn_ = 0;
+  std::map<std::pair<int, int>, Board> boards_;
+  std::size_t exchanged_ = 0;
 };

@@ -9,12 +9,12 @@
 #include <vector>
 
 #include "base/error.h"
-#include "catch.h"
 #include "device/host/host_device.h"
 #include "device/host/stream.h"
 #include "epoch/wait_watch.h"
 #include "epoch/window.h"
 #include "forwarding_device.h"
+#include "support/catch.h"
 #include "thread_ranks.h"
 
 using namespace mpix;
@@ -125,7 +125,8 @@ TEST_CASE("a guard says what it waits for", "[waits]") {
     const Allocation memory = device->allocate(4096);
     {
       const LocalMemory local{memory.base, memory.bytes, 1};
-      Neighbourhood peers(local, bootstrap, *device, settings);
+      const auto team = std::make_shared<const Team>(bootstrap, *device, settings, nullptr);
+      Neighbourhood peers(local, team, bootstrap, *device, settings);
       EXPECT(peers.needs_guards());
       HostWords words{};
       Guards guards(peers, *device, &words);
@@ -133,7 +134,7 @@ TEST_CASE("a guard says what it waits for", "[waits]") {
       peers.agree(bootstrap);
       peers.connect_origin(other);
       peers.connect_target(other);
-      RemotePeers none(local, bootstrap, *device, nullptr, "", settings);
+      RemotePeers none(local, *team, *device, nullptr, "", settings);
       const auto exposure = ExposurePlan::build({other}, peers, none, *device);
       HostStream* stream = create_host_stream();
       const std::vector<char> large(1000, 'x');  // direct: needs the post
@@ -247,10 +248,11 @@ TEST_CASE("a stream that has passed its guards waits in none", "[waits]") {
     const Allocation memory = device->allocate(4096);
     {
       const LocalMemory local{memory.base, memory.bytes, 1};
-      Neighbourhood peers(local, bootstrap, *device, settings);
+      const auto team = std::make_shared<const Team>(bootstrap, *device, settings, nullptr);
+      Neighbourhood peers(local, team, bootstrap, *device, settings);
       HostWords words{};
       Guards guards(peers, *device, &words);
-      RemotePeers none(local, bootstrap, *device, nullptr, "", settings);
+      RemotePeers none(local, *team, *device, nullptr, "", settings);
       const int other = 1 - bootstrap.rank();
       peers.agree(bootstrap);
       peers.connect_origin(other);

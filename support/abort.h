@@ -2,13 +2,13 @@
 // Copyright (c) the libmpix authors
 #pragma once
 
-#include <cuda_runtime.h>
 #include <mpi.h>
 
 #include <cstdio>
 
-/// A call that fails ends the job: a benchmark has nothing to save.
-#define PEERS_CHECK(call, good, text)                                                    \
+// Checks of calls, for programs that have nothing to save: one that fails ends the job.
+
+#define CHECK_OR_ABORT(call, good, text)                                                 \
   do {                                                                                   \
     const auto result_ = (call);                                                         \
     if (result_ != (good)) {                                                             \
@@ -17,9 +17,11 @@
     }                                                                                    \
   } while (0)
 
-#define CHECK_CUDA(call) PEERS_CHECK(call, cudaSuccess, cudaGetErrorString)
+#define CHECK_CUDA(call) CHECK_OR_ABORT(call, cudaSuccess, cudaGetErrorString)
+/// Where MPI returns its errors; else MPI ends the job by itself.
+#define CHECK_MPI(call) CHECK_OR_ABORT(call, MPI_SUCCESS, support::mpi_error_text)
 
-namespace peers {
+namespace support {
 
 inline const char* mpi_error_text(int code) {
   static char text[MPI_MAX_ERROR_STRING];
@@ -28,7 +30,4 @@ inline const char* mpi_error_text(int code) {
   return text;
 }
 
-}  // namespace peers
-
-/// MPI's windows return errors only where asked to; else MPI ends the job by itself.
-#define CHECK_MPI(call) PEERS_CHECK(call, MPI_SUCCESS, peers::mpi_error_text)
+}  // namespace support
