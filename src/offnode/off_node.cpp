@@ -16,20 +16,33 @@ namespace mpix {
 /// To ask all epochs under way takes long, and is seldom of use.
 constexpr auto time_between_errors = std::chrono::milliseconds(5);
 
-OffNode::OffNode(const LocalMemory& memory, Bootstrap& bootstrap, Device& device, const Settings& settings,
-                 OperationBudget* budget, std::string why_not, Neighbourhood& neighbours,
-                 const EnqueuedEpochs& enqueued, const void* window, StallReporter& stall,
-                 std::shared_ptr<HostWords> words)
+OffNode::OffNode(const LocalMemory& memory, Device& device, const Settings& settings, OperationBudget* budget,
+                 std::string why_not, Neighbourhood& neighbours, const EnqueuedEpochs& enqueued, const void* window,
+                 StallReporter& stall, std::shared_ptr<HostWords> words)
     : window_(window),
       neighbours_(neighbours),
       enqueued_(enqueued),
       stall_(stall),
       words_(std::move(words)),
-      remote_(std::make_shared<RemotePeers>(memory, bootstrap, device, budget, why_not, settings,
-                                            needs_relay(device, settings), neighbours.why_no_network())) {
-  if (!needs_relay(device, settings) || !neighbours.why_no_network().empty()) return;
-  auto relayed = std::make_shared<RelayPeers>(memory, bootstrap, device, budget, why_not, settings, neighbours);
-  if (relayed->is_connected()) relay_ = std::make_unique<Relay>(std::move(relayed), window, stall, words_);
+      remote_(std::make_shared<RemotePeers>(memory, neighbours.team(), device, budget, why_not, settings,
+                                            needs_relay(device, settings))) {
+  if (needs_relay(device, settings) && neighbours.team().spans_nodes() && neighbours.team().why_no_network().empty())
+    relayed_ = std::make_shared<RelayPeers>(neighbours.team(), device, budget, why_not, settings);
+}
+
+WindowCard OffNode::offer(const LocalMemory& memory) {
+  WindowCard card;
+  remote_->offer(card);
+  if (relayed_) relayed_->offer(memory, card);
+  return card;
+}
+
+void OffNode::connect(const std::vector<WindowCard>& cards) {
+  remote_->connect(neighbours_.team(), cards);
+  if (!relayed_) return;
+  relayed_->connect(cards, neighbours_);
+  if (relayed_->is_connected()) relay_ = std::make_unique<Relay>(std::move(relayed_), window_, stall_, words_);
+  relayed_ = nullptr;
 }
 
 // ---- its life ----------------------------------------------------------------------------------------
@@ -59,6 +72,11 @@ void OffNode::begin(const std::vector<int>& ranks) {
   budget()->begin();
   if (relay_) relay_->begin();
   has_begun_ = true;
+}
+
+void OffNode::expect_from(const std::vector<int>& origins) {
+  begin(origins);
+  if (relay_) relay_->make_room_for(origins);
 }
 
 OperationBudget::Lease OffNode::admit(Lock& hold, const Grant& wanted, Call call,

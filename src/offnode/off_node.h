@@ -19,7 +19,6 @@
 #include "offnode/remote_epoch.h"
 #include "offnode/remote_peers.h"
 #include "offnode/remote_plan.h"
-#include "team/bootstrap.h"
 #include "team/enqueued_epochs.h"
 #include "team/neighbourhood.h"
 #include "watch/stall.h"
@@ -30,13 +29,17 @@ namespace mpix {
 /// rest on their launches. Host streams serve what hangs there; for kernels a relay does. Guarded by the window's lock.
 class OffNode {
  public:
-  /// Collective. Ranks of other nodes are reached over `budget`, or, where it is null, not, for the reason `why_not`.
-  /// `window`: the name by which the budget knows the window.
-  OffNode(const LocalMemory& memory, Bootstrap& bootstrap, Device& device, const Settings& settings,
-          OperationBudget* budget, std::string why_not, Neighbourhood& neighbours, const EnqueuedEpochs& enqueued,
-          const void* window, StallReporter& stall, std::shared_ptr<HostWords> words);
+  /// Ranks of other nodes are reached over `budget`, or, where it is null, not, for the reason `why_not`. `window`: the
+  /// name by which the budget knows the window.
+  OffNode(const LocalMemory& memory, Device& device, const Settings& settings, OperationBudget* budget,
+          std::string why_not, Neighbourhood& neighbours, const EnqueuedEpochs& enqueued, const void* window,
+          StallReporter& stall, std::shared_ptr<HostWords> words);
   OffNode(const OffNode&) = delete;
   OffNode& operator=(const OffNode&) = delete;
+
+  /// While the window is made: what this rank tells the others, and then what they told.
+  WindowCard offer(const LocalMemory& memory);
+  void connect(const std::vector<WindowCard>& cards);
 
   /// Of host streams: null for ranks of this node.
   const RemotePeer* find(int rank) const { return remote_->find(rank); }
@@ -44,6 +47,8 @@ class OffNode {
   const RemotePeers& peers() const { return *remote_; }
   /// What a program without such epochs does not need is there from the first one on.
   void begin(const std::vector<int>& ranks);
+  /// The same, for an exposure epoch.
+  void expect_from(const std::vector<int>& origins);
 
   using Lock = std::unique_lock<std::mutex>;
   /// Lets go of the window while it waits, and checks again what the call demands.
@@ -96,7 +101,8 @@ class OffNode {
   StallReporter& stall_;
   const std::shared_ptr<HostWords> words_;
   const std::shared_ptr<RemotePeers> remote_;
-  std::unique_ptr<Relay> relay_;  ///< null: nobody is relayed
+  std::shared_ptr<RelayPeers> relayed_;  ///< until it is connected
+  std::unique_ptr<Relay> relay_;         ///< null: nobody is relayed
   bool has_begun_ = false;
   std::optional<std::chrono::steady_clock::time_point>
       draining_since_;  ///< nothing but the network is left to wait for

@@ -6,7 +6,6 @@
 #include <iterator>
 #include <utility>
 
-#include "base/error.h"
 #include "wire/memory.h"
 
 namespace mpix {
@@ -15,79 +14,49 @@ namespace {
 
 using Hold = std::lock_guard<std::mutex>;
 
-/// Of a chunk, where an epoch does not need more.
-constexpr std::uint64_t most_units_ahead = (std::uint64_t{64} << 20) / Outgoing::unit;
-
 }  // namespace
 
-void Outgoing::add_chunk(std::uint64_t units) {
-  // One unit between two chunks belongs to none: their pieces never touch.
-  if (end_ + units + 1 > most_units)
-    throw Error(Fault::memory, "the puts of all epochs to ranks of other nodes need more than 16 GiB of pinned memory");
-  Chunk chunk{end_, units, device_.allocate_pinned(units * unit), nullptr};
-  chunk.registration = network_.register_source(chunk.memory.get(), units * unit);
-  end_ += units + 1;
-  free_.emplace(chunk.first, units);
-  chunks_.push_back(std::move(chunk));
+std::size_t Outgoing::block_bytes(std::size_t bytes) {
+  std::size_t quarter = std::size_t{16} << 10;
+  while (bytes > 8 * quarter) quarter *= 2;
+  return std::max<std::size_t>(4, (bytes + quarter - 1) / quarter) * quarter;
 }
 
-const Outgoing::Chunk& Outgoing::chunk_of(std::uint64_t place) const {
-  return *std::find_if(chunks_.begin(), chunks_.end(),
-                       [&](const Chunk& chunk) { return place >= chunk.first && place < chunk.first + chunk.units; });
-}
-
-Outgoing::Block Outgoing::take(std::size_t bytes) {
-  const std::uint64_t units = rounded_up(bytes) / unit;
+char* Outgoing::enter(std::size_t bytes) {
   Hold hold(mutex_);
-  take_back();
-  const auto fits = [&](const auto& piece) { return piece.second >= units; };
-  auto found = std::find_if(free_.begin(), free_.end(), fits);
-  if (found == free_.end()) {
-    add_chunk(std::max(units, chunks_.empty() ? least_ : std::min(2 * chunks_.back().units, most_units_ahead)));
-    found = std::find_if(free_.begin(), free_.end(), fits);
+  drop_old();
+  if (blocks_.empty() || blocks_.front().bytes < bytes) {
+    Block block{nullptr, block_bytes(bytes), nullptr, 0, 0};
+    block.memory = device_.allocate_pinned(block.bytes);
+    block.registration = network_.register_source(block.memory.get(), block.bytes);
+    blocks_.push_front(std::move(block));
   }
-  const std::uint64_t place = found->first, left = found->second - units;
-  free_.erase(found);
-  if (left > 0) free_.emplace(place + units, left);
-  const Chunk& chunk = chunk_of(place);
-  return {chunk.memory.get() + (place - chunk.first) * unit, place};
+  ++blocks_.front().plans;
+  return blocks_.front().memory.get();
 }
 
-void Outgoing::give_back(const Block& block, std::size_t bytes, const Epochs& epochs) {
+void Outgoing::leave(const char* base) {
   Hold hold(mutex_);
-  leaving_.push_back({block.place, rounded_up(bytes) / unit, load_acquire(epochs.sent), epochs.finished});
+  for (Block& block : blocks_) {
+    if (block.memory.get() != base) continue;
+    --block.plans;
+    block.sent = load_acquire(&sent_);
+  }
 }
 
-void Outgoing::take_back() {
-  const auto gone = std::remove_if(leaving_.begin(), leaving_.end(), [this](const Leaving& piece) {
-    if (load_acquire(piece.finished) < piece.sent) return false;
-    put_back(piece.first, piece.units);
-    return true;
+void Outgoing::drop_old() {
+  if (blocks_.empty()) return;
+  const std::uint64_t finished = load_acquire(&finished_);
+  const auto is_over = [&](const Block& block) { return block.plans == 0 && block.sent <= finished; };
+  blocks_.erase(std::remove_if(std::next(blocks_.begin()), blocks_.end(), is_over), blocks_.end());
+}
+
+Outgoing::Source Outgoing::source(const char* data) {
+  Hold hold(mutex_);
+  const auto block = std::find_if(blocks_.begin(), blocks_.end(), [data](const Block& one) {
+    return data >= one.memory.get() && data < one.memory.get() + one.bytes;
   });
-  leaving_.erase(gone, leaving_.end());
-}
-
-void Outgoing::put_back(std::uint64_t first, std::uint64_t units) {
-  const auto next = free_.lower_bound(first);
-  if (next != free_.end() && first + units == next->first) {
-    units += next->second;
-    free_.erase(next);
-  }
-  const auto after = free_.lower_bound(first);
-  if (after != free_.begin()) {
-    const auto before = std::prev(after);
-    if (before->first + before->second == first) {
-      before->second += units;
-      return;
-    }
-  }
-  free_.emplace(first, units);
-}
-
-Outgoing::Source Outgoing::source(std::uint64_t place) {
-  Hold hold(mutex_);
-  const Chunk& chunk = chunk_of(place);
-  return {chunk.memory.get() + (place - chunk.first) * unit, chunk.registration.get()};
+  return {block->registration.get(), static_cast<std::size_t>(data - block->memory.get()), block->bytes};
 }
 
 }  // namespace mpix

@@ -4,88 +4,63 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <map>
+#include <list>
 #include <memory>
 #include <mutex>
-#include <vector>
 
 #include "device/device.h"
 #include "net/network.h"
 
 namespace mpix {
 
-/// At an origin, for one window: pinned memory from which the network takes what is too large for a mailbox. Kernels
-/// leave it there. A plan has a block for each target, and gives it back when it ends.
+/// At an origin, for one target: pinned memory from which the network takes what is too large for a mailbox. Kernels
+/// leave it there, and say in the slot where.
 ///
-/// A slot says where: what kernels write as a put's offset has the place in this memory in its upper bits, which the
-/// relay takes off before the target sees it. So the relay knows by the slot alone.
+/// All plans use the same block, each from its begin: an epoch waits for its post, and so for the end of the epoch
+/// before (offnode/relay_peers.h). Where a plan needs more there is a new block, for it and those after it; the old one
+/// goes when the plans that know it have ended, and all that they have sent is over.
 ///
-/// As much as epochs need, in pieces that grow: nothing before the first that goes this way. (To allocate pinned memory
-/// waits for no kernel: device/gpu/memory.h.)
+/// (To allocate pinned memory waits for no kernel, and to give it back neither: device/gpu/memory.h.)
 class Outgoing {
  public:
-  static constexpr std::size_t unit = 256;
-  static constexpr unsigned offset_bits = 38;  ///< of offsets in a window
-  static constexpr std::uint64_t most_offset = (std::uint64_t{1} << offset_bits) - 1;
-  static constexpr std::uint64_t most_units = std::uint64_t{1} << (64 - offset_bits);
-
-  /// When a block may be used again: `finished` and `sent` count the epochs of its target.
-  struct Epochs {
-    const std::uint64_t* sent;
-    const std::uint64_t* finished;
-  };
-
-  /// `least`: bytes of the first piece, where no epoch needs more.
-  Outgoing(Device& device, Network& network, std::size_t least = std::size_t{1} << 20)
-      : device_(device), network_(network), least_(rounded_up(least) / unit) {}
+  /// `sent`, `finished`: count the epochs of the target.
+  Outgoing(Device& device, Network& network, const std::uint64_t& sent, const std::uint64_t& finished)
+      : device_(device), network_(network), sent_(sent), finished_(finished) {}
   Outgoing(const Outgoing&) = delete;
   Outgoing& operator=(const Outgoing&) = delete;
 
-  struct Block {
-    char* base;
-    std::uint64_t place;  ///< in units
-  };
-  /// Throws Error.
-  Block take(std::size_t bytes);
-  /// Its plan has ended: all that it will ever send has been handed to the relay, which may not be done with it.
-  void give_back(const Block& block, std::size_t bytes, const Epochs& epochs);
-
-  static std::size_t rounded_up(std::size_t bytes) { return (bytes + unit - 1) / unit * unit; }
-  static std::uint64_t marked(std::uint64_t offset, std::uint64_t place) { return offset | place << offset_bits; }
-  static std::uint64_t offset_of(std::uint64_t marked) { return marked & most_offset; }
-  static std::uint64_t place_of(std::uint64_t marked) { return marked >> offset_bits; }
+  /// Of the block for so many. Sizes are few, so that memory of one block serves as another: four to each power of two.
+  static std::size_t block_bytes(std::size_t bytes);
+  /// Memory for so many bytes of a plan, which calls leave() when it ends. Throws Error.
+  char* enter(std::size_t bytes);
+  void leave(const char* base);
 
   struct Source {
-    const char* base;
     const Registration* registration;
+    std::size_t position;     ///< in its block,
+    std::size_t block_bytes;  ///< which has so many
   };
-  Source source(std::uint64_t place);
+  Source source(const char* data);
+
+  /// The puts of an epoch lie one behind the other, so that one write carries all. Rounded, as kernels copy fastest so.
+  static std::size_t rounded_up(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
 
  private:
-  struct Chunk {
-    std::uint64_t first;  ///< place
-    std::uint64_t units;
+  struct Block {
     std::shared_ptr<char> memory;
+    std::size_t bytes;
     std::shared_ptr<const Registration> registration;
+    std::size_t plans;
+    std::uint64_t sent;  ///< when the last plan ended
   };
-  struct Leaving {
-    std::uint64_t first, units, sent;
-    const std::uint64_t* finished;
-  };
-
-  void add_chunk(std::uint64_t units);                      // under mutex_
-  void put_back(std::uint64_t first, std::uint64_t units);  // likewise
-  void take_back();                                         // likewise
-  const Chunk& chunk_of(std::uint64_t place) const;         // likewise
+  void drop_old();  // under mutex_
 
   Device& device_;
   Network& network_;
-  const std::uint64_t least_;  ///< units
-  std::mutex mutex_;           ///< guards what follows
-  std::vector<Chunk> chunks_;
-  std::map<std::uint64_t, std::uint64_t> free_;  ///< first → units; pieces of one chunk that touch are one
-  std::vector<Leaving> leaving_;
-  std::uint64_t end_ = 0;
+  const std::uint64_t& sent_;
+  const std::uint64_t& finished_;
+  std::mutex mutex_;         ///< guards what follows
+  std::list<Block> blocks_;  ///< the newest in front
 };
 
 }  // namespace mpix

@@ -3,7 +3,9 @@
 #include "offnode/relay.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <utility>
+#include <vector>
 
 #include "base/error.h"
 #include "wire/missing_ranks.h"
@@ -16,6 +18,9 @@ using Hold = std::lock_guard<std::mutex>;
 
 /// Dearer than a look.
 constexpr unsigned looks_between_troubles = 256;
+
+constexpr int looks_while_moving = 8;
+constexpr auto longest_without_naps = std::chrono::milliseconds(100);
 
 std::uint64_t slot_offset(const RelayPeer& peer, std::uint64_t epoch) {
   return static_cast<std::uint64_t>(reinterpret_cast<const char*>(slot_of(peer.outbox, epoch)) -
@@ -47,6 +52,7 @@ void Relay::leave_lines() {
   for (Pair& pair : pairs_) {
     pair.posts_turn.leave();
     pair.sends_turn.leave();
+    pair.answers_turn.leave();
   }
 }
 
@@ -57,7 +63,18 @@ bool Relay::is_released() const { return __atomic_load_n(&words_->released, __AT
 Poller::Clock::duration Relay::look(Clock::time_point now) {
   const bool moved = serve_all();
   peers_->budget().progress_once(service_round());
-  return back_off_.next(moved, now);
+  return back_off_.next(push_on(now, moved) || moved, now);
+}
+
+/// Large data take many looks of the network: messages of MPI over TCP some KB in each. A nap after each would take
+/// longer than the data. Whether there was something to push on, and it seems to move.
+bool Relay::push_on(Clock::time_point now, bool moved) {
+  Network& network = peers_->budget().network();
+  const bool is_moving = network.is_moving();
+  if (moved || !is_moving) unmoved_since_ = now;
+  if (!is_moving || now - unmoved_since_ > longest_without_naps) return false;
+  for (int look = 0; look < looks_while_moving && network.is_moving(); ++look) network.progress();
+  return true;
 }
 
 void Relay::failed(const char* why) noexcept {
@@ -83,6 +100,7 @@ bool Relay::serve(Pair& pair) {
   bool moved = end_shipments(pair);
   if (pass_posts_on(pair)) moved = true;
   if (take_post(pair)) moved = true;
+  if (take_ask(pair)) moved = true;
   while (take_send(pair)) moved = true;
   return moved;
 }
@@ -114,7 +132,8 @@ bool Relay::pass_posts_on(Pair& pair) {
 bool Relay::take_post(Pair& pair) {
   const std::uint64_t posted = load_acquire(&pair.peer->words->there.posted);
   if (posted <= pair.posts) return false;
-  const NetworkSignal signal{NetworkSignal::Kind::add, posted - pair.posts, pair.peer->block, pair.peer->landed_offset};
+  const NetworkSignal signal =
+      signal_to(pair, NetworkSignal::Kind::add, posted - pair.posts, offsetof(RelayWords, landed));
   auto shipment = dispatch({pair.peer, "post", posted, {}, signal}, pair.posts_turn);
   if (!shipment) return false;
   pair.posts = posted;
@@ -125,13 +144,80 @@ bool Relay::take_post(Pair& pair) {
 bool Relay::take_send(Pair& pair) {
   RelayPeer& peer = *pair.peer;
   const std::uint64_t epoch = pair.sends + 1;
-  if (!pair.slot.look(peer.outbox, epoch)) return false;
+  if (!pair.slot.look(peer.outbox, epoch) || !has_landing(pair)) return false;
   auto shipment = dispatch(content_of_send(pair), pair.sends_turn);
   if (!shipment) return false;
   pair.sends = epoch;
   pair.slot.reset();
   pair.sends_under_way.push_back(std::move(shipment));
   return true;
+}
+
+/// For what is staged. Where there is none it is asked for.
+bool Relay::has_landing(Pair& pair) {
+  if (pair.slot.staged().empty()) return true;
+  const RelayPeer& peer = *pair.peer;
+  const std::uint64_t needed = peer.outgoing->source(pair.slot.staged().front().data).block_bytes;
+  const std::uint64_t has = load_acquire(&peer.words->landing.bytes);
+  if (has == LandingPlace::refused) {
+    stall_.failed(Call::complete, "rank " + std::to_string(peer.rank) + " has no memory for " + std::to_string(needed) +
+                                      " bytes that are put there");
+    return false;
+  }
+  if (has >= needed || pair.awaits_answer()) return has >= needed;
+  const NetworkSignal signal =
+      signal_to(pair, NetworkSignal::Kind::add, needed - pair.asked, offsetof(RelayWords, asked));
+  auto shipment = dispatch({&peer, "ask for memory", pair.sends + 1, {}, signal}, pair.sends_turn);
+  if (!shipment) return false;
+  pair.asked = needed;
+  pair.asked_since = Clock::now();
+  pair.posts_under_way.push_back(std::move(shipment));
+  return false;
+}
+
+void Relay::make_room_for(const std::vector<int>& origins) {
+  for (Pair& pair : pairs_) {
+    RelayPeer& peer = *pair.peer;
+    if (pair.room || std::find(origins.begin(), origins.end(), peer.rank) == origins.end()) continue;
+    // Not under the lock: the service takes it.
+    Landing room = peers_->new_landing();
+    Hold hold(mutex_);
+    pair.room = true;
+    if (room.bytes() > peer.landing.bytes()) peer.landing = std::move(room);
+  }
+}
+
+bool Relay::take_ask(Pair& pair) {
+  RelayPeer& peer = *pair.peer;
+  const std::uint64_t asked = std::max<std::uint64_t>(load_acquire(&peer.words->asked), peer.landing.bytes());
+  if (asked <= pair.given || (pair.answer && !pair.answer->is_over())) return false;
+  std::string trouble;
+  try {
+    peers_->grow_landing(peer, asked);
+  } catch (const Error& error) {
+    trouble = error.what();
+  }
+  const std::size_t place = peer.words_offset + offsetof(RelayWords, landing);
+  Shipment::Content content{&peer, "answer", pair.posts, {}, std::nullopt};
+  if (trouble.empty()) {
+    *peer.answer = peer.landing.place();
+    content.writes.push_back(
+        {peer.answer, peers_->outbox_registration(), LandingPlace::told_before, peer.block, place});
+  }
+  content.signal = signal_to(pair, NetworkSignal::Kind::set, trouble.empty() ? asked : LandingPlace::refused,
+                             offsetof(RelayWords, landing) + offsetof(LandingPlace, bytes));
+  auto shipment = dispatch(std::move(content), pair.answers_turn);
+  if (!shipment) return false;
+  pair.given = asked;
+  pair.answer = shipment;
+  pair.posts_under_way.push_back(std::move(shipment));
+  if (!trouble.empty())
+    stall_.failed(Call::wait, "there is no memory for what rank " + std::to_string(peer.rank) + " puts: " + trouble);
+  return true;
+}
+
+NetworkSignal Relay::signal_to(const Pair& pair, NetworkSignal::Kind kind, std::uint64_t value, std::size_t word) {
+  return {kind, value, pair.peer->block, pair.peer->words_offset + word};
 }
 
 Shipment::Content Relay::content_of_send(const Pair& pair) const {
@@ -142,11 +228,20 @@ Shipment::Content Relay::content_of_send(const Pair& pair) const {
   Shipment::Content content{&peer, "data", epoch, {}, std::nullopt};
   // As the target does in its ring: no line may carry the flag of an epoch when that comes again.
   scrub(peer.outbox, epoch, pair.slot.lines(), pair.slot.direct_parts());
-  for (const RelaySlot::Staged& put : pair.slot.staged()) {
-    const std::uint64_t offset = Outgoing::offset_of(put.offset);
-    const Outgoing::Source source = peers_->outgoing().source(Outgoing::place_of(put.offset));
-    content.writes.push_back({source.base, source.registration, put.bytes, peer.staging, offset});
-    write_line(slot + put.line, offset, flag_of(epoch));
+  if (!pair.slot.staged().empty()) {
+    const LandingPlace& landing = peer.words->landing;
+    const char* const begin = pair.slot.staged().front().data;  // puts lie one behind the other
+    const RelaySlot::Staged& last = pair.slot.staged().back();
+    const Outgoing::Source source = peer.outgoing->source(begin);
+    content.writes.push_back({begin,
+                              source.registration,
+                              static_cast<std::size_t>(last.data - begin) + last.bytes,
+                              {landing.key, landing.base},
+                              source.position});
+    const std::uint64_t lands = landing.address + source.position;
+    for (std::size_t i = 0; i < pair.slot.staged().size(); ++i)
+      write_line(slot + pair.slot.line_of_data(i),
+                 lands + static_cast<std::uint64_t>(pair.slot.staged()[i].data - begin), flag_of(epoch));
   }
   Line header;
   write_line(&header, pair.slot.header_to_send().word, flag_of(epoch));
@@ -201,8 +296,8 @@ std::string Relay::look_for_dead() {
   for (Pair& pair : pairs_) {
     const RelayWords& words = *pair.peer->words;
     const std::uint64_t landed = load_acquire(&words.landed), closed = load_acquire(words.mine.own.closed.epochs);
-    const bool owes = pair.posts > closed || pair.sends > landed;
-    const std::uint64_t seen = landed + closed + pair.posts + pair.sends;
+    const bool owes = pair.posts > closed || pair.sends > landed || pair.awaits_answer();
+    const std::uint64_t seen = landed + closed + pair.posts + pair.sends + pair.asked;
     if (!owes || std::exchange(pair.seen, seen) != seen) pair.seen_since = now;
     if (std::chrono::duration<double>(now - pair.seen_since).count() < patience) continue;
     pair.seen_since = now;
@@ -215,6 +310,7 @@ std::string Relay::look_for_dead() {
 /// An error of the network, or something that has been under way for too long.
 void Relay::look_for_trouble() {
   std::optional<Clock::time_point> oldest, refused;
+  std::vector<int> unanswered;
   const auto note = [](std::optional<Clock::time_point>& first, const std::optional<Clock::time_point>& since) {
     if (since && (!first || *since < *first)) first = since;
   };
@@ -227,7 +323,8 @@ void Relay::look_for_trouble() {
       }
       if (!under_way->empty()) note(oldest, under_way->front()->born());
     }
-    for (const auto* turn : {&pair.posts_turn, &pair.sends_turn}) note(refused, turn->since());
+    for (const auto* turn : {&pair.posts_turn, &pair.sends_turn, &pair.answers_turn}) note(refused, turn->since());
+    if (pair.awaits_answer()) note(oldest, pair.asked_since), unanswered.push_back(pair.peer->rank);
   }
   const std::string nothing_comes = peers_->budget().network().failure();
   if (!nothing_comes.empty()) return stall_.failed(Call::wait, nothing_comes);
@@ -247,6 +344,9 @@ void Relay::look_for_trouble() {
   if (refused)
     text += (text.empty() ? "" : "; ") + std::string("other epochs hold the budget of ") +
             std::to_string(peers_->budget().total()) + " triggered operations";
+  for (int rank : unanswered)
+    text += (text.empty() ? "" : "; ") + std::string("rank ") + std::to_string(rank) +
+            " has not made room for what is put there";
   if (full_since_) text += (text.empty() ? "" : "; ") + std::string("the network has no room for more");
   stall_.stalled(Call::complete, text, seconds(now - *oldest));
 }

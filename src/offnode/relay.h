@@ -9,6 +9,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/service.h"
 #include "base/stats.h"
@@ -27,7 +28,9 @@ namespace mpix {
 /// | to go      | when                                           | as |
 /// |------------|------------------------------------------------|----|
 /// | posts      | there.posted is more than was taken            | a signal that adds the difference |
-/// | epoch e    | all lines of its slot are there, e - 1 is taken | a write for each staged put, one of the lines, without half of the header, and this half as the signal |
+/// | epoch e    | all lines of its slot are there, e - 1 is taken, and there is landing memory for what is staged | a write for all staged puts, one for the lines, without half of the header, and this half as the signal |
+/// | an ask     | the same, but there is not, and none is asked for | a signal that adds what is missing |
+/// | an answer  | words.asked is more than was given, or there is room unasked for; and the answer before is over | a write of the place, and its size as the signal; or `refused` alone, and the window is broken |
 ///
 /// The lines could do without a signal where a network writes each half of a line whole. None promises that: a stream
 /// of bytes may be cut within a word, and a copy of what is left of the word may store its end first.
@@ -44,6 +47,10 @@ class Relay final : public Poller {
 
   /// Before the first epoch of the window with a relayed rank; again it does nothing.
   void begin();
+  /// Before an epoch that these ranks, relayed or not, are origins of: landing memory for what most epochs put, where
+  /// the service cannot well give it when it is asked for, as a call of the device waits for a launch that is being
+  /// made: the kernels that this waits for may wait for this very memory.
+  void make_room_for(const std::vector<int>& origins);
   Clock::duration look(Clock::time_point now) override;
   void failed(const char* why) noexcept override;
   /// Something has been enqueued.
@@ -69,19 +76,30 @@ class Relay final : public Poller {
     std::uint64_t sends = 0;     ///< taken
     std::uint64_t finished = 0;  ///< epochs that are over, and all before them
     std::uint64_t told = 0;      ///< mine.posted
-    RelaySlot slot;              ///< of the epoch sends + 1
-    OperationBudget::Turn posts_turn, sends_turn;
+    std::uint64_t asked = 0;     ///< bytes of landing memory at the peer
+    std::uint64_t given = 0;     ///< and here
+    bool room = false;           ///< was made for it; the calls' alone
+    Clock::time_point asked_since{};
+    std::shared_ptr<Shipment> answer;  ///< the last one
+    RelaySlot slot;                    ///< of the epoch sends + 1
+    OperationBudget::Turn posts_turn, sends_turn, answers_turn;
     std::uint64_t seen = 0;                                                 ///< of what the peer does, and
     Clock::time_point seen_since{};                                         ///< since when that is all
-    std::list<std::shared_ptr<Shipment>> posts_under_way, sends_under_way;  ///< the oldest first
+    std::list<std::shared_ptr<Shipment>> posts_under_way, sends_under_way;  ///< the oldest first; posts, and the rest
+
+    bool awaits_answer() const { return asked > load_acquire(&peer->words->landing.bytes); }
   };
 
+  bool push_on(Clock::time_point now, bool moved);
   bool serve_all();
   bool serve(Pair& pair);
   bool take_post(Pair& pair);
   bool take_send(Pair& pair);
+  bool has_landing(Pair& pair);
+  bool take_ask(Pair& pair);
   bool end_shipments(Pair& pair);
   bool pass_posts_on(Pair& pair);
+  static NetworkSignal signal_to(const Pair& pair, NetworkSignal::Kind kind, std::uint64_t value, std::size_t word);
   Shipment::Content content_of_send(const Pair& pair) const;
   std::shared_ptr<Shipment> dispatch(Shipment::Content content, OperationBudget::Turn& turn);
   void leave_lines();
@@ -99,6 +117,7 @@ class Relay final : public Poller {
   bool listed_ = false;
   unsigned looks_ = 0;
   BackOff back_off_;
+  Clock::time_point unmoved_since_{};
   std::optional<Clock::time_point> full_since_;  ///< the network has had no room for what the budget allows
   Clock::time_point reported_{};
   Stats effect_;

@@ -11,9 +11,11 @@
 #include "base/settings.h"
 #include "device/device.h"
 #include "net/operation_budget.h"
+#include "offnode/landing.h"
 #include "offnode/outgoing.h"
-#include "team/bootstrap.h"
 #include "team/neighbourhood.h"
+#include "team/team.h"
+#include "team/window_card.h"
 
 namespace mpix {
 
@@ -23,6 +25,8 @@ struct RelayWords {
   PairWords there;                     ///< and for those in its memory
   alignas(64) std::uint64_t landed;    ///< posts of that rank that have come
   alignas(64) std::uint64_t finished;  ///< epochs to that rank that are over here, and all before them
+  alignas(64) std::uint64_t asked;     ///< bytes of landing memory that rank wants here
+  alignas(64) LandingPlace landing;    ///< mine, there
   Bell bell;                           ///< rung by kernels; nobody sleeps on it
 };
 
@@ -37,52 +41,68 @@ struct RelayWords {
 /// | mine.posted        | o       | o's relay           | o's complete      | release. min(landed, finished + 1): all epochs up to `finished` have left this process for good |
 /// | outbox lines       | o       | o's complete        | o's relay and NIC | each half line has its epoch's flag; the relay looks at every one before the NIC may |
 /// | outgoing memory    | o       | o's complete        | o's NIC           | before the header, which is a release then; the relay acquires |
+/// | asked              | t       | o's NIC: adds       | t's relay         | a signal, for an epoch whose slot is complete at o |
+/// | landing            | o       | t's NIC             | o's relay, after its `bytes` | `bytes` is the signal of the transfer that writes the rest; t answers an ask, and tells of room that nobody asked for, when this transfer is over for the one before |
 /// | inbox lines        | t       | o's NIC             | t's wait, after the header | as below |
-/// | staging            | t       | o's NIC             | t's wait, after the header | the transfer's signal, which sets the second half of the header, comes after its writes. For what is staged t acquires; a line has its epoch's flag besides |
+/// | landing memory     | t       | o's NIC             | t's wait, after the header | the transfer's signal, which sets the second half of the header, comes after its writes. For what is staged t acquires; a line has its epoch's flag besides |
 ///
-/// Slot e is written again in e + depth, which needs mine.posted >= e + 1, and the outgoing memory of a plan in e + 1
-/// at the earliest, which needs the same: so e is finished, whatever a network may mean by that t has received it. The
-/// post of t says that t's slot and staging may be written, as on a node.
+/// A staged put's line for its data says to o's relay where they lie in outgoing memory; the relay has it say where
+/// they land before it sends the lines.
+///
+/// Slot e is written again in e + depth, which needs mine.posted >= e + 1, and outgoing memory in e + 1 at the
+/// earliest, which needs the same: so e is finished, whatever a network may mean by that t has received it. The post of
+/// t says that t's slot and landing memory may be written, as on a node.
 ///
 /// No deadlock: mine.posted follows `landed` as transfers end, and these wait for no program, only for the budget and
-/// the network.
+/// the network. Data may wait for landing memory besides: what o asks for t's relay gives, of its own accord. It looks
+/// by then, for t has posted the epoch, and as long as that lasts, for t's wait is still to come. An ask holds nothing
+/// of the budget while it waits for the answer, and each of the two takes an operation at a time if need be.
 struct RelayPeer {
   int rank = -1;
   Connection connection = 0;
-  RemoteMemory block;                                 ///< its, and
-  std::uint64_t landed_offset = 0, inbox_offset = 0;  ///< what is for me in there
-  RemoteMemory staging;
+  RemoteMemory block;                                ///< its, and
+  std::uint64_t words_offset = 0, inbox_offset = 0;  ///< what is for me in there
   RelayWords* words = nullptr;
   Ring outbox{};
-  std::unique_ptr<OutgoingSource> outgoing;
+  std::unique_ptr<Outgoing> outgoing;
+  std::unique_ptr<OutgoingSource> to_outgoing;  ///< for plans
+  Landing landing;                              ///< of what it puts here
+  LandingPlace* answer = nullptr;               ///< in memory that is registered: what it is told of that
 
   std::string lost(const std::string& why) const {
     return "rank " + std::to_string(rank) + " cannot be reached over the network: " + why;
   }
 };
 
-/// The relayed ranks of one window, and the memory for them. Collective to construct. Kept alive by what is under way,
-/// and by graphs.
+/// The relayed ranks of one window, and the memory for them. Kept alive by what is under way, and by graphs.
 ///
 /// The block of a rank with m such peers, pinned, and exposed to the network:
 ///   for each peer: RelayWords | for each peer: the ring of slots that it writes (inbox)
-/// Outboxes, staging memory and outgoing memory are allocations of their own.
+/// The outboxes, each with a place for an answer behind it, are an allocation of their own, and so are the outgoing and
+/// the landing memory of each peer.
 class RelayPeers : public std::enable_shared_from_this<RelayPeers> {
  public:
-  /// Fills in what `neighbours` knows of ranks on other nodes. Without a budget none of them can be reached, and
-  /// `why_not` says why.
-  RelayPeers(const LocalMemory& memory, Bootstrap& bootstrap, Device& device, OperationBudget* budget,
-             const std::string& why_not, const Settings& settings, Neighbourhood& neighbours);
+  /// Without a budget none of them can be reached, and `why_not` says why.
+  RelayPeers(const Team& team, Device& device, OperationBudget* budget, const std::string& why_not,
+             const Settings& settings);
   ~RelayPeers();
   RelayPeers(const RelayPeers&) = delete;
   RelayPeers& operator=(const RelayPeers&) = delete;
+
+  /// What the window's creation takes: say what is here, and, when all have, connect, and fill in what `neighbours`
+  /// knows of ranks on other nodes.
+  void offer(const LocalMemory& memory, WindowCard& card);
+  void connect(const std::vector<WindowCard>& cards, Neighbourhood& neighbours);
 
   /// Some of them can be reached: then there is a budget.
   bool is_connected() const { return !connected_.empty(); }
   OperationBudget& budget() { return *budget_; }
   const std::vector<RelayPeer*>& connected() const { return connected_; }
   const Registration* outbox_registration() const { return outboxes_registered_.get(); }
-  Outgoing& outgoing() { return *outgoing_; }
+  /// Unasked for: as much as an origin may put in most epochs, where there is memory.
+  Landing new_landing();
+  /// What its origin asks for. Throws Error.
+  void grow_landing(RelayPeer& peer, std::size_t bytes) { peer.landing.grow(bytes, device_, budget_->network()); }
   /// Asks it for a sign of life. Empty, or, with its rank, why it cannot be reached.
   std::string probe(const RelayPeer& peer);
   /// As Neighbourhood::retire().
@@ -91,21 +111,21 @@ class RelayPeers : public std::enable_shared_from_this<RelayPeers> {
   void withdraw();
 
  private:
-  struct Card;
   struct Offsets;
   class ToPeer;
-  Card make_card(const LocalMemory& memory, Device& device, std::uint32_t depth);
-  void connect(RelayPeer& peer, std::size_t position, const Card& card, std::size_t my_position_there,
-               std::size_t peers_there, std::uint32_t depth);
-  void introduce(RelayPeer& peer, std::size_t position, std::uint32_t depth, Peer& neighbour);
+  void connect(RelayPeer& peer, std::size_t position, const WindowCard& card, std::size_t my_position_there,
+               std::size_t peers_there);
+  void introduce(RelayPeer& peer, std::size_t position, Peer& neighbour);
 
+  Device& device_;
   OperationBudget* const budget_;
   std::string why_not_;
   const std::size_t eager_bytes_;
+  const std::uint32_t depth_;
+  std::size_t window_bytes_ = 0;
   std::uint32_t slot_lines_ = 0;  ///< of the inboxes
-  std::shared_ptr<char> region_, outboxes_, staging_;
-  std::unique_ptr<Outgoing> outgoing_;
-  std::shared_ptr<const Registration> region_exposed_, staging_exposed_, outboxes_registered_;
+  std::shared_ptr<char> region_, outboxes_;
+  std::shared_ptr<const Registration> region_exposed_, outboxes_registered_;
   std::vector<RelayPeer> peers_;
   std::vector<RelayPeer*> connected_;
 };

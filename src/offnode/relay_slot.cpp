@@ -17,14 +17,14 @@ void RelaySlot::note(std::uint32_t line, std::uint64_t data) {
     end_ = header_.is_single() ? Header::single_payload + (header_.single_bytes() + 7) / 8 : 1 + descriptor_lines_;
     return;
   }
-  if (line > descriptor_lines_) return;
-  if (line % 2 != 0) {
-    offset_ = data;
+  if (line > descriptor_lines_) {
+    if (!staged_.empty()) staged_[line - line_of_data(0)].data = reinterpret_cast<const char*>(data);
     return;
   }
-  const Descriptor put{offset_, data};
+  if (line % 2 != 0) return;  // an offset
+  const Descriptor put{0, data, nullptr};
   if (put.staged())
-    staged_.push_back({line - 1, put.offset, put.bytes()});
+    staged_.push_back({put.bytes(), nullptr}), ++end_;
   else
     end_ += static_cast<std::uint32_t>((put.bytes() + 7) / 8);
 }

@@ -13,11 +13,14 @@ namespace mpix {
 /// that it makes no difference whether a graph has sent it.
 class RelaySlot {
  public:
-  /// A put that is staged, as the kernel told it: `offset` is marked with its place (offnode/outgoing.h).
+  /// A put that is staged. All of the epoch are, or none.
   struct Staged {
-    std::uint32_t line;  ///< that has the offset
-    std::uint64_t offset, bytes;
+    std::uint64_t bytes;
+    const char* data;  ///< in outgoing memory (offnode/outgoing.h), as the `i`-th line for data says
   };
+  std::uint32_t line_of_data(std::size_t i) const {
+    return line_of_staged(header_.descriptors(), static_cast<std::uint32_t>(i));
+  }
 
   /// Look for the lines that are missing. True when all are there; the data of staged puts then is, too.
   bool look(const Ring& ring, std::uint64_t epoch);
@@ -38,7 +41,6 @@ class RelaySlot {
   std::uint32_t end_ = 0;
   std::uint32_t headers_seen_ = 1;
   std::uint32_t descriptor_lines_ = 0;
-  std::uint64_t offset_ = 0;
   Header header_{};
   std::vector<Staged> staged_;
 };

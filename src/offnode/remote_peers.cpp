@@ -37,28 +37,6 @@ constexpr std::uint32_t rides_skipped = 16;
 
 }  // namespace
 
-/// What ranks tell each other when a window is created.
-struct RemotePeers::Card {
-  NetworkAddress address;
-  RemoteMemory block;
-  RemoteMemory window;
-  std::uint64_t inlet;  ///< its name; 0: none
-  std::uint64_t slot_bytes;
-  std::uint64_t eager_bytes;
-  bool usable;
-  char network[11];
-
-  /// Which setting is not the same there; empty: all are.
-  std::string difference(const Card& there) const {
-    const auto text = [](const char* setting, const std::string& a, const std::string& b) {
-      return std::string(setting) + " differs between the ranks: " + a + " here, " + b + " there";
-    };
-    if (std::strcmp(network, there.network) != 0) return text("MPIX_NIC", network, there.network);
-    if (eager_bytes == there.eager_bytes) return "";
-    return text("MPIX_NIC_EAGER_SIZE", std::to_string(eager_bytes), std::to_string(there.eager_bytes));
-  }
-};
-
 /// Offsets in the block of one rank.
 struct RemotePeers::Offsets {
   std::size_t peers, depth, slot_bytes;
@@ -70,57 +48,8 @@ struct RemotePeers::Offsets {
   std::size_t end_of_inboxes() const { return inbox(peers); }
 };
 
-RemotePeers::Card RemotePeers::make_card(const LocalMemory& memory) {
-  Card card{};
-  slot_bytes_ = slot_bytes_for(memory.bytes, eager_bytes_, gathers_small_);
-  card.slot_bytes = slot_bytes_;
-  card.eager_bytes = eager_bytes_;
-  if (!budget_) return card;
-  try {
-    Network& network = budget_->network();
-    const std::string name = network.name();
-    std::memcpy(card.network, name.data(), std::min(name.size(), sizeof card.network - 1));
-    card.address = network.address();
-    marks_ = network.keeps_words_whole();
-    const Offsets layout{peers_.size(), depth_, slot_bytes_};
-    region_ = device_.allocate_pinned(layout.end_of_inboxes());
-    region_exposed_ = network.expose(region_.get(), layout.end_of_inboxes());
-    card.block = region_exposed_->remote();
-    if (marks_) inlet_ = network.open_inlet(region_.get() + layout.inbox(0), peers_.size() * depth_, slot_bytes_);
-    for (std::size_t place = 0; inlet_ && place < peers_.size() * depth_; ++place)
-      if (!inlet_->open(place)) throw Error(Fault::memory, "the network has no room for receives");
-    card.inlet = inlet_ ? inlet_->name() : 0;
-    if (memory.bytes > 0) {
-      window_exposed_ = network.expose(memory.base, memory.bytes);
-      card.window = window_exposed_->remote();
-    }
-    card.usable = true;
-  } catch (const Error& error) {
-    why_not_ = error.what();
-    log(LogLevel::info, why_not_);  // a call that needs it tells
-  }
-  return card;
-}
-
-void RemotePeers::connect(RemotePeer& peer, std::size_t position, const Card& card, std::size_t my_position_there,
-                          std::size_t peers_there) {
-  const Offsets here{peers_.size(), depth_, slot_bytes_};
-  const Offsets there{peers_there, depth_, card.slot_bytes};
-  peer.connection = budget_->network().connect(card.address);
-  peer.control = card.block;
-  peer.posted_offset = there.posted(my_position_there);
-  peer.arrived_offset = there.arrived(my_position_there);
-  peer.inbox_offset = there.inbox(my_position_there);
-  peer.window = card.window;
-  peer.slot_bytes = card.slot_bytes;
-  peer.place = card.inlet ? card.inlet + my_position_there * depth_ : 0;
-  peer.posted = reinterpret_cast<std::uint64_t*>(region_.get() + here.posted(position));
-  peer.arrived = reinterpret_cast<std::uint64_t*>(region_.get() + here.arrived(position));
-  peer.inbox = region_.get() + here.inbox(position);
-}
-
-RemotePeers::RemotePeers(const LocalMemory& memory, Bootstrap& bootstrap, Device& device, OperationBudget* budget,
-                         std::string why_not, const Settings& settings, bool relayed, const std::string& why_nobody)
+RemotePeers::RemotePeers(const LocalMemory& memory, const Team& team, Device& device, OperationBudget* budget,
+                         std::string why_not, const Settings& settings, bool relayed)
     : device_(device),
       budget_(budget),
       why_not_(std::move(why_not)),
@@ -128,60 +57,96 @@ RemotePeers::RemotePeers(const LocalMemory& memory, Bootstrap& bootstrap, Device
       window_bytes_(memory.bytes),
       depth_(settings.mailbox_slots),
       eager_bytes_(settings.nic_eager_bytes.value_or(preset_eager_bytes)),
-      index_(static_cast<std::size_t>(bootstrap.size()), -1) {
+      index_(static_cast<std::size_t>(team.size()), -1) {
   if (relayed) return;
-  const int me = bootstrap.rank();
-  for (int rank = 0; rank < bootstrap.size(); ++rank) {
-    if (bootstrap.same_node(rank)) continue;
+  for (int rank = 0; rank < team.size(); ++rank) {
+    if (team.same_node(rank)) continue;
     index_[static_cast<std::size_t>(rank)] = static_cast<int>(peers_.size());
     peers_.emplace_back().rank = rank;
   }
-  if (!why_nobody.empty()) why_not_ = why_nobody;
-  if (peers_.empty() || !why_nobody.empty()) return;  // on all ranks or on none
+  if (!team.why_no_network().empty()) why_not_ = team.why_no_network();
+  if (peers_.empty() || !budget || !team.why_no_network().empty()) return;
+  if (!team.why_not().empty()) why_not_ = team.why_not();
+  gathers_small_ = team.gathers_small();
+  slot_bytes_ = slot_bytes_for(memory.bytes, eager_bytes_, gathers_small_);
+}
 
-  gathers_small_ = !settings.nic_eager_bytes && budget_ && budget_->network().capacity().operations != Capacity::any;
-  Card mine = make_card(memory);
-  const std::vector<Card> cards = bootstrap.allgather(mine);
-  const NumbersElsewhere numbers(bootstrap);
-
-  // A pair needs both sides. What each found out is exchanged, which is also the barrier after which all are ready.
-  std::vector<unsigned char> connected(cards.size(), 0);
-  for (std::size_t position = 0; position < peers_.size(); ++position) {
-    RemotePeer& peer = peers_[position];
-    const Card& card = cards[static_cast<std::size_t>(peer.rank)];
-    if (!mine.usable || !card.usable) continue;
-    if (const std::string difference = mine.difference(card); !difference.empty()) {
-      why_not_ = difference;
-      continue;
+void RemotePeers::offer(WindowCard& card) {
+  if (slot_bytes_ == 0) return;
+  try {
+    Network& network = budget_->network();
+    marks_ = network.keeps_words_whole();
+    const Offsets layout{peers_.size(), depth_, slot_bytes_};
+    region_ = device_.allocate_pinned(layout.end_of_inboxes());
+    region_exposed_ = network.expose(region_.get(), layout.end_of_inboxes());
+    if (marks_) inlet_ = network.open_inlet(region_.get() + layout.inbox(0), peers_.size() * depth_, slot_bytes_);
+    for (std::size_t place = 0; inlet_ && place < peers_.size() * depth_; ++place)
+      if (!inlet_->open(place)) throw Error(Fault::memory, "the network has no room for receives");
+    if (window_bytes_ > 0) {
+      window_exposed_ = network.expose(window_, window_bytes_);
+      card.set_window(window_exposed_->remote());
     }
-    try {
-      connect(peer, position, card, numbers.number_at(peer.rank), numbers.count_at(peer.rank));
-      connected[static_cast<std::size_t>(peer.rank)] = 1;
-    } catch (const Error& error) {
-      why_not_ = error.what();
-    }
+    card.inlet = inlet_ ? inlet_->name() : 0;
+    card.set_block(region_exposed_->remote());
+  } catch (const Error& error) {
+    why_not_ = error.what();
+    log(LogLevel::info, why_not_);  // a call that needs it tells
   }
-  Unreached unreached;
-  for (const RemotePeer& peer : peers_)
-    if (!connected[static_cast<std::size_t>(peer.rank)]) unreached.add(peer.rank);
-  const std::vector<Unreached> all_unreached = bootstrap.allgather(unreached);
-  std::size_t staging_bytes = 0;
-  for (RemotePeer& peer : peers_) {
-    const auto rank = static_cast<std::size_t>(peer.rank);
-    peer.reachable = connected[rank] && !all_unreached[rank].has(me);
-    if (peer.reachable) staging_bytes += depth_ * peer.slot_bytes;
+}
+
+void RemotePeers::connect(RemotePeer& peer, std::size_t position, const WindowCard& card, std::size_t my_position_there,
+                          std::size_t peers_there) {
+  const Offsets here{peers_.size(), depth_, slot_bytes_};
+  const Offsets there{peers_there, depth_, peer.slot_bytes};
+  peer.control = card.block();
+  peer.posted_offset = there.posted(my_position_there);
+  peer.arrived_offset = there.arrived(my_position_there);
+  peer.inbox_offset = there.inbox(my_position_there);
+  peer.window = card.window();
+  peer.place = card.inlet ? card.inlet + my_position_there * depth_ : 0;
+  peer.posted = reinterpret_cast<std::uint64_t*>(region_.get() + here.posted(position));
+  peer.arrived = reinterpret_cast<std::uint64_t*>(region_.get() + here.arrived(position));
+  peer.inbox = region_.get() + here.inbox(position);
+  peer.reachable = true;
+}
+
+/// A pair needs both sides: a rank that has a block has all that it takes, and the team knows which ranks reach each
+/// other.
+void RemotePeers::connect(const Team& team, const std::vector<WindowCard>& cards) {
+  const NumbersElsewhere numbers(team);
+  const bool usable = cards[static_cast<std::size_t>(team.rank())].has_block;
+  for (std::size_t position = 0; usable && position < peers_.size(); ++position) {
+    RemotePeer& peer = peers_[position];
+    const WindowCard& card = cards[static_cast<std::size_t>(peer.rank)];
+    const Team::Far& far = team.far(peer.rank);
+    if (!card.has_block || !far.reachable) continue;
+    peer.connection = far.connection;
+    peer.slot_bytes = slot_bytes_for(card.bytes, eager_bytes_, far.gathers_small);
+    connect(peer, position, card, numbers.number_at(peer.rank), numbers.count_at(peer.rank));
   }
   if (why_not_.empty()) why_not_ = "it has no network";
-  if (staging_bytes == 0) return;
-  connected_ = true;
-  staging_ = device_.allocate_pinned(staging_bytes);
-  staging_registered_ = budget_->network().register_source(staging_.get(), staging_bytes);
+  try {
+    make_staging();
+  } catch (const Error& error) {
+    why_not_ = error.what();
+    for (RemotePeer& peer : peers_) peer.reachable = false;
+  }
+}
+
+void RemotePeers::make_staging() {
+  std::size_t bytes = 0;
+  for (const RemotePeer& peer : peers_)
+    if (peer.reachable) bytes += depth_ * peer.slot_bytes;
+  if (bytes == 0) return;
+  staging_ = device_.allocate_pinned(bytes);
+  staging_registered_ = budget_->network().register_source(staging_.get(), bytes);
   char* next = staging_.get();
   for (RemotePeer& peer : peers_) {
     if (!peer.reachable) continue;
     peer.staging = next;
     next += depth_ * peer.slot_bytes;
   }
+  connected_ = true;
 }
 
 std::string RemotePeers::probe(const RemotePeer& peer) {

@@ -14,8 +14,9 @@
 #include "net/late_posts.h"
 #include "net/operation_budget.h"
 #include "net/remote_message.h"
-#include "team/bootstrap.h"
 #include "team/neighbourhood.h"
+#include "team/team.h"
+#include "team/window_card.h"
 #include "wire/memory.h"
 
 namespace mpix {
@@ -88,19 +89,22 @@ struct RemotePeer {
   }
 };
 
-/// One window's ranks on other nodes. Collective to construct. Kept alive by the epochs that are under way.
+/// One window's ranks on other nodes. Kept alive by the epochs that are under way.
 ///
 /// The block of a rank with m such peers, registered with the network, each part at a multiple of 64 bytes:
 ///   for each peer: posted, arrived[depth] | for each peer: depth slots that it writes
 class RemotePeers final : public HeldPosts, public std::enable_shared_from_this<RemotePeers> {
  public:
-  /// Without a budget none of them can be reached, and `why_not` says why. Relayed: RelayPeers has them. `why_nobody`,
-  /// if not empty, says why no rank can reach ranks of other nodes, and is the same on all.
-  RemotePeers(const LocalMemory& memory, Bootstrap& bootstrap, Device& device, OperationBudget* budget,
-              std::string why_not, const Settings& settings, bool relayed = false, const std::string& why_nobody = "");
+  /// Without a budget none of them can be reached, and `why_not` says why. Relayed: RelayPeers has them.
+  RemotePeers(const LocalMemory& memory, const Team& team, Device& device, OperationBudget* budget, std::string why_not,
+              const Settings& settings, bool relayed = false);
   ~RemotePeers();
   RemotePeers(const RemotePeers&) = delete;
   RemotePeers& operator=(const RemotePeers&) = delete;
+
+  /// What the window's creation takes: say what is here, and, when all have, connect.
+  void offer(WindowCard& card);
+  void connect(const Team& team, const std::vector<WindowCard>& cards);
 
   /// Null for ranks of this node.
   RemotePeer* find(int rank) {
@@ -154,11 +158,10 @@ class RemotePeers final : public HeldPosts, public std::enable_shared_from_this<
   std::uint64_t rides() const { return __atomic_load_n(&rides_, __ATOMIC_RELAXED); }
 
  private:
-  struct Card;
   struct Offsets;
-  Card make_card(const LocalMemory& memory);
-  void connect(RemotePeer& peer, std::size_t position, const Card& card, std::size_t my_position_there,
+  void connect(RemotePeer& peer, std::size_t position, const WindowCard& card, std::size_t my_position_there,
                std::size_t peers_there);
+  void make_staging();
   bool has_posted(RemotePeer& peer, std::uint64_t epoch) const;
   HeldPost take_held(RemotePeer& peer);
   std::size_t place_of(const RemotePeer& peer, std::size_t slot) const {
