@@ -12,6 +12,7 @@
 #include "mpi_bootstrap.h"
 #include "right_mpi.h"
 #include "runtime.h"
+#include "team_state.h"
 #include "window_create.h"
 #include "window_state.h"
 
@@ -43,22 +44,25 @@ bool is_mpich() { return mpi_version().find("MPICH") != std::string::npos; }
 
 /// Build the engine's window on every rank, or on none. Returns why not, and the flags of all ranks.
 std::string build(WinState& state, MPI_Win win, MPI_Comm comm, const NewWindow& created, unsigned* flags) {
-  RanksOf ranks = ranks_of(comm);
-  MpiBootstrap bootstrap(comm, std::move(ranks.nodes), std::move(ranks.processes), flags_of(state));
+  CommState& ranks = comm_state_of(comm);
+  MpiBootstrap bootstrap(comm, ranks, flags_of(state));
   std::string failure;
   try {
     Runtime& runtime = ensure_runtime(launcher_local_ranks());
     const LocalMemory memory{created.base, static_cast<std::size_t>(created.bytes),
                              static_cast<std::size_t>(created.displacement_unit), created.lazy_post};
     Device& device = usable_device(runtime);
-    const bool other_nodes = bootstrap.spans_nodes();
-    OperationBudget* budget = other_nodes ? open_budget(runtime) : nullptr;
-    state.window =
-        std::make_unique<Window>(name_of(win), memory, bootstrap, device, runtime.settings, budget, runtime.no_budget);
+    OperationBudget* budget = ranks.spans_nodes() ? open_budget(runtime) : nullptr;
+    if (!ranks.team)
+      ranks.team =
+          std::make_shared<const Team>(bootstrap, device, runtime.settings, budget ? &budget->network() : nullptr);
+    state.window = std::make_unique<Window>(name_of(win), memory, ranks.team, bootstrap, device, runtime.settings,
+                                            budget, runtime.no_budget);
   } catch (const std::exception& error) {
     failure = bootstrap.agree(error.what());
   }
   *flags = bootstrap.flags_of_all();
+  if (*flags & MpiBootstrap::lacks_team) forget_comm_state(comm);
   return failure;
 }
 

@@ -42,13 +42,13 @@ int ordinary(const char* call, MPI_Win win, Check check, Forward forward, Change
   return done;
 }
 
-/// MPI's call of an ordinary access epoch, reported if it hangs for want of MPIX_MODE_STREAM.
+/// MPI's call of an ordinary epoch, reported if it hangs, as where a port forgot a call.
 template <class Forward>
-int reported_if_blocked(const char* call, MPI_Win win, Forward forward) {
+int reported_if_blocked(const char* call, Ordinary side, MPI_Win win, Forward forward) {
   std::unique_ptr<BlockedCall> watched;
   try {
     const WinState* state = find_state(win);
-    if (state && state->window) watched = state->window->watch_ordinary(call);
+    if (state && state->window) watched = state->window->watch_ordinary(call, side);
   } catch (const std::exception& error) {  // no memory, no thread: then nobody looks
     log(LogLevel::info, std::string(call) + ": " + error.what());
   }
@@ -76,7 +76,8 @@ MPIX_INTERPOSED int MPI_Win_start(MPI_Group group, int assert, MPI_Win win) {
   return mpix::ordinary(
       "MPI_Win_start", win, &EpochState::check_start,
       [=] {
-        return mpix::reported_if_blocked("MPI_Win_start", win, [=] { return PMPI_Win_start(group, assert, win); });
+        return mpix::reported_if_blocked("MPI_Win_start", mpix::Ordinary::access, win,
+                                         [=] { return PMPI_Win_start(group, assert, win); });
       },
       &EpochState::started);
 }
@@ -84,7 +85,10 @@ MPIX_INTERPOSED int MPI_Win_start(MPI_Group group, int assert, MPI_Win win) {
 MPIX_INTERPOSED int MPI_Win_complete(MPI_Win win) {
   return mpix::ordinary(
       "MPI_Win_complete", win, &EpochState::check_complete,
-      [=] { return mpix::reported_if_blocked("MPI_Win_complete", win, [=] { return PMPI_Win_complete(win); }); },
+      [=] {
+        return mpix::reported_if_blocked("MPI_Win_complete", mpix::Ordinary::access, win,
+                                         [=] { return PMPI_Win_complete(win); });
+      },
       &EpochState::completed);
 }
 
@@ -96,7 +100,12 @@ MPIX_INTERPOSED int MPI_Win_post(MPI_Group group, int assert, MPI_Win win) {
 
 MPIX_INTERPOSED int MPI_Win_wait(MPI_Win win) {
   return mpix::ordinary(
-      "MPI_Win_wait", win, &EpochState::check_wait, [=] { return PMPI_Win_wait(win); }, &EpochState::waited);
+      "MPI_Win_wait", win, &EpochState::check_wait,
+      [=] {
+        return mpix::reported_if_blocked("MPI_Win_wait", mpix::Ordinary::exposure, win,
+                                         [=] { return PMPI_Win_wait(win); });
+      },
+      &EpochState::waited);
 }
 
 MPIX_INTERPOSED int MPI_Win_test(MPI_Win win, int* flag) {

@@ -8,6 +8,7 @@
 #include "mpix/messages/world.h"
 #include "right_mpi.h"
 #include "runtime.h"
+#include "team_state.h"
 #include "window_state.h"
 
 namespace {
@@ -48,6 +49,15 @@ MPIX_INTERPOSED int MPI_Init_thread(int* argc, char*** argv, int required, int* 
   return initialized == MPI_SUCCESS ? start("MPI_Init_thread") : initialized;
 }
 
+#ifdef HAVE_MPI_SESSION_INIT
+MPIX_INTERPOSED int MPI_Session_init(MPI_Info info, MPI_Errhandler handler, MPI_Session* session) {
+  mpix::require_right_mpi();
+  const int made = PMPI_Session_init(info, handler, session);
+  if (made == MPI_SUCCESS) mpix::note_session();
+  return made;
+}
+#endif
+
 MPIX_INTERPOSED int MPI_Query_thread(int* provided) {
   const int asked = PMPI_Query_thread(provided);
   if (asked == MPI_SUCCESS && told_level >= 0) *provided = told_level;
@@ -57,6 +67,9 @@ MPIX_INTERPOSED int MPI_Query_thread(int* provided) {
 MPIX_INTERPOSED int MPI_Finalize(void) {
   mpix::say_farewell_on_all_windows(mpix::Farewell::finalize);
   mpix::release_window_keyval();
+  mpix::forget_comm_state(MPI_COMM_WORLD);
+  mpix::forget_comm_state(MPI_COMM_SELF);
+  mpix::release_comm_keyval();
   mpix::release_mpi();
   const int finalized = PMPI_Finalize();
   // A program that left a window, or memory of MPI_Alloc_mem, behind may have work under way on it.

@@ -2,61 +2,79 @@
 // Copyright (c) the libmpix authors
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
 
 #include "mpi_library.h"
 #include "team/bootstrap.h"
+#include "team_state.h"
 
 namespace mpix {
 
-/// The ranks of a communicator exchange bytes while they create a window, and end with a verdict
-/// that all share. A rank that fails on the way has left the sequence of calls that the others are
-/// in; each exchange therefore carries whether its rank still goes along. Once one does not, the
-/// exchange throws on all others, and nobody waits for anybody any more.
+/// The ranks of a communicator exchange bytes while they create a window, and end with a verdict that all share. A rank
+/// that fails on the way has left the sequence of calls that the others are in; each exchange therefore carries whether
+/// its rank still goes along. Once one does not, the exchange throws on all others, and nobody waits for anybody any
+/// more.
+///
+/// The sequence of a creation: of the team, where there is none, one exchange of all, and a second where there are
+/// several nodes; then one of each node; then of all again. A rank that fails goes through what is left of it up to the
+/// next exchange of all, whose verdict ends it: in that of its node, too, if that is to come. The ranks of its node
+/// then have heard of it, and do the same.
 class MpiBootstrap : public Bootstrap {
  public:
-  /// `nodes`, `processes`: by rank; the latter are empty where processes have no numbers. `flags`: what this rank wants
-  /// all to know, whatever becomes of it.
-  MpiBootstrap(MPI_Comm comm, std::vector<int> nodes, std::vector<int> processes, unsigned flags);
+  /// What ranks say of themselves in each exchange of all, whatever becomes of it.
+  static constexpr unsigned lacks_team = 0x80;
+
+  MpiBootstrap(MPI_Comm comm, const CommState& state, unsigned flags);
 
   int rank() const override { return rank_; }
-  int size() const override { return static_cast<int>(nodes_.size()); }
-  int node_of(int rank) const override { return nodes_[static_cast<std::size_t>(rank)]; }
-  std::int64_t process_of(int rank) const override {
-    return processes_.empty() ? -1 : processes_[static_cast<std::size_t>(rank)];
-  }
+  int size() const override { return static_cast<int>(state_.nodes.size()); }
+  int node_of(int rank) const override { return state_.nodes[static_cast<std::size_t>(rank)]; }
   void allgather(const void* mine, std::size_t bytes, void* all) override;
+  void node_allgather(const void* mine, std::size_t bytes, void* all) override;
   using Bootstrap::allgather;
+  using Bootstrap::node_allgather;
 
   /// The last call on every rank that failed: `failure` says how. Returns what went wrong on the first that failed, on
   /// all. Where a rank has come through all exchanges, so have the others: then it is not called.
   std::string agree(const std::string& failure);
 
-  /// The flags of all ranks, ored, after the first exchange.
+  /// The flags of all ranks, ored, as of the last exchange of all.
   unsigned flags_of_all() const { return flags_of_all_; }
 
  private:
-  /// What one exchange moves: the engine's card in one collective call. Its size does not change with what is in there,
-  /// so that ranks with another library are found out, and not a failing call of MPI.
+  /// What one exchange moves: the first bytes of a card, as a rule all, in one collective call. Its size does not
+  /// change with what is in there, so that ranks with another library are found out, and not a failing call of MPI.
   struct Packet {
-    static constexpr std::size_t room = 376;
-    std::uint32_t failed;
-    std::uint32_t flags;
+    static constexpr std::size_t room = 60;
+    std::uint8_t state;  ///< State
+    std::uint8_t flags;
+    std::uint8_t unused[2];
     char bytes[room];
   };
+  struct NodePacket {
+    static constexpr std::size_t room = 312;
+    std::uint8_t state;
+    std::uint8_t unused[7];
+    char bytes[room];
+  };
+  enum State : std::uint8_t { goes_along, failed, heard_of_one };
 
-  void gather(const void* mine, std::size_t bytes, void* all);
-  void exchange(const Packet& mine);
+  unsigned flags() const { return flags_ | (state_.team ? 0u : lacks_team); }
+  void gather(const void* mine, std::size_t bytes, void* all, MPI_Comm comm);
+  void exchange(const Packet& mine, const std::string& failure);
+  std::vector<NodePacket> exchange_on_node(const NodePacket& mine);
   [[noreturn]] void end(const std::string& verdict);
 
   MPI_Comm comm_;
-  std::vector<int> nodes_;
-  std::vector<int> processes_;
+  const CommState& state_;
   const unsigned flags_;
   unsigned flags_of_all_ = 0;
   int rank_ = 0;
+  int exchanges_before_node_;  ///< of all, that are still to come
+  bool node_is_over_ = false, has_heard_ = false;
   std::vector<Packet> packets_;
   bool ended_ = false;
   std::string verdict_;

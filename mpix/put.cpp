@@ -15,10 +15,12 @@ namespace {
 /// Outside of a stream epoch only calls on windows that MPI cannot serve come here, and calls without any epoch.
 void require_stream_epoch(WinState& state) {
   if (state.window && state.window->in_stream_access_epoch()) return;
-  if (state.window && state.window->lacks_access_epoch())
+  if (state.window && state.window->lacks_access_epoch()) {
+    state.window->check_unbroken();
     throw Error(Fault::synchronization,
                 "no access epoch is open on this window of stream epochs: MPI_Win_start(group, MPIX_MODE_STREAM, win) "
                 "is missing");
+  }
   if (state.rma_refused)
     throw Error(Fault::unsupported,
                 "no stream access epoch is open, and the window is over memory of a GPU, which this MPI cannot "

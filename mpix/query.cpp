@@ -16,7 +16,7 @@ using mpix::Fault;
 MPIX_INTERPOSED int MPIX_Query_stream_rma(int* active) {
   return mpix::guarded(Caller::on_world("MPIX_Query_stream_rma"), [&] {
     if (!active) throw Error(Fault::argument, "no place for the answer");
-    const mpix::Runtime* runtime = mpix::find_runtime();
+    const mpix::Runtime* runtime = mpix::runtime_if_mpi_works();
     *active = runtime && runtime->device ? 1 : 0;
   });
 }

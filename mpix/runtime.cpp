@@ -7,6 +7,8 @@
 #include <climits>
 #include <mutex>
 #include <numeric>
+#include <string>
+#include <utility>
 
 #include "base/cores.h"
 #include "base/job_environment.h"
@@ -19,6 +21,7 @@ namespace {
 
 std::atomic<Runtime*> the_runtime{nullptr};
 std::mutex birth;
+std::atomic<bool> has_sessions{false};
 
 int world_rank() {
   int initialized = 0;
@@ -85,15 +88,22 @@ Runtime& ensure_runtime(int local_ranks) {
   return *runtime.release();
 }
 
+void note_session() { has_sessions = true; }
+
+Runtime* runtime_if_mpi_works() { return has_sessions ? &ensure_runtime(launcher_local_ranks()) : find_runtime(); }
+
 namespace {
 
-/// Who is on whose node must be the same to all. Who has wrong settings says nothing about it.
-bool agree_on_nodes(const Runtime& runtime) {
+/// Who is on whose node must be the same to all. Who has wrong settings says nothing about it. Empty: they agree.
+std::string disagreement_on_nodes(const Runtime& runtime) {
   const int size = runtime.settings.node_size;
   int most_and_least[] = {INT_MIN, INT_MIN};
   if (runtime.device) most_and_least[0] = size, most_and_least[1] = -size;
   check(PMPI_Allreduce(MPI_IN_PLACE, most_and_least, 2, MPI_INT, MPI_MAX, MPI_COMM_WORLD));
-  return most_and_least[0] == INT_MIN || most_and_least[0] == -most_and_least[1];
+  const int most = most_and_least[0], least = -most_and_least[1];
+  if (most == INT_MIN || most == least) return "";
+  return "MPIX_NODE_SIZE differs between the ranks: " + std::to_string(size) + " here, from " + std::to_string(least) +
+         " to " + std::to_string(most) + " on all (0: not set)";
 }
 
 }  // namespace
@@ -107,8 +117,8 @@ Runtime& start_runtime_over_world() {
   Runtime& runtime = ensure_runtime(static_cast<int>(local_ranks));
   runtime.message_world = std::move(message_world);
   runtime.world_nodes = std::move(nodes);
-  if (!agree_on_nodes(runtime)) {
-    runtime.failure = "MPIX_NODE_SIZE differs between the ranks";
+  if (std::string differs = disagreement_on_nodes(runtime); !differs.empty()) {
+    runtime.failure = std::move(differs);
     runtime.device = nullptr;
   }
   if (rank != 0) return runtime;
@@ -222,28 +232,27 @@ Runtime& with_local_ranks(int local_ranks) {
 
 }  // namespace
 
-RanksOf ranks_of(MPI_Comm comm) {
+std::vector<int> nodes_of(MPI_Comm comm) {
   // Whether the world's table exists is the same on all ranks; whether the runtime does may not be.
   const Runtime* runtime = find_runtime();
-  RanksOf ranks;
-  if (runtime && !runtime->world_nodes.empty()) ranks.processes = world_ranks_of(comm);
-  std::vector<int> identity = ranks.processes;  // what pretended nodes are cut from
+  std::vector<int> nodes;
+  std::vector<int> identity;  // what pretended nodes are cut from
+  if (runtime && !runtime->world_nodes.empty()) identity = world_ranks_of(comm);
   if (identity.empty()) {
-    ranks.nodes = real_nodes(comm);
-    identity.resize(ranks.nodes.size());
+    nodes = real_nodes(comm);
+    identity.resize(nodes.size());
     std::iota(identity.begin(), identity.end(), 0);
     int rank = 0;
     check(PMPI_Comm_rank(comm, &rank));
-    const auto local_ranks =
-        std::count(ranks.nodes.begin(), ranks.nodes.end(), ranks.nodes[static_cast<std::size_t>(rank)]);
+    const auto local_ranks = std::count(nodes.begin(), nodes.end(), nodes[static_cast<std::size_t>(rank)]);
     runtime = &with_local_ranks(std::max(static_cast<int>(local_ranks), launcher_local_ranks()));
   } else {
-    for (const int rank : identity) ranks.nodes.push_back(runtime->world_nodes[static_cast<std::size_t>(rank)]);
+    for (const int rank : identity) nodes.push_back(runtime->world_nodes[static_cast<std::size_t>(rank)]);
   }
   const int pretended = runtime->settings.node_size;
   if (pretended > 0)
-    std::transform(identity.begin(), identity.end(), ranks.nodes.begin(), [=](int rank) { return rank / pretended; });
-  return ranks;
+    std::transform(identity.begin(), identity.end(), nodes.begin(), [=](int rank) { return rank / pretended; });
+  return nodes;
 }
 
 }  // namespace mpix

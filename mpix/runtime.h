@@ -37,6 +37,11 @@ Runtime* find_runtime();
 /// as well: its `failure` tells.
 Runtime& ensure_runtime(int local_ranks);
 
+/// A session of MPI was made here: stream calls work, and MPI_Init may never be called.
+void note_session();
+/// As find_runtime(); but where there is a session the runtime is made.
+Runtime* runtime_if_mpi_works();
+
 /// Collective over MPI_COMM_WORLD, so libmpix stands in front of MPI in all of its processes or in
 /// none: the nodes of its ranks are known afterwards.
 Runtime& start_runtime_over_world();
@@ -51,13 +56,8 @@ Device& usable_device(Runtime& runtime);
 /// The way to ranks of other nodes, opened when first asked for. Null where there is none.
 OperationBudget* open_budget(Runtime& runtime);
 
-/// Where the ranks of a communicator are.
-struct RanksOf {
-  std::vector<int> nodes;      ///< by rank: a number that is the same for ranks of one node
-  std::vector<int> processes;  ///< by rank: its rank in MPI_COMM_WORLD; empty: some have none, or it is not known
-};
-
-/// Collective, but where MPI_Init has asked for all: then nothing is sent. The runtime exists afterwards.
-RanksOf ranks_of(MPI_Comm comm);
+/// By rank of the communicator: a number that is the same for ranks of one node. Collective, but where MPI_Init has
+/// asked for all: then nothing is sent. The runtime exists afterwards.
+std::vector<int> nodes_of(MPI_Comm comm);
 
 }  // namespace mpix

@@ -27,7 +27,7 @@ std::shared_ptr<MessageWorld> usable(std::shared_ptr<MessageWorld> world) {
   if (world->thread_level() < MPI_THREAD_MULTIPLE)
     throw Error(Fault::unsupported,
                 "messages of MPI can carry epochs only with MPI_THREAD_MULTIPLE: ask for it on all ranks in "
-                "MPI_Init_thread, or set MPIX_NIC=mpi, which does (this MPI may not have it)");
+                "MPI_Init_thread, or set MPIX_NIC=mpi on all ranks, which does (this MPI may not have it)");
   return world;
 }
 

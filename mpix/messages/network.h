@@ -35,6 +35,7 @@ class MessageNetwork final : public Network {
     return engine_->queue(static_cast<int>(peer), writes, count, signal);
   }
   void progress() override { engine_->progress_for_waiter(); }
+  bool is_moving() const override { return engine_->is_busy(); }
   std::string failure() override { return engine_->failure(); }
 
   MessageEngine& engine() { return *engine_; }

@@ -3,6 +3,7 @@
 #include "base/settings.h"
 
 #include <algorithm>
+#include <cctype>
 #include <cerrno>
 #include <cmath>
 #include <cstdlib>
@@ -251,6 +252,11 @@ Settings Settings::from_environment() {
 
 namespace {
 
+/// Settings are matched by their letters, whatever case they are in.
+bool same_letter(char a, char b) {
+  return std::toupper(static_cast<unsigned char>(a)) == std::toupper(static_cast<unsigned char>(b));
+}
+
 /// How many letters to change, add, take away or exchange with their neighbour (the way of Damerau, with whole rows).
 std::size_t edits_between(const std::string& a, const std::string& b) {
   std::vector<std::vector<std::size_t>> least(a.size() + 1, std::vector<std::size_t>(b.size() + 1));
@@ -261,8 +267,9 @@ std::size_t edits_between(const std::string& a, const std::string& b) {
         here = i + j;
         continue;
       }
-      here = std::min({least[i - 1][j] + 1, least[i][j - 1] + 1, least[i - 1][j - 1] + (a[i - 1] == b[j - 1] ? 0 : 1)});
-      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
+      here = std::min(
+          {least[i - 1][j] + 1, least[i][j - 1] + 1, least[i - 1][j - 1] + (same_letter(a[i - 1], b[j - 1]) ? 0 : 1)});
+      if (i > 1 && j > 1 && same_letter(a[i - 1], b[j - 2]) && same_letter(a[i - 2], b[j - 1]))
         here = std::min(here, least[i - 2][j - 2] + 1);
     }
   return least[a.size()][b.size()];

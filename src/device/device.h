@@ -18,6 +18,7 @@ namespace mpix {
 struct Settings;
 struct NodeShape;
 class NodeMemory;
+class TeamMemory;
 
 /// A cudaStream_t, a hipStream_t or an MPIX_Host_stream; null: the default stream.
 using Stream = void*;
@@ -162,7 +163,8 @@ class Device {
   /// Unmap them. Waits for what runs on the device.
   virtual void unmap_closed_imports() noexcept {}
 
-  /// For one window; see device/node_memory.h.
+  /// For the ranks of a communicator, and for each of their windows; see device/node_memory.h.
+  virtual std::unique_ptr<TeamMemory> new_team_memory();
   virtual std::unique_ptr<NodeMemory> new_node_memory(const NodeShape& shape);
   /// Ranks of one node share memory only where this is the same.
   virtual std::uint64_t sharing_domain() const { return 0; }
@@ -178,6 +180,9 @@ class Device {
   /// Words that kernels and the host share, with a note for each rank. Zeroed; live as long as the pointer.
   virtual std::shared_ptr<HostWords> host_words(std::size_t ranks) = 0;
 
+  /// Whether its calls wait for a launch that another thread makes. Where the stream's queue is full, that waits for
+  /// what is enqueued, and so perhaps for what the caller was to do next.
+  virtual bool waits_for_launches() const noexcept { return false; }
   /// Zeroed memory of the host that kernels, the CPU and the network reach at the same address.
   virtual std::shared_ptr<char> allocate_pinned(std::size_t bytes) = 0;
   /// Whether its streams serve the remote work of launches; else a relay does what is to do for them (offnode/relay.h).

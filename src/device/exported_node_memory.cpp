@@ -40,7 +40,6 @@ class ExportedNodeMemory final : public NodeMemory {
     offer.control = device_.export_memory(control_.get());
     return offer;
   }
-  NodeOffer offer_anew() override { return {}; }  // never asked for
 
   void join(const std::vector<NodeRank>&, const NodeOffer&) override {}
   void join(const NodeRank& rank, const NodeOffer& offer) override {

@@ -26,22 +26,28 @@ struct NodeOffer {
   ExportedMemory
       window;  ///< the allocation around the window; where it is staged the device may have staging memory here
   std::uint64_t window_offset;  ///< of the window in that allocation
-  /// Which memory this rank would share: 0 none yet. The ranks of a group share what the least of them names. It may
-  /// name memory that is new to all (`is_new`); what it names else the others must name as well.
+  /// Of the least rank of a group: which memory of the team all of it share, and whether it is new to them.
   std::uint64_t id;
   bool is_new;
 };
 
+/// What the windows of one team share on this node; see Device::new_team_memory(). It may outlive the device. One
+/// window is made at a time.
+class TeamMemory {
+ public:
+  virtual ~TeamMemory() = default;
+};
+
 /// Where a window lies in memory that several windows share.
 struct NodeExtent {
-  std::uint64_t offset, bytes;
+  std::uint64_t offset;
   std::uint32_t entry;
 };
 
 /// The memory that the ranks of a node share for one window, as one rank sees it: each rank has a header, a mailbox for
-/// each rank, and a window. The ranks make it together, in this order: all offer; those of each group that cannot work
-/// with what its least rank offers, once more (offer_anew); all join; the least rank of each group chooses a place; all
-/// open. Nobody may touch it before all have joined, and some part of it may be mapped only when it is asked for.
+/// each rank, and a window. The ranks make it together, in this order: all offer; all join; the least rank of each
+/// group chooses a place; all open. Nobody may touch it before all have joined, and some part of it may be mapped only
+/// when it is asked for.
 ///
 /// Header: Bell | GuardMarks | PairWords by number on the node.
 class NodeMemory {
@@ -54,14 +60,14 @@ class NodeMemory {
   static std::size_t header_bytes(int locals) { return words_offset(locals); }
 
   virtual NodeOffer offer() = 0;
-  virtual NodeOffer offer_anew() = 0;
   /// `group`: the ranks that share, this one and the least among them; `offer`: the least one's. Throws Error where
   /// this rank can share with nobody.
   virtual void join(const std::vector<NodeRank>& group, const NodeOffer& offer) = 0;
   /// Throws Error where that rank cannot be reached.
   virtual void join(const NodeRank& rank, const NodeOffer& its_offer) = 0;
   virtual NodeExtent choose_extent() { return {}; }
-  virtual void open(const NodeExtent&) noexcept {}
+  /// `all_joined`: every rank of the group did; else the next window has memory that is new to all.
+  virtual void open(const NodeExtent&, bool all_joined) noexcept { (void)all_joined; }
 
   // When it is open. These throw Error where memory cannot be mapped, and may be asked again.
   virtual char* header(int local) = 0;
@@ -86,8 +92,8 @@ struct NodeShape {
   int locals = 0;  ///< ranks of the node
   const void* window = nullptr;
   std::optional<Allocation> around;  ///< the window, where peers can map it
-  std::vector<std::uint64_t>
-      processes;  ///< of the node, which stand for the same ones in every window; empty: not known
+  bool is_least = false;             ///< of its group
+  TeamMemory* team = nullptr;        ///< null: the device has none
 };
 
 /// For devices whose ranks share what each allocates and exports: control memory and staging memory of its own, which

@@ -35,6 +35,9 @@ class EpochState {
   /// missing.
   bool lacks_access() const { return has_stream_epochs_ && access_ == Side::closed && locks_ == 0 && !fenced_; }
 
+  /// The last access epoch that was opened here.
+  bool last_access_was_stream() const { return last_access_was_stream_; }
+
   // Stream epochs: check, then change once the call has succeeded.
   void check_start_stream() const;
   void check_complete_stream() const;
@@ -42,7 +45,7 @@ class EpochState {
   void check_wait_stream() const;
   void start_stream() {
     access_ = Side::stream;
-    has_stream_epochs_ = true;
+    has_stream_epochs_ = last_access_was_stream_ = true;
     fenced_ = false;
   }
   void complete_stream() { access_ = Side::closed; }
@@ -63,7 +66,7 @@ class EpochState {
   void check_free() const;
   void started() {
     access_ = Side::ordinary;
-    fenced_ = false;
+    fenced_ = last_access_was_stream_ = false;
   }
   void completed() { access_ = Side::closed; }
   void posted() { exposure_ = Side::ordinary; }
@@ -82,6 +85,7 @@ class EpochState {
   int locks_ = 0;
   bool fenced_ = false;  ///< a fence was the last that opened an access epoch
   bool has_stream_epochs_ = false;
+  bool last_access_was_stream_ = false;
 };
 
 }  // namespace mpix

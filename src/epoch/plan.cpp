@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "offnode/outgoing.h"
 #include "team/route.h"
+#include "wire/protocol.h"
 
 namespace mpix {
 namespace {
@@ -44,7 +45,7 @@ class SlotPlanner {
     op.offset = put.offset(target_.displacement_unit);
     if (route_ == Route::relay) {
       op.direct = outgoing_.base + outgoing_so_far_;
-      op.offset = Outgoing::marked(op.offset, outgoing_.place + outgoing_so_far_ / Outgoing::unit);
+      op.payload = line_of_staged(descriptors_, described_);
       outgoing_so_far_ += Outgoing::rounded_up(put.bytes);
     } else if (!is_in_slot(route_)) {
       op.direct = target_.direct + op.offset;
@@ -196,7 +197,7 @@ std::shared_ptr<const AccessPlan> AccessPlan::build(std::vector<int> targets, st
 }
 
 void AccessRecorder::start(const std::vector<int>& targets) {
-  if (targets != targets_) {
+  if (targets != targets_ || is_target_.empty()) {  // of the first epoch the targets may be none
     targets_ = targets;
     is_target_.assign(static_cast<std::size_t>(peers_.size()), false);
     for (int rank : targets) is_target_[static_cast<std::size_t>(rank)] = true;

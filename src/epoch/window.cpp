@@ -37,28 +37,33 @@ class Range {
 
 Window::Window(std::string name, const LocalMemory& memory, Bootstrap& bootstrap, Device& device,
                const Settings& settings, OperationBudget* budget, std::string why_not)
+    : Window(std::move(name), memory,
+             std::make_shared<const Team>(bootstrap, device, settings, budget ? &budget->network() : nullptr),
+             bootstrap, device, settings, budget, std::move(why_not)) {}
+
+Window::Window(std::string name, const LocalMemory& memory, std::shared_ptr<const Team> team, Bootstrap& bootstrap,
+               Device& device, const Settings& settings, OperationBudget* budget, std::string why_not)
     : name_(std::move(name)),
       device_(device),
       settings_(settings),
       unmaps_later_(device),
-      peers_(memory, bootstrap, device, settings),
-      host_words_(device.host_words(static_cast<std::size_t>(bootstrap.size()))),
+      peers_(memory, std::move(team), bootstrap, device, settings),
+      host_words_(device.host_words(static_cast<std::size_t>(peers_.size()))),
       stall_(
           name_, host_words_.get(), settings.timeout_seconds, settings.fail_on_timeout, device.hang_advice(),
           [this](Call call) { return call == Call::wait ? complete_behind_wait() : ""; },
           [this](int rank) { return peers_.farewell_of(rank); }),
       enqueued_(static_cast<std::size_t>(peers_.size())),
-      off_node_(memory, bootstrap, device, settings, budget, std::move(why_not), peers_, enqueued_, this, stall_,
-                host_words_),
+      off_node_(memory, device, settings, budget, std::move(why_not), peers_, enqueued_, this, stall_, host_words_),
       recorder_(peers_, off_node_.peers(), device, settings.merge),
       launching_(device, settings, peers_, off_node_, stall_, host_words_, enqueued_, memory.lazy_post, memory.bytes) {
-  log_ways();
   if (settings.timeout_seconds > 0 && (launching_.guards() || device.stalls_silently()))
     watch_ = std::make_unique<WaitWatch>(*host_words_, enqueued_.ranks(), stall_, launching_.guards());
-  off_node_.enter();
   add_live(*this);
   try {
-    peers_.agree(bootstrap);
+    off_node_.connect(peers_.agree(bootstrap, off_node_.offer(memory)));
+    off_node_.enter();
+    log_ways();
   } catch (...) {
     remove_live(*this);
     off_node_.abandon();
@@ -104,10 +109,12 @@ void Window::check_usable() {
   if (is_broken()) throw Error(Fault::synchronization, "the window is broken: " + stall_.cause());
 }
 
-std::unique_ptr<BlockedCall> Window::watch_ordinary(const char* call) {
+std::unique_ptr<BlockedCall> Window::watch_ordinary(const char* call, Ordinary side) {
   Hold hold(mutex_);
-  if (stall_.patience() <= 0 || state_.exposure() != EpochState::Side::stream) return nullptr;
-  return std::make_unique<BlockedCall>(stall_, call);
+  const bool mixed =
+      side == Ordinary::access ? state_.exposure() == EpochState::Side::stream : state_.last_access_was_stream();
+  if (stall_.patience() <= 0 || !mixed) return nullptr;
+  return std::make_unique<BlockedCall>(stall_, call, side);
 }
 
 void Window::check_free() {
@@ -141,7 +148,7 @@ void Window::close_access() {
 std::shared_ptr<const ExposurePlan> Window::exposure_plan(const std::vector<int>& origins) {
   check_ranks(origins);
   for (int rank : origins) peers_.connect_origin(rank);
-  off_node_.begin(origins);
+  off_node_.expect_from(origins);
   auto plan = exposure_plans_.find([&](const ExposurePlan& known) { return known.origins == origins; });
   if (plan) return plan;
   plan = ExposurePlan::build(origins, peers_, off_node_.peers(), device_);

@@ -37,7 +37,11 @@ namespace mpix {
 /// (collective), drain(), and calls that find the budget of the network used up, as throttling says.
 class Window {
  public:
-  /// Ranks of other nodes are reached over `budget`, or, where it is null, not, for the reason `why_not`.
+  /// Ranks of other nodes are reached over `budget`, or, where it is null, not, for the reason `why_not`. The team is
+  /// of the same device, settings and network.
+  Window(std::string name, const LocalMemory& memory, std::shared_ptr<const Team> team, Bootstrap& bootstrap,
+         Device& device, const Settings& settings, OperationBudget* budget = nullptr, std::string why_not = "");
+  /// With a team of its own.
   Window(std::string name, const LocalMemory& memory, Bootstrap& bootstrap, Device& device, const Settings& settings,
          OperationBudget* budget = nullptr, std::string why_not = "");
   ~Window();
@@ -65,10 +69,15 @@ class Window {
     lacks_access_.store(state_.lacks_access(), std::memory_order_release);
   }
 
-  /// For the time of an ordinary call of the access side, which may hang in MPI as the program forgot MPIX_MODE_STREAM.
-  /// Null: there is nothing to watch.
-  std::unique_ptr<BlockedCall> watch_ordinary(const char* call);
+  /// For the time of an ordinary call, which may hang in MPI as the program forgot a stream call. Null: there is
+  /// nothing to watch.
+  std::unique_ptr<BlockedCall> watch_ordinary(const char* call, Ordinary side);
 
+  /// Throws where the window is broken.
+  void check_unbroken() {
+    std::lock_guard<std::mutex> hold(mutex_);
+    check_usable();
+  }
   /// Throws where an epoch is open. Those of a broken window are over.
   void check_free();
   /// The program ends this rank's part in the window: the reports of peers that wait for it say so.

@@ -140,6 +140,9 @@ class Network {
   /// throw: what goes wrong is a failure of transfers, or of the network.
   virtual void progress() = 0;
 
+  /// Whether something is half-way in or out that each progress() takes a little further.
+  virtual bool is_moving() const { return false; }
+
   /// Empty, or why nothing comes from anybody any more.
   virtual std::string failure() { return ""; }
 

@@ -13,6 +13,8 @@
 #include "device/device.h"
 #include "device/node_memory.h"
 #include "team/bootstrap.h"
+#include "team/team.h"
+#include "team/window_card.h"
 
 namespace mpix {
 
@@ -40,14 +42,10 @@ class OutgoingSource {
   virtual ~OutgoingSource() = default;
   struct Block {
     char* base = nullptr;
-    std::uint64_t place = 0;
     std::shared_ptr<const void> keep;  ///< gives it back
   };
   virtual Block take(std::size_t bytes) = 0;
 };
-
-/// Whether ranks of other nodes are reached by a relay (offnode/relay.h): the device's streams cannot serve them.
-bool needs_relay(const Device& device, const Settings& settings);
 
 /// What a rank knows of another rank of the window, and shares with it.
 struct Peer {
@@ -76,24 +74,23 @@ struct Peer {
   PairWords* there = nullptr;  ///< mine, in its memory
 };
 
-/// The shared memory of one window on this node: what its ranks told each other when it was created, and, for those
-/// that epochs have named, where it is mapped (device/node_memory.h).
-///
-/// Ranks of this node with the same kind of device make a group: within it they reach each other, and nobody else by
-/// memory.
+/// What a window has of its team: the memory that its ranks share on this node (device/node_memory.h), as it is mapped
+/// here for those that epochs have named, and what all told each other when it was created.
 class Neighbourhood {
  public:
-  /// Collective, with agree(). Throws on all ranks where some rank cannot go along, and then agree() is not to be
-  /// called.
-  Neighbourhood(const LocalMemory& memory, Bootstrap& bootstrap, Device& device, const Settings& settings);
+  /// Collective, with agree(). Throws on all ranks of the node where one of them cannot go along.
+  Neighbourhood(const LocalMemory& memory, std::shared_ptr<const Team> team, Bootstrap& bootstrap, Device& device,
+                const Settings& settings);
   ~Neighbourhood();
   Neighbourhood(const Neighbourhood&) = delete;
   Neighbourhood& operator=(const Neighbourhood&) = delete;
 
-  /// Collective: the last exchange of the window's creation. All have come so far; afterwards peers may be written to.
-  /// Throws on all ranks or on none.
-  void agree(Bootstrap& bootstrap);
+  /// Collective: the last exchange of the window's creation, but for what is seldom needed. All have come so far;
+  /// afterwards peers may be written to. `card`: what this rank tells beside its size. Returns all ranks' cards. Throws
+  /// on all ranks or on none.
+  std::vector<WindowCard> agree(Bootstrap& bootstrap, WindowCard card = {});
 
+  const Team& team() const { return *team_; }
   int size() const { return static_cast<int>(peers_.size()); }
   const Peer& peer(int rank) const { return peers_[static_cast<std::size_t>(rank)]; }
   Peer& peer(int rank) { return peers_[static_cast<std::size_t>(rank)]; }
@@ -115,8 +112,6 @@ class Neighbourhood {
   WaitingRoom* waiting_room() const { return waiting_room_.get(); }
   /// Ranks that run their kernels where this one does, with itself.
   std::uint32_t sharers() const { return sharers_; }
-  /// Why no rank can reach ranks of other nodes, on all ranks alike; empty: they can.
-  const std::string& why_no_network() const { return why_no_network_; }
   /// For what may outlive the window: this rank's shared memory.
   std::shared_ptr<const void> control_memory() const { return memory_ ? memory_->own_control() : nullptr; }
   /// What the words of all pairs are at the end of a window whose epochs a graph may hold: what is launched of them
@@ -130,25 +125,26 @@ class Neighbourhood {
   Farewell farewell_of(int rank) const noexcept;
 
  private:
-  struct Card;
-  struct Group;
+  struct NodeCard;
   struct Header {
     Bell bell;
     GuardMarks marks;
   };
-  Card make_card(const LocalMemory& memory, const Bootstrap& bootstrap, const Settings& settings);
-  void check_cards(const std::vector<Card>& cards, const Bootstrap& bootstrap);
-  void make_group(std::vector<Card>& cards, Bootstrap& bootstrap);
-  void join(const std::vector<Card>& cards, int me);
-  void join(int rank, const Card& card);
-  bool decide_guards(const std::vector<Card>& cards, const Bootstrap& bootstrap) const;
-  static bool share_in_turns(const std::vector<Card>& cards);
-  static bool lack_places(const std::vector<Card>& cards);
+  NodeCard make_card(const LocalMemory& memory);
+  void join(const std::vector<NodeCard>& cards);
+  void join(int rank, const NodeCard& card);
+  void name_trouble();
+  void drop_pairs(const std::vector<WindowCard>& cards, Bootstrap& bootstrap);
+  void make_ready(Bootstrap& bootstrap);
+  bool decide_guards(const std::vector<NodeCard>& cards, const Settings& settings) const;
+  static bool share_in_turns(const std::vector<NodeCard>& cards);
+  static bool lack_places(const std::vector<NodeCard>& cards);
   void use();
   void map_mailboxes(int rank);
   void fill_words(const PairWords& words);
-  int local(int rank) const { return locals_[static_cast<std::size_t>(rank)]; }
+  int local(int rank) const { return team_->local(rank); }
 
+  const std::shared_ptr<const Team> team_;
   Device& device_;
   char* window_;
   std::size_t eager_bytes_;
@@ -158,12 +154,10 @@ class Neighbourhood {
   bool needs_guards_ = false;
   std::shared_ptr<WaitingRoom> waiting_room_;
   std::uint32_t sharers_ = 1;
-  std::string why_no_network_;
   std::unique_ptr<NodeMemory> memory_;  ///< null: this rank shares with nobody
-  int me_;
-  int locals_count_ = 0;     ///< ranks of this node
-  std::vector<int> locals_;  ///< by rank: its number on this node; -1: it is on another one
-  std::vector<int> group_;   ///< ranks that share memory with this one, which is one of them
+  const int me_;
+  const std::size_t window_bytes_;
+  const std::size_t displacement_unit_;
   Unreached unreached_;
   std::vector<Peer> peers_;
   Header own_header_{};  ///< while there is no other

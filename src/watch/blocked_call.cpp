@@ -9,9 +9,10 @@ namespace mpix {
 
 using std::chrono::milliseconds;
 
-BlockedCall::BlockedCall(StallReporter& reporter, const char* call)
+BlockedCall::BlockedCall(StallReporter& reporter, const char* call, Ordinary side)
     : reporter_(reporter),
       call_(call),
+      side_(side),
       patience_(std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(reporter.patience()))) {
   begin_service(*this, interval());
 }
@@ -21,8 +22,11 @@ Poller::Clock::duration BlockedCall::look(Clock::time_point now) {
     reported_ = now - since_;
     reporter_.blocked(
         call_,
-        "an ordinary access epoch waits for MPI_Win_post of its targets, and this rank exposes the window in "
-        "a stream epoch: was MPI_Win_start called without MPIX_MODE_STREAM?",
+        side_ == Ordinary::access
+            ? "an ordinary access epoch waits for MPI_Win_post of its targets, and this rank exposes the window in a "
+              "stream epoch: was MPI_Win_start called without MPIX_MODE_STREAM?"
+            : "an ordinary exposure epoch waits for MPI_Win_complete of its origins, and this rank's access epochs are "
+              "stream epochs: should it be MPIX_Win_post_stream and MPIX_Win_wait_stream?",
         std::chrono::duration<double>(reported_).count());
   }
   return interval();

@@ -7,14 +7,18 @@
 
 namespace mpix {
 
-/// An ordinary call that may wait inside MPI for ever, while it lasts: MPI_Win_start or MPI_Win_complete of an ordinary
-/// access epoch, at a rank that exposes the window in a stream epoch. A legal program may mix the two; as a rule it is
-/// a port that forgot MPIX_MODE_STREAM, and whose targets have posted in streams. It cannot be released, but reported.
-/// The mixture is rare, so it may cost the start of the service.
+/// Which side of an ordinary epoch waits.
+enum class Ordinary { access, exposure };
+
+/// An ordinary call that may wait inside MPI for ever, while it lasts, at a rank with stream epochs on the other side
+/// of the window: MPI_Win_start or MPI_Win_complete where it exposes the window in a stream epoch; MPI_Win_wait where
+/// its access epochs were stream epochs. A legal program may mix the two; as a rule it is a port that forgot a call,
+/// and whose peers have made theirs in streams. It cannot be released, but reported. The mixture is rare, so it may
+/// cost the start of the service.
 class BlockedCall final : public Poller {
  public:
   /// `call` is a literal.
-  BlockedCall(StallReporter& reporter, const char* call);
+  BlockedCall(StallReporter& reporter, const char* call, Ordinary side);
   ~BlockedCall() override { end_service(*this); }
   BlockedCall(const BlockedCall&) = delete;
   BlockedCall& operator=(const BlockedCall&) = delete;
@@ -27,6 +31,7 @@ class BlockedCall final : public Poller {
 
   StallReporter& reporter_;
   const char* const call_;
+  const Ordinary side_;
   const Clock::duration patience_;
   const Clock::time_point since_ = Clock::now();
   Clock::duration reported_{};

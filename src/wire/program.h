@@ -55,6 +55,8 @@ struct alignas(64) Bell {
 
 /// Most blocks that share one peer.
 constexpr std::uint32_t most_parts = 64;
+/// Those that leave are bits of a word, but for part 0.
+constexpr std::uint32_t most_parts_that_leave = 32;
 
 /// Epochs of one rank with one peer.
 struct EpochCounts {
@@ -69,6 +71,15 @@ struct alignas(16) EpochCounter {
 
   MPIX_FN EpochCounter load() const { return {load_relaxed(&replayed), load_relaxed(&epochs)}; }
   MPIX_FN EpochCounter next(bool captured) const { return {replayed + (captured ? 1 : 0), epochs + 1}; }
+  /// The host may look at any time (Window::has_run_locked), so a GPU stores both in one.
+  MPIX_FN void store(EpochCounter after) {
+#if MPIX_ON_DEVICE
+    *this = after;
+#else
+    store_release(&replayed, after.replayed);
+    store_release(&epochs, after.epochs);
+#endif
+  }
 };
 
 /// The same by part; part 0 counts what was replayed.
@@ -76,6 +87,7 @@ struct alignas(64) PartCounters {
   std::uint64_t replayed;
   std::uint64_t epochs[most_parts];
   std::uint64_t leaving;
+  MPIX_FN void store_first(EpochCounter after) { reinterpret_cast<EpochCounter*>(&replayed)->store(after); }
   MPIX_FN std::uint64_t& operator[](std::uint32_t part) { return epochs[part]; }
   MPIX_FN const std::uint64_t& operator[](std::uint32_t part) const { return epochs[part]; }
 };
@@ -117,7 +129,8 @@ struct HostWords {
 
 /// A ring of `depth` slots, a power of two. Slot of epoch e: e mod depth.
 /// A slot is a header line, two descriptor lines for each put that the target must move into its window, the
-/// payload lines of those that travel in the slot, and at its end the header lines of the other parts.
+/// payload lines of those that travel in the slot, and at its end the header lines of the other parts. The staged puts
+/// of a relayed origin have instead of payload one line each: where the data lie (offnode/relay_peers.h).
 struct Ring {
   Line* lines;
   std::uint32_t depth;
@@ -130,19 +143,20 @@ MPIX_FN std::uint32_t data_lines(const Ring& ring) { return ring.slot_lines - (m
 /// One recorded put, as kernels see it.
 struct PutOp {
   const char* source;
-  char* direct;  ///< write here: the target's window, or its staging memory; null: into the slot
+  char* direct;  ///< write here: the target's window, its staging memory, or outgoing memory; null: into the slot
   std::uint64_t bytes;
   std::uint64_t offset;      ///< in the target's window, for the descriptor
   std::uint32_t descriptor;  ///< first of its two lines in the slot; 0: it has none
-  std::uint32_t payload;     ///< first of its payload lines in the slot; 0: none
+  std::uint32_t payload;     ///< first of its payload lines in the slot, or the line for `direct`; 0: none
 };
 
 /// A put, as its two descriptor lines tell it: the offset in the window, and one word for the rest.
 struct Descriptor {
   std::uint64_t offset;
   std::uint64_t size;  ///< bytes, and the first payload line; or bytes and staged_bit
+  const char* data;    ///< where it is staged: its data here
 
-  /// The payload lies in staging memory.
+  /// The payload lies in staging memory, or in landing memory.
   static constexpr std::uint64_t staged_bit = std::uint64_t{1} << 63;
   MPIX_FN bool staged() const { return (size & staged_bit) != 0; }
   MPIX_FN std::uint64_t bytes() const { return staged() ? size & ~staged_bit : size & 0xffffffffu; }
@@ -199,9 +213,9 @@ struct ReceivePeer {
   PairWords* words;  ///< mine
   Ring ring;         ///< the origin's, in my memory
   char* window;
-  const char* staging;  ///< mirrors the window; null where origins write into the window
+  const char* staging;  ///< mirrors the window; null where origins write into the window, or lines say where data lie
   int rank;
-  bool relayed;  ///< on another node: words, ring and staging lie in memory of the host
+  bool relayed;  ///< on another node: words, ring and staged data lie in memory of the host
 };
 
 /// What a program works on.

@@ -5,9 +5,55 @@
 #include "wire/guard.h"
 #include "wire/program.h"
 
-/// The steps of an epoch, each for one peer. A device's kernel maps peers to its blocks, or to a polling
-/// loop, and calls them; the words they touch and the order argument are in program.h.
+/// The steps of an epoch, each for one peer; the words they touch and the order argument are in program.h. A device
+/// maps peers to its blocks, or to a polling loop, which waits until may_send or has_arrived. Then an origin does
+/// `send` and `advance` for each target, a target `receive` and `advance` for each origin.
+///
+/// Those who do the steps together for one peer are a crew. What differs between crews:
+///
+/// | of a crew      | Alone: the thread of a host stream | Block of device/gpu: a part of those that share the peer   |
+/// |----------------|------------------------------------|------------------------------------------------------------|
+/// | part, parts    | the only one                       | which, and how many there are in the launch                |
+/// | counted_parts  | one: nobody counts the others      | most_parts                                                 |
+/// | of_part        | itself                             | the threads of the block                                   |
+/// | of_peer        | itself                             | the threads of all blocks that share the peer              |
+/// | agree          | its own word                       | a barrier of the block: whether all of it say yes          |
+/// | await          | a look again and again             | likewise, with notes for the host; false: it is released   |
+/// | share          | one put after another              | large ones all together, small ones each by a warp         |
+/// | batch          | 1: each word as it is loaded       | words that a thread loads before it uses the first of them |
+/// | descriptors    | one at a time                      | as many as a block reads at a time, in memory of the block |
 namespace mpix {
+
+/// What a crew does: on a GPU it is compiled for nothing else.
+#if defined(__CUDACC__) || defined(__HIPCC__)
+#define MPIX_STEP __device__ inline
+#define MPIX_UNROLL _Pragma("unroll")
+#else
+#define MPIX_STEP inline
+#define MPIX_UNROLL
+#endif
+
+/// A host stream's thread.
+struct Alone {
+  static constexpr std::uint32_t part = 0, parts = 1, counted_parts = 1, batch = 1;
+  struct Descriptors {
+    static constexpr std::uint32_t count = 1;
+    Descriptor all[count];
+  };
+  static Workers of_part() { return Workers{0, 1}; }
+  static Workers of_peer() { return Workers{0, 1}; }
+  static bool agree(bool yes) { return yes; }
+  /// The header has arrived, so its origin is past its waits, and the line is at most a store's latency away.
+  static bool await(const ReceivePeer&, const Line* line, std::uint32_t flag, std::uint64_t* data) {
+    while (!line_arrived(line, flag, data)) {
+    }
+    return true;
+  }
+  template <class Move>
+  static void share(std::uint32_t count, std::uint64_t, Move move) {
+    for (std::uint32_t i = 0; i < count; ++i) move(i, of_peer(), [](std::uint64_t) { return true; });
+  }
+};
 
 /// The flag of an epoch's lines: never 0, which marks a line that was never written or was scrubbed.
 /// It repeats after 2^32 - 1 epochs; scrub() sees to it that no line survives that long.
@@ -15,6 +61,29 @@ MPIX_FN std::uint32_t flag_of(std::uint64_t epoch) { return static_cast<std::uin
 
 MPIX_FN Line* slot_of(const Ring& ring, std::uint64_t epoch) {
   return ring.lines + (epoch & (ring.depth - 1)) * ring.slot_lines;
+}
+
+/// Where a part is: its last epoch, and, part 0, how many of all were replayed.
+MPIX_FN EpochCounter load_counter(const PartCounters& counters, std::uint32_t part) {
+  return {part == 0 ? load_relaxed(&counters.replayed) : 0, load_relaxed(&counters.epochs[part])};
+}
+
+/// A part has done its epoch, and all of it have read the counter. Part 0 also counts for the parts that this launch
+/// does not have, and for the `leavers`.
+template <class Crew>
+MPIX_STEP void advance(const Crew& crew, PartCounters& counters, EpochCounter before, bool captured,
+                       std::uint32_t leavers = 0) {
+  const EpochCounter after = before.next(captured);
+  const Workers own = crew.of_part();
+  if (crew.part != 0) {
+    if (own.index == 0) counters[crew.part] = after.epochs;
+    return;
+  }
+  if (own.index == 0) counters.store_first(after);
+  for (std::uint32_t other = crew.parts + own.index; other < Crew::counted_parts; other += own.size)
+    counters[other] = after.epochs;
+  if (leavers != 0 && own.index < most_parts_that_leave && (leavers >> own.index & 1) != 0)
+    counters[own.index] = after.epochs;
 }
 
 // ---- target: post ----------------------------------------------------------------------------------
@@ -27,7 +96,7 @@ MPIX_FN void announce(const PostPeer& peer, EpochCounter before, bool captured =
   if (guarded) count_post(peer);
   // The host may see this before `posted` is there: a rank leaves its memory to nobody else before it has all posts
   // that are still to come (Window::has_all_posts).
-  peer.words->own.opened = after;
+  peer.words->own.opened.store(after);
 }
 
 // ---- origin: complete ------------------------------------------------------------------------------
@@ -47,35 +116,57 @@ MPIX_FN void write_descriptor(const PutOp& op, Line* slot, std::uint32_t flag) {
   write_line(slot + op.descriptor + 1,
              op.direct ? op.bytes | Descriptor::staged_bit : op.bytes | static_cast<std::uint64_t>(op.payload) << 32,
              flag);
+  if (op.direct && op.payload != 0) write_line(slot + op.payload, reinterpret_cast<std::uintptr_t>(op.direct), flag);
 }
 
-/// Write a put's part of slot `slot`, or its data into the target's window.
-MPIX_FN void send_op(const PutOp& op, Line* slot, std::uint32_t flag, Workers workers) {
-  if (op.descriptor != 0 && workers.index == 0) write_descriptor(op, slot, flag);
-  if (op.direct) {
-    copy_bytes(op.direct, op.source, op.bytes, workers);
-    return;
+/// The line that says where the data of a staged put of a relayed origin lie: the `index`-th of so many.
+MPIX_FN std::uint32_t line_of_staged(std::uint32_t descriptors, std::uint32_t index) {
+  return 1 + 2 * descriptors + index;
+}
+
+template <class Crew>
+MPIX_STEP void send_lines(const PutOp& op, Line* payload, std::uint32_t flag, Workers workers) {
+  const std::uint32_t words = static_cast<std::uint32_t>((op.bytes + 7) / 8);
+  for (std::uint32_t first = workers.index; first < words; first += Crew::batch * workers.size) {
+    std::uint64_t word[Crew::batch];
+    MPIX_UNROLL
+    for (std::uint32_t i = 0; i < Crew::batch; ++i)
+      if (first + i * workers.size < words) word[i] = load_word(op.source, first + i * workers.size, op.bytes);
+    MPIX_UNROLL
+    for (std::uint32_t i = 0; i < Crew::batch; ++i)
+      if (first + i * workers.size < words) write_line(payload + first + i * workers.size, word[i], flag);
   }
-  Line* payload = slot + op.payload;
-  for (std::size_t word = workers.index; word < (op.bytes + 7) / 8; word += workers.size)
-    write_line(payload + word, load_word(op.source, word, op.bytes), flag);
 }
 
-/// Write the data of the next epoch. The epoch ends with write_header() and advance(). `ops(i)`: put i.
-template <class Ops>
-MPIX_FN void send(const SendPeer& peer, const Ops& ops, Workers workers) {
-  const std::uint64_t epoch = peer.words->own.sent[0] + 1;
-  const std::uint32_t flag = flag_of(epoch);
-  Line* slot = slot_of(peer.ring, epoch);
-  for (std::uint32_t i = 0; i < peer.op_count; ++i) send_op(ops(peer.first_op + i), slot, flag, workers);
+/// Write a put's part of the slot, or its data into the target's window.
+template <class Crew>
+MPIX_STEP void send_put(const PutOp& op, Line* slot, std::uint32_t flag, Workers workers) {
+  if (op.descriptor != 0 && workers.index == 0) write_descriptor(op, slot, flag);
+  if (op.direct)
+    copy_bytes(op.direct, op.source, op.bytes, workers);
+  else
+    send_lines<Crew>(op, slot + op.payload, flag, workers);
+}
+
+/// The data of an epoch. `put(i)`: put i of the program.
+template <class Crew, class Puts>
+MPIX_STEP void send_puts(const Crew& crew, const SendPeer& peer, const Puts& put, Line* slot, std::uint32_t flag) {
+  if (peer.op_count == 1)
+    send_put<Crew>(put(peer.first_op), slot, flag, crew.of_peer());
+  else
+    crew.share(peer.op_count, peer.bytes, [&](std::uint32_t i, Workers workers, auto is_theirs) {
+      const PutOp& op = put(peer.first_op + i);
+      if (is_theirs(op.bytes)) send_put<Crew>(op, slot, flag, workers);
+    });
 }
 
 /// The i-th header line: the first of the slot, or one of those at its end.
 MPIX_FN std::uint32_t header_line(const Ring& ring, std::uint32_t i) { return i == 0 ? 0 : data_lines(ring) + i - 1; }
 
-/// One thread of each part. Where something went direct: after the whole part has sent. Else the last part alone, at
-/// any time, for the lines of an eager epoch validate themselves. The first header is that of the last part.
+/// One thread of each part. Where something went direct: after the whole part has sent. Else only the last part writes
+/// one, at any time, for the lines of an eager epoch validate themselves. The first header is that of the last part.
 MPIX_FN void write_header(const SendPeer& peer, std::uint64_t epoch, std::uint32_t part, std::uint32_t parts) {
+  if (!peer.awaits_post && part != parts - 1) return;
   Line* line = slot_of(peer.ring, epoch) + header_line(peer.ring, parts - 1 - part);
   if (peer.awaits_post)
     write_line_release(line, Header::of(peer.header.descriptors(), parts).word, flag_of(epoch));
@@ -83,46 +174,78 @@ MPIX_FN void write_header(const SendPeer& peer, std::uint64_t epoch, std::uint32
     write_line(line, peer.header.word, flag_of(epoch));
 }
 
+/// What an origin does for one target: all of the crew, when it may send.
+template <class Crew, class Puts>
+MPIX_STEP void send(const Crew& crew, const SendPeer& peer, const Puts& put, std::uint64_t epoch, bool guarded) {
+  send_puts(crew, peer, put, slot_of(peer.ring, epoch), flag_of(epoch));
+  if (!peer.signals) return;
+  (void)crew.agree(true);
+  if (crew.of_part().index != 0) return;
+  write_header(peer, epoch, crew.part, crew.parts);
+  if (guarded) count_sent(peer.words, peer.there, crew.part, crew.parts);
+}
+
 // ---- target: wait ----------------------------------------------------------------------------------
 
-/// The first part has arrived.
-MPIX_FN bool has_arrived(const ReceivePeer& peer) {
-  const std::uint64_t epoch = peer.words->own.closed[0] + 1;
-  std::uint64_t header;
-  return line_arrived(slot_of(peer.ring, epoch), flag_of(epoch), &header);
-}
-
-/// Read a line that is on its way. The header has arrived, so its origin is past its waits and the line
-/// is at most a store's latency away. (On a GPU other blocks write it, and those may have died: await_line of
-/// device/gpu.)
-MPIX_FN std::uint64_t read_line(const Line* line, std::uint32_t flag) {
-  std::uint64_t data = 0;
-  while (!line_arrived(line, flag, &data)) {
-  }
-  return data;
-}
-
-MPIX_FN Descriptor read_descriptor(const Line* slot, std::uint32_t index, std::uint32_t flag) {
-  return Descriptor{read_line(slot + 1 + 2 * index, flag), read_line(slot + 2 + 2 * index, flag)};
+/// The first header is there; then *header is what it says.
+MPIX_FN bool has_arrived(const ReceivePeer& peer, std::uint64_t epoch, Header* header) {
+  return line_arrived(slot_of(peer.ring, epoch), flag_of(epoch), &header->word);
 }
 
 MPIX_FN Descriptor single_put(Header header) {
-  return Descriptor{header.single_offset(), header.single_bytes() | static_cast<std::uint64_t>(Header::single_payload)
-                                                                        << 32};
+  return Descriptor{header.single_offset(),
+                    header.single_bytes() | static_cast<std::uint64_t>(Header::single_payload) << 32, nullptr};
+}
+
+// From here on: false where the wait for a line was released.
+
+template <class Crew>
+MPIX_STEP bool read_descriptor(const Crew& crew, const ReceivePeer& peer, const Line* slot, Header header,
+                               std::uint32_t index, std::uint32_t flag, Descriptor* put) {
+  *put = Descriptor{0, 0, nullptr};
+  Descriptor read{0, 0, nullptr};
+  if (!crew.await(peer, slot + 1 + 2 * index, flag, &read.offset)) return false;
+  if (!crew.await(peer, slot + 2 + 2 * index, flag, &read.size)) return false;
+  if (read.staged()) {
+    std::uint64_t data = reinterpret_cast<std::uintptr_t>(peer.staging) + read.offset;
+    const Line* const line = slot + line_of_staged(header.descriptors(), index);
+    if (!peer.staging && !crew.await(peer, line, flag, &data)) return false;
+    read.data = reinterpret_cast<const char*>(data);
+  }
+  *put = read;
+  return true;
+}
+
+template <class Crew>
+MPIX_STEP bool receive_lines(const Crew& crew, const ReceivePeer& peer, const Line* payload, std::uint32_t flag,
+                             char* to, std::uint32_t bytes, Workers workers) {
+  const std::uint32_t words = (bytes + 7) / 8;
+  for (std::uint32_t first = workers.index; first < words; first += Crew::batch * workers.size) {
+    std::uint64_t word[Crew::batch];
+    bool there[Crew::batch];
+    MPIX_UNROLL
+    for (std::uint32_t i = 0; i < Crew::batch; ++i)
+      there[i] = first + i * workers.size < words && line_arrived(payload + first + i * workers.size, flag, &word[i]);
+    MPIX_UNROLL
+    for (std::uint32_t i = 0; i < Crew::batch; ++i) {
+      const std::uint32_t at = first + i * workers.size;
+      if (at >= words) continue;
+      if (!there[i] && !crew.await(peer, payload + at, flag, &word[i])) return false;
+      store_word(to, at, bytes, word[i]);
+    }
+  }
+  return true;
 }
 
 /// Move the data of one put into the window.
-MPIX_FN void receive_put(const ReceivePeer& peer, const Descriptor& put, const Line* slot, std::uint32_t flag,
-                         Workers workers) {
-  char* to = peer.window + put.offset;
-  const std::uint64_t bytes = put.bytes();
-  if (put.staged()) {
-    copy_bytes(to, peer.staging + put.offset, bytes, workers);
-    return;
-  }
-  const Line* payload = slot + put.payload();
-  for (std::uint32_t word = workers.index; word < (bytes + 7) / 8; word += workers.size)
-    store_word(to, word, bytes, read_line(payload + word, flag));
+template <class Crew>
+MPIX_STEP bool receive_put(const Crew& crew, const ReceivePeer& peer, const Descriptor& put, const Line* slot,
+                           std::uint32_t flag, Workers workers) {
+  char* const to = peer.window + put.offset;
+  if (!put.staged())
+    return receive_lines(crew, peer, slot + put.payload(), flag, to, static_cast<std::uint32_t>(put.bytes()), workers);
+  copy_bytes(to, put.data, put.bytes(), workers);
+  return true;
 }
 
 /// How many rounds of a slot there are to each line that is wiped: a wipe touches a cold line.
@@ -140,27 +263,48 @@ MPIX_FN void scrub(const Ring& ring, std::uint64_t epoch, std::uint32_t used, st
   write_line(slot_of(ring, epoch) + line, 0, 0);
 }
 
-/// Move what arrived from a sender of one part into the window. The epoch ends with advance().
-MPIX_FN void receive(const ReceivePeer& peer, Workers workers) {
-  const std::uint64_t epoch = peer.words->own.closed[0] + 1;
+/// What a target does for one origin: all of the crew, when has_arrived gave it the header.
+template <class Crew>
+MPIX_STEP bool receive(const Crew& crew, const ReceivePeer& peer, std::uint64_t epoch, Header header,
+                       typename Crew::Descriptors& descriptors) {
   const std::uint32_t flag = flag_of(epoch);
-  const Line* slot = slot_of(peer.ring, epoch);
-  const Header header{read_line(slot, flag)};
+  const Line* const slot = slot_of(peer.ring, epoch);
+  const Workers own = crew.of_part(), workers = crew.of_peer();
+  bool good = true;
+  if (!header.is_single() && header.direct_parts() > 0) {
+    std::uint64_t same;
+    for (std::uint32_t i = own.index; good && i < header.direct_parts(); i += own.size)
+      good = crew.await(peer, slot + header_line(peer.ring, i), flag, &same);
+    fence_acquire();
+    if (!crew.agree(good)) return false;
+  }
   if (header.is_single()) {
-    receive_put(peer, single_put(header), slot, flag, workers);
+    good = receive_put(crew, peer, single_put(header), slot, flag, workers);
     if (workers.index == 0) scrub(peer.ring, epoch, Header::single_payload + (header.single_bytes() + 7) / 8, 0);
-    return;
+    return good;
   }
   std::uint32_t used = 1 + 2 * header.descriptors();
-  for (std::uint32_t i = 0; i < header.descriptors(); ++i) {
-    const Descriptor put = read_descriptor(slot, i, flag);
-    receive_put(peer, put, slot, flag, workers);
-    if (!put.staged()) used += static_cast<std::uint32_t>((put.bytes() + 7) / 8);
+  for (std::uint32_t first = 0; first < header.descriptors(); first += descriptors.count) {
+    const std::uint32_t left = header.descriptors() - first,
+                        count = left < descriptors.count ? left : descriptors.count;
+    if (first > 0) (void)crew.agree(true);
+    Descriptor* const puts = descriptors.all;
+    if (own.index < count && !read_descriptor(crew, peer, slot, header, first + own.index, flag, &puts[own.index]))
+      good = false;
+    (void)crew.agree(true);
+    crew.share(count, ~std::uint64_t{0}, [&](std::uint32_t i, Workers some, auto is_theirs) {
+      if (is_theirs(puts[i].bytes()) && !receive_put(crew, peer, puts[i], slot, flag, some)) good = false;
+    });
+    if (workers.index == 0) {
+      for (std::uint32_t i = 0; i < count; ++i)
+        if (!puts[i].staged())
+          used = puts[i].payload() + static_cast<std::uint32_t>((puts[i].bytes() + 7) / 8);
+        else if (!peer.staging)
+          ++used;
+    }
   }
   if (workers.index == 0) scrub(peer.ring, epoch, used, header.direct_parts());
+  return good;
 }
-
-/// One part has done its epoch. A store that the service may see at any time.
-MPIX_FN void advance(std::uint64_t* counter) { store_after_loads(counter, *counter + 1); }
 
 }  // namespace mpix

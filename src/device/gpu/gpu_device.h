@@ -198,6 +198,7 @@ class GpuDevice final : public Device {
     (void)memory();
     return std::make_shared<WindowPlaces>(places_);
   }
+  bool waits_for_launches() const noexcept override { return true; }
   bool stalls_silently() const noexcept override { return true; }
   bool posts_may_be_late() const noexcept override { return true; }
 

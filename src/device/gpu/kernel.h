@@ -69,94 +69,50 @@ __device__ inline Seen look(bool relayed, Look look_now) {
   return look_now();
 }
 
-/// Where a part is: its last epoch, and, part 0, how many of all were replayed.
-__device__ inline EpochCounter load_counter(const PartCounters& counters, std::uint32_t part) {
-  return {part == 0 ? load_relaxed(&counters.replayed) : 0, load_relaxed(&counters.epochs[part])};
-}
+/// The crew of a part (wire/protocol.h).
+struct Block {
+  static constexpr std::uint32_t counted_parts = most_parts, batch = 4;
+  struct Descriptors {
+    static constexpr std::uint32_t count = 64;  ///< as many threads as the smallest block has
+    Descriptor all[count];
+  };
+  const Program& program;
+  std::uint32_t part, parts;
 
-/// A part has done its epoch. Part 0 also counts for the parts that this launch does not have, and for those that have
-/// left. After a barrier of the block: each thread has read the counter by then.
-__device__ inline void advance_part(PartCounters& counters, EpochCounter before, bool captured, std::uint32_t part,
-                                    std::uint32_t parts, std::uint32_t leavers) {
-  const EpochCounter after = before.next(captured);
-  if (part != 0) {
-    if (threadIdx.x == 0) counters[part] = after.epochs;
-    return;
+  __device__ Workers of_part() const { return Workers{threadIdx.x, blockDim.x}; }
+  __device__ Workers of_peer() const { return Workers{part * blockDim.x + threadIdx.x, parts * blockDim.x}; }
+  __device__ bool agree(bool yes) const { return !__syncthreads_or(!yes); }
+  __device__ bool await(const ReceivePeer& peer, const Line* line, std::uint32_t flag, std::uint64_t* data) const {
+    return await_line(program, peer, line, flag, data);
   }
-  // In one store of 16 bytes: the host may look at any time (Window::has_run_locked).
-  if (threadIdx.x == 0) *reinterpret_cast<EpochCounter*>(&counters.replayed) = after;
-  for (std::uint32_t other = parts + threadIdx.x; other < most_parts; other += blockDim.x)
-    counters[other] = after.epochs;
-  if (leavers != 0 && threadIdx.x < most_parts_that_leave && (leavers >> threadIdx.x & 1) != 0)
-    counters[threadIdx.x] = after.epochs;
-}
 
-/// Workers by warps: small puts are shared out among warps, each to one.
-struct Warps {
-  std::uint32_t index, count;
-  Workers lanes;
+  /// `most_bytes`: no put has more. `move(i, workers, is_theirs)`: put i, if with so many bytes it is theirs.
+  template <class Move>
+  __device__ void share(std::uint32_t count, std::uint64_t most_bytes, Move move) const {
+    const Workers all = of_peer();
+    if (most_bytes > most_bytes_of_a_warp)
+      for (std::uint32_t i = 0; i < count; ++i)
+        move(i, all, [](std::uint64_t bytes) { return bytes > most_bytes_of_a_warp; });
+    const std::uint32_t width = static_cast<std::uint32_t>(warpSize);
+    for (std::uint32_t i = all.index / width; i < count; i += all.size / width)
+      move(i, Workers{all.index % width, width}, [](std::uint64_t bytes) { return bytes <= most_bytes_of_a_warp; });
+  }
 };
 
-__device__ inline Warps warps_of(Workers workers) {
-  const std::uint32_t width = static_cast<std::uint32_t>(warpSize);
-  return Warps{workers.index / width, workers.size / width, Workers{workers.index % width, width}};
-}
+/// To hand the puts of a program to steps.
+template <class AnyProgram>
+struct PutsOf {
+  const AnyProgram& any;
+  __device__ const PutOp& operator()(std::uint32_t i) const { return any.op(i); }
+};
 
 // ---- sending -----------------------------------------------------------------------------------------
-
-__device__ inline void send_lines(const PutOp& op, Line* payload, std::uint32_t flag, Workers workers) {
-  constexpr std::uint32_t batch = 4;
-  const std::uint32_t words = static_cast<std::uint32_t>((op.bytes + 7) / 8);
-  for (std::uint32_t first = workers.index; first < words; first += batch * workers.size) {
-    std::uint64_t word[batch];
-#pragma unroll
-    for (std::uint32_t i = 0; i < batch; ++i)
-      if (first + i * workers.size < words) word[i] = load_word(op.source, first + i * workers.size, op.bytes);
-#pragma unroll
-    for (std::uint32_t i = 0; i < batch; ++i)
-      if (first + i * workers.size < words) write_line(payload + first + i * workers.size, word[i], flag);
-  }
-}
-
-__device__ inline void send_put(const PutOp& op, Line* slot, std::uint32_t flag, Workers workers) {
-  if (op.descriptor != 0 && workers.index == 0) write_descriptor(op, slot, flag);
-  if (op.direct)
-    copy_bytes(op.direct, op.source, op.bytes, workers);
-  else
-    send_lines(op, slot + op.payload, flag, workers);
-}
-
-template <class AnyProgram>
-__device__ inline void send_puts(const AnyProgram& any, const SendPeer& peer, Line* slot, std::uint32_t flag,
-                                 Workers workers) {
-  if (peer.op_count == 1) {
-    send_put(any.op(peer.first_op), slot, flag, workers);
-    return;
-  }
-  if (peer.bytes > most_bytes_of_a_warp)
-    for (std::uint32_t i = 0; i < peer.op_count; ++i) {
-      const PutOp& op = any.op(peer.first_op + i);
-      if (op.bytes > most_bytes_of_a_warp) send_put(op, slot, flag, workers);
-    }
-  const Warps warps = warps_of(workers);
-  for (std::uint32_t i = warps.index; i < peer.op_count; i += warps.count) {
-    const PutOp& op = any.op(peer.first_op + i);
-    if (op.bytes <= most_bytes_of_a_warp) send_put(op, slot, flag, warps.lanes);
-  }
-}
 
 /// The work of one part, by the threads of a block: for those that have left, or where a part has to look again.
 template <class AnyProgram>
 GPU_OUT_OF_LINE void send_for(const AnyProgram& any, std::uint32_t index, std::uint64_t epoch, std::uint32_t part,
                               std::uint32_t parts) {
-  const SendPeer& peer = any.send(index);
-  send_puts(any, peer, slot_of(peer.ring, epoch), flag_of(epoch),
-            Workers{part * blockDim.x + threadIdx.x, parts * blockDim.x});
-  if (!peer.signals) return;
-  __syncthreads();
-  if (threadIdx.x != 0) return;
-  if (peer.awaits_post || part == parts - 1) write_header(peer, epoch, part, parts);
-  if (any.program.guards) count_sent(peer.words, peer.there, part, parts);
+  send(Block{any.program, part, parts}, any.send(index), PutsOf<AnyProgram>{any}, epoch, any.program.guards);
 }
 
 /// `usual`: so is this send, says the host (Shape::is_usual).
@@ -165,7 +121,8 @@ __device__ inline void send_part(const AnyProgram& any, std::uint32_t index, std
                                  const Shape& shape) {
   const SendPeer& peer = any.send(index);
   PairWords* words = peer.words;
-  const Workers workers{part * blockDim.x + threadIdx.x, parts * blockDim.x};
+  const Block block{any.program, part, parts};
+  const Workers workers = block.of_peer();
   if (!shape.early.send) gpu_wait_for_front();
   // All loads at once; each is half a microsecond.
   struct Seen {
@@ -205,12 +162,11 @@ __device__ inline void send_part(const AnyProgram& any, std::uint32_t index, std
   Line* slot = slot_of(peer.ring, epoch);
   const std::uint32_t flag = flag_of(epoch);
   if (go) {
-    if (part == parts - 1 && threadIdx.x == 0 && peer.signals && !peer.awaits_post)
-      write_header(peer, epoch, part, parts);
+    if (threadIdx.x == 0 && peer.signals && !peer.awaits_post) write_header(peer, epoch, part, parts);
     if (usual) {
       if (has_word) write_line(slot + Header::single_payload + workers.index, word, flag);
     } else {
-      send_puts(any, peer, slot, flag, workers);
+      send_puts(block, peer, PutsOf<AnyProgram>{any}, slot, flag);
     }
   }
   bool released = false, again = false;
@@ -232,97 +188,17 @@ __device__ inline void send_part(const AnyProgram& any, std::uint32_t index, std
     if (!usual && peer.awaits_post) write_header(peer, epoch, part, parts);
     if (any.program.guards) count_sent(words, peer.there, part, parts);
   }
-  advance_part(words->own.sent, before, any.program.captured, part, parts, leavers);
+  advance(block, words->own.sent, before, any.program.captured, leavers);
 }
 
 // ---- receiving ---------------------------------------------------------------------------------------
 
-/// These return false where the wait for a line was released.
-__device__ inline bool receive_lines(const Program& program, const ReceivePeer& peer, const Line* payload,
-                                     std::uint32_t flag, char* to, std::uint32_t bytes, Workers workers) {
-  constexpr std::uint32_t batch = 4;
-  const std::uint32_t words = (bytes + 7) / 8;
-  for (std::uint32_t first = workers.index; first < words; first += batch * workers.size) {
-    std::uint64_t word[batch];
-    bool there[batch];
-#pragma unroll
-    for (std::uint32_t i = 0; i < batch; ++i)
-      there[i] = first + i * workers.size < words && line_arrived(payload + first + i * workers.size, flag, &word[i]);
-#pragma unroll
-    for (std::uint32_t i = 0; i < batch; ++i) {
-      const std::uint32_t at = first + i * workers.size;
-      if (at >= words) continue;
-      if (!there[i] && !await_line(program, peer, payload + at, flag, &word[i])) return false;
-      store_word(to, at, bytes, word[i]);
-    }
-  }
-  return true;
-}
-
-__device__ inline bool receive_data(const Program& program, const ReceivePeer& peer, const Descriptor& put,
-                                    const Line* slot, std::uint32_t flag, Workers workers) {
-  char* to = peer.window + put.offset;
-  if (!put.staged())
-    return receive_lines(program, peer, slot + put.payload(), flag, to, static_cast<std::uint32_t>(put.bytes()),
-                         workers);
-  copy_bytes(to, peer.staging + put.offset, put.bytes(), workers);
-  return true;
-}
-
-__device__ inline bool await_descriptor(const Program& program, const ReceivePeer& peer, const Line* slot,
-                                        std::uint32_t index, std::uint32_t flag, Descriptor* put) {
-  *put = Descriptor{0, 0};
-  Descriptor read;
-  if (!await_line(program, peer, slot + 1 + 2 * index, flag, &read.offset)) return false;
-  if (!await_line(program, peer, slot + 2 + 2 * index, flag, &read.size)) return false;
-  *put = read;
-  return true;
-}
-
-/// An epoch of any kind; its first header has arrived. All threads of the block. Out of the way of the usual epoch,
-/// and with few arguments, so that it costs that one no registers: `peer` lies in shared memory.
+/// An epoch of any kind. Out of the way of the usual epoch, and with few arguments, so that it costs that one no
+/// registers: `peer` lies in shared memory.
 GPU_OUT_OF_LINE bool receive_any(const Program& program, const ReceivePeer& peer, std::uint64_t epoch, Header header,
                                  std::uint32_t part, std::uint32_t parts) {
-  const Workers workers{part * blockDim.x + threadIdx.x, parts * blockDim.x};
-  constexpr std::uint32_t chunk = 64;  // as many threads as the smallest block has, and as there are parts
-  static_assert(chunk >= most_parts, "each thread looks at one header");
-  __shared__ Descriptor puts[chunk];
-  const std::uint32_t flag = flag_of(epoch);
-  const Line* slot = slot_of(peer.ring, epoch);
-  bool good = true;
-  if (!header.is_single() && header.direct_parts() > 0) {
-    if (threadIdx.x < header.direct_parts()) {
-      std::uint64_t same;
-      good = await_line(program, peer, slot + header_line(peer.ring, threadIdx.x), flag, &same);
-      fence_acquire();
-    }
-    if (__syncthreads_or(!good)) return false;
-  }
-  if (header.is_single()) {
-    good = receive_data(program, peer, single_put(header), slot, flag, workers);
-    if (workers.index == 0) scrub(peer.ring, epoch, Header::single_payload + (header.single_bytes() + 7) / 8, 0);
-    return good;
-  }
-  std::uint32_t used = 1 + 2 * header.descriptors();
-  for (std::uint32_t first = 0; first < header.descriptors(); first += chunk) {
-    const std::uint32_t count = min(chunk, header.descriptors() - first);
-    if (first > 0) __syncthreads();
-    if (threadIdx.x < count && !await_descriptor(program, peer, slot, first + threadIdx.x, flag, &puts[threadIdx.x]))
-      good = false;
-    __syncthreads();
-    for (std::uint32_t i = 0; i < count; ++i)
-      if (puts[i].bytes() > most_bytes_of_a_warp && !receive_data(program, peer, puts[i], slot, flag, workers))
-        good = false;
-    const Warps warps = warps_of(workers);
-    for (std::uint32_t i = warps.index; i < count; i += warps.count)
-      if (puts[i].bytes() <= most_bytes_of_a_warp && !receive_data(program, peer, puts[i], slot, flag, warps.lanes))
-        good = false;
-    if (workers.index == 0)
-      for (std::uint32_t i = 0; i < count; ++i)
-        if (!puts[i].staged()) used = puts[i].payload() + static_cast<std::uint32_t>((puts[i].bytes() + 7) / 8);
-  }
-  if (workers.index == 0) scrub(peer.ring, epoch, used, header.direct_parts());
-  return good;
+  __shared__ Block::Descriptors descriptors;
+  return receive(Block{program, part, parts}, peer, epoch, header, descriptors);
 }
 
 template <Reach reach, class AnyProgram>
@@ -330,7 +206,8 @@ __device__ inline void receive_part(const AnyProgram& any, std::uint32_t index, 
                                     EpochCounter before) {
   const ReceivePeer& peer = any.receive(index);
   const std::uint64_t epoch = before.epochs + 1;
-  const Workers workers{part * blockDim.x + threadIdx.x, parts * blockDim.x};
+  const Block block{any.program, part, parts};
+  const Workers workers = block.of_peer();
   const std::uint32_t flag = flag_of(epoch);
   const Line* slot = slot_of(peer.ring, epoch);
 
@@ -402,7 +279,7 @@ __device__ inline void receive_part(const AnyProgram& any, std::uint32_t index, 
     released = __syncthreads_or(!good);
   }
   if (any.program.guards && !released && threadIdx.x == 0) count_received(peer.words, part);
-  advance_part(peer.words->own.closed, before, any.program.captured, part, parts, leavers);
+  advance(block, peer.words->own.closed, before, any.program.captured, leavers);
 }
 
 // ---- kernels -----------------------------------------------------------------------------------------

@@ -45,8 +45,6 @@ __device__ inline unsigned long long* leaving_word(const ReceivePeer& peer) {
 }
 
 constexpr unsigned long long may_leave = 1;
-/// Parts are bits of a word, but for part 0.
-constexpr std::uint32_t most_parts_that_leave = 32;
 
 __device__ inline unsigned long long tag_of(std::uint64_t epoch) {
   return static_cast<unsigned long long>(epoch) << 32;

@@ -28,11 +28,10 @@ inline namespace GPU_NAMESPACE {
 /// So one multiprocessor at least has no block on it that waits for long, whatever windows, streams and graphs there
 /// are: whatever the program or a window launches finds room there, and all waits end that can.
 ///
-/// - A window takes places for one peer at its creation, and more with the first launch that has more peers. One launch
-/// of
-///   a side may wait, and the next have started early: twice as many. A launch that finds too few goes in several, one
-///   behind the other, each with as many peers as the window has places for. It gives none back before it ends: a graph
-///   may have the launch. A graph that outlives its window finds waits that end by themselves.
+/// - A window takes places for one peer at its creation, and more with the first launch that has more peers. One
+///   launch of a side may wait, and the next have started early: twice as many. A launch that finds too few goes in
+///   several, one behind the other, each with as many peers as the window has places for. It gives none back before it
+///   ends: a graph may have the launch. A graph that outlives its window finds waits that end by themselves.
 /// - A window that finds no places at its creation waits in guards (wire/guard.h), which take none: all of its ranks
 ///   on the node do. Where there are no guards (between nodes, on a GPU or driver without memory operations of streams,
 ///   and where the program asks for waits in kernels) it takes places that are not there, and the promise does not

@@ -42,15 +42,15 @@ NodeExtent Arena::take(std::uint64_t bytes, std::uint32_t ranks) {
   for (const Taken& taken : taken_) in_use[taken.place.entry] = true;
   const auto free_entry = std::find(in_use.begin(), in_use.end(), false);
   if (free_entry == in_use.end()) throw Error(Fault::memory, "too many windows of the same ranks");
-  NodeExtent place{places_offset(), bytes, static_cast<std::uint32_t>(free_entry - in_use.begin())};
+  NodeExtent place{places_offset(), static_cast<std::uint32_t>(free_entry - in_use.begin())};
   auto next = taken_.begin();
   while (next != taken_.end() && next->place.offset - place.offset < bytes) {
-    place.offset = next->place.offset + next->place.bytes;
+    place.offset = next->place.offset + next->bytes;
     ++next;
   }
   if (place.offset > file_->size() || bytes > file_->size() - place.offset)
     throw Error(Fault::memory, "no room for " + std::to_string(bytes) + " bytes of shared memory (ulimit -f)");
-  taken_.insert(next, Taken{place, ranks});
+  taken_.insert(next, Taken{place, bytes, ranks});
   return place;
 }
 
@@ -61,11 +61,11 @@ void Arena::give_back(const NodeExtent& place) {
 
 void Arena::touch(const NodeExtent& place) { __atomic_fetch_or(&entry(place.entry), touched, __ATOMIC_RELAXED); }
 
-void Arena::leave(const NodeExtent& place, std::uint32_t ranks) noexcept {
+void Arena::leave(const NodeExtent& place, std::uint64_t bytes, std::uint32_t ranks) noexcept {
   std::uint32_t& word = entry(place.entry);
   const std::uint32_t left = __atomic_add_fetch(&word, 1, __ATOMIC_ACQ_REL);
   if ((left & ~touched) < ranks) return;
-  if (left & touched) file_->discard(place.offset, place.bytes);
+  if (left & touched) file_->discard(place.offset, bytes);
   __atomic_add_fetch(&word, 1, __ATOMIC_RELEASE);
 }
 
@@ -74,26 +74,6 @@ unsigned char& Arena::farewell(const NodeExtent& place, int local) {
   if (!farewells_) farewells_ = file_->map(SharedFile::page(), farewells_bytes());
   const std::uint64_t at = std::uint64_t{place.entry} * locals_ + static_cast<std::uint32_t>(local);
   return reinterpret_cast<unsigned char&>(farewells_[at]);
-}
-
-// ---- arenas by processes -----------------------------------------------------------------------------
-
-std::shared_ptr<Arena> ArenaCache::find(const std::vector<std::uint64_t>& processes) {
-  if (processes.empty()) return nullptr;
-  std::lock_guard<std::mutex> hold(mutex_);
-  const auto found =
-      std::find_if(known_.begin(), known_.end(), [&](const Known& known) { return known.processes == processes; });
-  if (found == known_.end()) return nullptr;
-  known_.splice(known_.begin(), known_, found);
-  return found->arena;
-}
-
-void ArenaCache::add(const std::vector<std::uint64_t>& processes, std::shared_ptr<Arena> arena) {
-  if (processes.empty()) return;
-  std::lock_guard<std::mutex> hold(mutex_);
-  known_.remove_if([&](const Known& known) { return known.processes == processes; });
-  known_.push_front({processes, std::move(arena)});
-  if (known_.size() > capacity) known_.pop_back();
 }
 
 // ---- a window's memory -------------------------------------------------------------------------------
@@ -109,18 +89,24 @@ std::uint64_t new_id() {
 
 class ArenaNodeMemory final : public NodeMemory {
  public:
-  ArenaNodeMemory(SharedMemory& memory, ArenaCache& cache, const NodeShape& shape)
-      : memory_(memory), cache_(cache), shape_(shape), peers_(static_cast<std::size_t>(shape.locals)) {}
+  ArenaNodeMemory(SharedMemory& memory, const NodeShape& shape)
+      : memory_(memory),
+        team_(static_cast<TeamArena&>(*shape.team)),
+        shape_(shape),
+        peers_(static_cast<std::size_t>(shape.locals)) {}
   ~ArenaNodeMemory() override;
   ArenaNodeMemory(const ArenaNodeMemory&) = delete;
   ArenaNodeMemory& operator=(const ArenaNodeMemory&) = delete;
 
   NodeOffer offer() override;
-  NodeOffer offer_anew() override;
   void join(const std::vector<NodeRank>& group, const NodeOffer& offer) override;
   void join(const NodeRank& rank, const NodeOffer& its_offer) override;
-  NodeExtent choose_extent() override { return chosen_ = arena_->take(bytes(), group_size()); }
-  void open(const NodeExtent& place) noexcept override;
+  NodeExtent choose_extent() override {
+    place_ = arena_->take(bytes(), group_size());
+    is_chosen_ = true;
+    return place_;
+  }
+  void open(const NodeExtent& place, bool all_joined) noexcept override;
 
   char* header(int local) override;
   char* mailbox(int owner, int origin) override;
@@ -148,7 +134,6 @@ class ArenaNodeMemory final : public NodeMemory {
     char* window = nullptr;
   };
 
-  NodeOffer offer_of(bool is_new) const;
   Peer& peer(int local) { return peers_[static_cast<std::size_t>(local)]; }
   std::uint32_t group_size() const { return static_cast<std::uint32_t>(group_size_); }
   std::size_t header_stride() const { return SharedFile::in_pages(header_bytes(shape_.locals)); }
@@ -165,10 +150,11 @@ class ArenaNodeMemory final : public NodeMemory {
   char* map(std::uint64_t offset, std::size_t bytes);
 
   SharedMemory& memory_;
-  ArenaCache& cache_;
+  TeamArena& team_;  ///< until it is open: the team may end before the window
   const NodeShape shape_;
   std::shared_ptr<Arena> arena_;
-  NodeExtent place_{}, chosen_{};  ///< of no bytes: none
+  NodeExtent place_{};
+  bool is_chosen_ = false, is_open_ = false;
   std::size_t group_size_ = 0;
   std::size_t mailbox_bytes_ = 0;    ///< the most that one has, in pages
   std::uint64_t staging_bytes_ = 0;  ///< of all
@@ -178,35 +164,26 @@ class ArenaNodeMemory final : public NodeMemory {
 };
 
 NodeOffer ArenaNodeMemory::offer() {
-  arena_ = cache_.find(shape_.processes);
-  if (arena_ && arena_->is_mine() && !arena_->has_room()) arena_ = nullptr;
-  if (!arena_ && shape_.me.local == 0) return offer_anew();
-  return offer_of(false);
-}
-
-NodeOffer ArenaNodeMemory::offer_anew() {
-  arena_ = std::make_shared<Arena>(memory_.create_file(), new_id(), true, shape_.locals);
-  return offer_of(true);
-}
-
-NodeOffer ArenaNodeMemory::offer_of(bool is_new) const {
   NodeOffer offer{};
   if (shape_.around) {
     offer.window = memory_.export_memory(shape_.around->base);
     offer.window_offset = static_cast<std::uint64_t>(static_cast<const char*>(shape_.window) - shape_.around->base);
   }
-  if (!arena_) return offer;
+  arena_ = team_.current;
+  if (!shape_.is_least) return offer;
+  offer.is_new = !arena_ || !arena_->has_room();
+  if (offer.is_new) arena_ = std::make_shared<Arena>(memory_.create_file(), new_id(), true, shape_.locals);
   const SharedMemory::Exported all{arena_->file().ticket(), 0, 0};
   std::memcpy(offer.control.bytes, &all, sizeof all);
   offer.id = arena_->id();
-  offer.is_new = is_new;
   return offer;
 }
 
 void ArenaNodeMemory::join(const std::vector<NodeRank>& group, const NodeOffer& offer) {
-  if (!arena_ || arena_->id() != offer.id)
+  if (offer.is_new && !shape_.is_least)
     arena_ = std::make_shared<Arena>(memory_.join(SharedMemory::exported(offer.control).file), offer.id, false,
                                      shape_.locals);
+  if (!arena_ || arena_->id() != offer.id) throw Error(Fault::memory, "an earlier window could not map it");
   for (const NodeRank& rank : group) {
     Peer& one = peer(rank.local);
     one.position = static_cast<int>(group_size_++);
@@ -227,16 +204,13 @@ void ArenaNodeMemory::join(const NodeRank& rank, const NodeOffer& its_offer) {
   one.file = memory_.join(one.allocation.file);
 }
 
-/// All have joined, so nobody needs the descriptor.
-void ArenaNodeMemory::open(const NodeExtent& place) noexcept {
+/// All have joined, so nobody needs the descriptor. Only now is it the team's: a window may fail until here, on all
+/// ranks alike.
+void ArenaNodeMemory::open(const NodeExtent& place, bool all_joined) noexcept {
   place_ = place;
-  chosen_ = NodeExtent{};
+  is_open_ = true;
   arena_->file().close_descriptor();
-  try {
-    cache_.add(shape_.processes, arena_);
-  } catch (const std::bad_alloc&) {
-    // The next window of these ranks has an arena of its own.
-  }
+  team_.current = all_joined ? arena_ : nullptr;
 }
 
 char* ArenaNodeMemory::map(std::uint64_t offset, std::size_t bytes) {
@@ -271,14 +245,16 @@ ArenaNodeMemory::~ArenaNodeMemory() {
   }
   if (headers_) arena_->file().unmap(headers_);
   if (own_farewell_) __atomic_store_n(own_farewell_, static_cast<unsigned char>(Farewell::none), __ATOMIC_RELAXED);
-  if (place_.bytes > 0) arena_->leave(place_, group_size());
-  if (chosen_.bytes > 0) arena_->give_back(chosen_);
+  if (is_open_)
+    arena_->leave(place_, bytes(), group_size());
+  else if (is_chosen_)
+    arena_->give_back(place_);
 }
 
 }  // namespace
 
-std::unique_ptr<NodeMemory> make_arena_node_memory(SharedMemory& memory, ArenaCache& cache, const NodeShape& shape) {
-  return std::make_unique<ArenaNodeMemory>(memory, cache, shape);
+std::unique_ptr<NodeMemory> make_arena_node_memory(SharedMemory& memory, const NodeShape& shape) {
+  return std::make_unique<ArenaNodeMemory>(memory, shape);
 }
 
 }  // namespace mpix

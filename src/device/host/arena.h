@@ -15,8 +15,8 @@
 
 namespace mpix {
 
-/// A file that some processes of a node share, for all of their windows: each window has a place in it, which the
-/// process that made the file chooses.
+/// A file that the ranks of a team share on a node, for all of their windows: each window has a place in it, which the
+/// rank that made the file chooses.
 ///
 /// A place is used again when all ranks of its window have left it, and no sooner: a peer may write into it late, and
 /// that must not be into another window. They count in a word of the place's entry, in the anchor (SharedFile):
@@ -46,13 +46,14 @@ class Arena {
   void give_back(const NodeExtent& place);
 
   void touch(const NodeExtent& place);
-  void leave(const NodeExtent& place, std::uint32_t ranks) noexcept;
+  void leave(const NodeExtent& place, std::uint64_t bytes, std::uint32_t ranks) noexcept;
   /// Throws Error where it cannot be mapped, the first time.
   unsigned char& farewell(const NodeExtent& place, int local);
 
  private:
   struct Taken {
     NodeExtent place;
+    std::uint64_t bytes;
     std::uint32_t ranks;
   };
   static constexpr std::uint32_t touched = 1u << 31;
@@ -71,25 +72,14 @@ class Arena {
   std::list<Taken> taken_;     ///< by offset
 };
 
-/// The arenas that were used last, by the processes that share them.
-class ArenaCache {
- public:
-  std::shared_ptr<Arena> find(const std::vector<std::uint64_t>& processes);
-  void add(const std::vector<std::uint64_t>& processes, std::shared_ptr<Arena> arena);
-
- private:
-  struct Known {
-    std::vector<std::uint64_t> processes;
-    std::shared_ptr<Arena> arena;
-  };
-  static constexpr std::size_t capacity = 8;
-  std::mutex mutex_;
-  std::list<Known> known_;  ///< the most recently used first
+/// The arena for the next window of a team: the same on all ranks of a group, but for those that could not join it.
+struct TeamArena final : TeamMemory {
+  std::shared_ptr<Arena> current;  ///< null: none yet
 };
 
 /// Of one window, in an arena. A place in it:
 ///   header of each rank of the node, in pages | by pairs of ranks of the group: the mailboxes of the two | staging
 ///   memory of each
-std::unique_ptr<NodeMemory> make_arena_node_memory(SharedMemory& memory, ArenaCache& cache, const NodeShape& shape);
+std::unique_ptr<NodeMemory> make_arena_node_memory(SharedMemory& memory, const NodeShape& shape);
 
 }  // namespace mpix

@@ -60,8 +60,9 @@ class HostDevice final : public Device {
   char* import_memory(const ExportedMemory& memory) override { return memory_.import_memory(memory); }
   void close_import(char* base) noexcept override { memory_.close_import(base); }
 
+  std::unique_ptr<TeamMemory> new_team_memory() override { return std::make_unique<TeamArena>(); }
   std::unique_ptr<NodeMemory> new_node_memory(const NodeShape& shape) override {
-    return make_arena_node_memory(memory_, arenas_, shape);
+    return make_arena_node_memory(memory_, shape);
   }
   std::uint64_t sharing_domain() const override { return domain_; }
 
@@ -121,7 +122,6 @@ class HostDevice final : public Device {
   static constexpr std::align_val_t alignment{64};
   const std::uint64_t domain_ = this_domain();
   SharedMemory memory_;
-  ArenaCache arenas_;
 };
 
 }  // namespace

@@ -16,32 +16,42 @@
 namespace mpix {
 namespace {
 
-constexpr Workers alone{0, 1};
+constexpr Alone alone{};
 // Errors are looked for where nothing has come for long: to ask all epochs under way costs as much as a hundred looks.
 constexpr unsigned looks_between_errors = 256;
 constexpr auto time_between_errors = std::chrono::milliseconds(5);
 
-void finish_send(const SendPeer& peer, const Program& program) {
-  const PutOp* const ops = program.tables.ops;
+void count(PartCounters& counters) { advance(alone, counters, load_counter(counters, 0), false); }
+
+/// False: not yet.
+bool serve(const SendPeer& peer, const Program& program) {
+  if (!may_send(peer)) return false;
+  const PutOp* const puts = program.tables.ops;
   send(
-      peer, [ops](std::uint32_t i) -> const PutOp& { return ops[i]; }, alone);
-  if (!peer.signals) return;
-  write_header(peer, peer.words->own.sent[0] + 1, 0, 1);
-  advance(&peer.words->own.sent[0]);
-  if (program.guards) count_sent(peer.words, peer.there, 0, 1);
-  ring(peer.bell);
+      alone, peer, [puts](std::uint32_t i) -> const PutOp& { return puts[i]; }, peer.words->own.sent[0] + 1,
+      program.guards);
+  if (peer.signals) {
+    count(peer.words->own.sent);
+    ring(peer.bell);
+  }
+  return true;
 }
 
-void finish_receive(const ReceivePeer& peer, const Program& program) {
-  receive(peer, alone);
-  advance(&peer.words->own.closed[0]);
+bool serve(const ReceivePeer& peer, const Program& program) {
+  const std::uint64_t epoch = peer.words->own.closed[0] + 1;
+  Header header;
+  if (!has_arrived(peer, epoch, &header)) return false;
+  Alone::Descriptors descriptors;
+  (void)receive(alone, peer, epoch, header, descriptors);
   if (program.guards) count_received(peer.words, 0);
+  count(peer.words->own.closed);
+  return true;
 }
 
 void abandon(const SendPeer& peer) {
-  if (peer.signals) advance(&peer.words->own.sent[0]);
+  if (peer.signals) count(peer.words->own.sent);
 }
-void abandon(const ReceivePeer& peer) { advance(&peer.words->own.closed[0]); }
+void abandon(const ReceivePeer& peer) { count(peer.words->own.closed); }
 
 /// The peers of one program that are not served yet, looked at in turn: none waits for another.
 class Pending {
@@ -107,26 +117,18 @@ class Pending {
 
   bool look_around() {
     const std::size_t before = sends_.size() + receives_.size();
-    serve(
-        sends_, [](const SendPeer& peer) { return may_send(peer); },
-        [this](const SendPeer& peer) { finish_send(peer, program_); });
-    serve(receives_, has_arrived, [this](const ReceivePeer& peer) { finish_receive(peer, program_); });
+    serve_all_of(sends_);
+    serve_all_of(receives_);
     bool moved = sends_.size() + receives_.size() < before;
     for (const auto& work : launch_.remote)
       if (work && !work->done() && work->look()) moved = true;
     return moved;
   }
 
-  template <class Peer, class Ready, class Finish>
-  static void serve(std::vector<const Peer*>& peers, Ready ready, Finish finish) {
-    std::size_t kept = 0;
-    for (const Peer* peer : peers) {
-      if (ready(*peer))
-        finish(*peer);
-      else
-        peers[kept++] = peer;
-    }
-    peers.resize(kept);
+  template <class Peer>
+  void serve_all_of(std::vector<const Peer*>& peers) {
+    peers.erase(std::remove_if(peers.begin(), peers.end(), [this](const Peer* peer) { return serve(*peer, program_); }),
+                peers.end());
   }
 
   /// One list for each thread, which runs one program at a time: no allocation in every epoch.
@@ -233,7 +235,7 @@ bool run_on_host(const Launch& launch, const Polling& polling) {
   for (std::uint32_t i = 0; i < program.post_count; ++i) {
     const PostPeer& peer = program.tables.posts[i];
     if (!served) {
-      advance(&peer.words->own.opened.epochs);
+      peer.words->own.opened.store(peer.words->own.opened.load().next(false));
       continue;
     }
     announce(peer, peer.words->own.opened.load(), program.captured, program.guards);

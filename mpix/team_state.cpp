@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the libmpix authors
+#include "team_state.h"
+
+#include <algorithm>
+#include <mutex>
+
+#include "errors.h"
+#include "runtime.h"
+
+namespace mpix {
+namespace {
+
+std::mutex keyval_mutex;
+int keyval = MPI_KEYVAL_INVALID;
+
+extern "C" int delete_comm_state(MPI_Comm, int, void* value, void*) {
+  delete static_cast<CommState*>(value);
+  return MPI_SUCCESS;
+}
+
+int comm_keyval() {
+  std::lock_guard<std::mutex> hold(keyval_mutex);
+  if (keyval == MPI_KEYVAL_INVALID)
+    check(PMPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, delete_comm_state, &keyval, nullptr));
+  return keyval;
+}
+
+/// Collective.
+void split_by_nodes(CommState& state, MPI_Comm comm) {
+  int rank = 0;
+  check(PMPI_Comm_rank(comm, &rank));
+  const int own = state.nodes[static_cast<std::size_t>(rank)];
+  if (!state.spans_nodes()) {
+    state.node = comm;
+    return;
+  }
+  check(PMPI_Comm_split(comm, own, rank, &state.node));
+  state.owns_node = true;
+}
+
+}  // namespace
+
+CommState::~CommState() {
+  if (owns_node) PMPI_Comm_free(&node);
+}
+
+bool CommState::spans_nodes() const {
+  return std::any_of(nodes.begin(), nodes.end(), [this](int node) { return node != nodes.front(); });
+}
+
+CommState& comm_state_of(MPI_Comm comm) {
+  const int key = comm_keyval();
+  void* value = nullptr;
+  int found = 0;
+  check(PMPI_Comm_get_attr(comm, key, &value, &found));
+  if (found) return *static_cast<CommState*>(value);
+  auto made = std::make_unique<CommState>();
+  made->nodes = nodes_of(comm);
+  split_by_nodes(*made, comm);
+  check(PMPI_Comm_set_attr(comm, key, made.get()));
+  return *made.release();
+}
+
+void forget_comm_state(MPI_Comm comm) {
+  int key = MPI_KEYVAL_INVALID;
+  {
+    std::lock_guard<std::mutex> hold(keyval_mutex);
+    key = keyval;
+  }
+  void* value = nullptr;
+  int found = 0;
+  if (key != MPI_KEYVAL_INVALID && PMPI_Comm_get_attr(comm, key, &value, &found) == MPI_SUCCESS && found)
+    PMPI_Comm_delete_attr(comm, key);
+}
+
+void release_comm_keyval() {
+  std::lock_guard<std::mutex> hold(keyval_mutex);
+  if (keyval != MPI_KEYVAL_INVALID) PMPI_Comm_free_keyval(&keyval);
+}
+
+}  // namespace mpix

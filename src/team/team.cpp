@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the libmpix authors
+#include "team/team.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "config.h"
+#include "team/differing.h"
+
+namespace mpix {
+namespace {
+
+/// Grows with every change of what ranks write into each other's memory, or tell each other.
+constexpr std::uint32_t wire_version = 3;
+
+/// In front of all that ranks tell each other, and the same for ever: which library this is.
+struct Build {
+  char name[8];
+  std::uint32_t version;
+  std::uint32_t shape;  ///< of what two compilers could lay out differently
+  char release[16];
+
+  static Build mine() {
+    Build build{"libmpix", wire_version, 0, {}};
+    for (std::size_t bytes :
+         {sizeof(Bell), sizeof(GuardMarks), sizeof(PairWords), sizeof(Line), sizeof(NodeOffer), sizeof(void*)})
+      build.shape = build.shape * 31 + static_cast<std::uint32_t>(bytes);
+    std::snprintf(build.release, sizeof build.release, "%s", PACKAGE_VERSION);
+    return build;
+  }
+  std::string text() const {
+    return "libmpix " + std::string(release, strnlen(release, sizeof release)) + " (" + std::to_string(version) + "." +
+           std::to_string(shape) + ")";
+  }
+};
+
+constexpr std::uint64_t not_set = UINT64_MAX;
+
+std::string number_text(std::uint64_t value) { return value == not_set ? "the preset" : std::to_string(value); }
+
+const char* waits_text(Waits waits) {
+  return waits == Waits::automatic ? "auto" : waits == Waits::kernel ? "kernel" : "memory";
+}
+
+}  // namespace
+
+bool needs_relay(const Device& device, const Settings& settings) {
+  return settings.relay || !device.serves_remote_work();
+}
+
+struct Team::Card {
+  Build build;
+  char device[8];
+  std::uint64_t domain;  ///< see Device::sharing_domain()
+  std::uint64_t eager_setting, network_eager_setting;
+  std::uint32_t depth;
+  Waits waits;
+  bool relayed;  ///< this rank reaches other nodes by a relay
+  bool gathers_small;
+  char network[16];  ///< its name; empty: none
+  NetworkAddress address;
+
+  std::string device_name() const { return std::string(device, strnlen(device, sizeof device)); }
+};
+
+Team::Card Team::make_card(Device& device, const Settings& settings, const Network* network) {
+  Card card{};
+  card.build = Build::mine();
+  std::snprintf(card.device, sizeof card.device, "%s", device.name());
+  card.domain = device.sharing_domain();
+  card.eager_setting = settings.eager_bytes.value_or(not_set);
+  card.network_eager_setting = settings.nic_eager_bytes.value_or(not_set);
+  card.depth = settings.mailbox_slots;
+  card.waits = settings.waits;
+  card.relayed = needs_relay(device, settings);
+  if (!network) return card;
+  try {
+    card.address = network->address();
+    card.gathers_small = !settings.nic_eager_bytes && network->capacity().operations != Capacity::any;
+    std::snprintf(card.network, sizeof card.network, "%s", network->name().c_str());
+  } catch (const Error& error) {
+    why_not_ = error.what();
+    log(LogLevel::info, why_not_);  // a call that needs it tells
+  }
+  return card;
+}
+
+/// Every rank sees the same cards, so all throw or none, with the same text.
+void Team::check_cards(const std::vector<Card>& cards) {
+  const auto differs = [&](auto text_of) {
+    std::vector<std::string> texts;
+    for (const Card& card : cards) texts.push_back(text_of(card));
+    return differing(texts);
+  };
+  const auto check = [&](const std::string& what, auto text_of) {
+    const std::string text = differs(text_of);
+    if (!text.empty()) throw Error(Fault::memory, what + " between the ranks: " + text);
+  };
+  const auto same = [&](auto value_of) {
+    return std::all_of(cards.begin(), cards.end(),
+                       [&](const Card& card) { return value_of(card) == value_of(cards.front()); });
+  };
+  const auto compare = [&](const char* setting, auto value_of, auto text_of) {
+    if (!same(value_of))
+      check(std::string(setting) + " differs", [&](const Card& card) { return std::string(text_of(value_of(card))); });
+  };
+  const bool one_build = std::all_of(cards.begin(), cards.end(), [&](const Card& card) {
+    return std::memcmp(&card.build, &cards.front().build, sizeof card.build) == 0;
+  });
+  if (!one_build) check("the library differs", [](const Card& card) { return card.build.text(); });
+  compare(
+      "MPIX_EAGER_SIZE", [](const Card& card) { return card.eager_setting; }, number_text);
+  compare(
+      "MPIX_MAILBOX_SLOTS", [](const Card& card) { return std::uint64_t{card.depth}; }, number_text);
+  compare(
+      "MPIX_WAIT", [](const Card& card) { return card.waits; }, waits_text);
+  if (!spans_nodes() || same([](const Card& card) { return card.relayed; })) return;
+  if (same([](const Card& card) { return card.device_name(); }))
+    check("MPIX_RELAY differs", [](const Card& card) { return std::string(card.relayed ? "on" : "off"); });
+  why_no_network_ =
+      "the devices differ between the ranks: " + differs([](const Card& card) { return card.device_name(); });
+}
+
+/// A pair needs both sides, so each tells what it found out.
+void Team::connect(const std::vector<Card>& cards, Network& network) {
+  const Card& mine = cards[static_cast<std::size_t>(me_)];
+  const auto difference = [&](const Card& there) -> std::string {
+    const auto text = [](const char* setting, const std::string& a, const std::string& b) {
+      return std::string(setting) + " differs between the ranks: " + a + " here, " + b + " there";
+    };
+    if (std::strcmp(mine.network, there.network) != 0) return text("MPIX_NIC", mine.network, there.network);
+    if (mine.network_eager_setting == there.network_eager_setting) return "";
+    return text("MPIX_NIC_EAGER_SIZE", number_text(mine.network_eager_setting),
+                number_text(there.network_eager_setting));
+  };
+  for (int rank = 0; rank < size(); ++rank) {
+    const Card& card = cards[static_cast<std::size_t>(rank)];
+    if (same_node(rank) || card.network[0] == '\0') continue;
+    if (const std::string differs = difference(card); !differs.empty()) {
+      why_not_ = differs;
+      continue;
+    }
+    Far& far = far_[static_cast<std::size_t>(rank)];
+    try {
+      far.connection = network.connect(card.address);
+      far.reachable = true;
+    } catch (const Error& error) {
+      why_not_ = error.what();
+    }
+  }
+}
+
+Team::Team(Bootstrap& ranks, Device& device, const Settings& settings, Network* network) : me_(ranks.rank()) {
+  for (int rank = 0; rank < ranks.size(); ++rank) {
+    nodes_.push_back(ranks.node_of(rank));
+    if (ranks.same_node(rank)) locals_.push_back(rank);
+  }
+  const std::vector<Card> cards = ranks.allgather(make_card(device, settings, network));
+  check_cards(cards);
+  const auto card_of = [&](int rank) -> const Card& { return cards[static_cast<std::size_t>(rank)]; };
+  for (int rank : locals_) {
+    devices_.push_back(card_of(rank).device_name());
+    if (devices_.back() == card_of(me_).device_name() && card_of(rank).domain == card_of(me_).domain)
+      group_.push_back(rank);
+  }
+  memory_ = device.new_team_memory();
+  if (!spans_nodes()) return;  // on all ranks or on none
+  far_.resize(nodes_.size());
+  for (int rank = 0; rank < size(); ++rank)
+    far_[static_cast<std::size_t>(rank)].gathers_small = card_of(rank).gathers_small;
+  if (network && why_no_network_.empty()) connect(cards, *network);
+  Unreached unreached;
+  for (int rank = 0; rank < size(); ++rank)
+    if (!same_node(rank) && !far(rank).reachable) unreached.add(rank);
+  const std::vector<Unreached> all = ranks.allgather(unreached);
+  for (int rank = 0; rank < size(); ++rank)
+    if (all[static_cast<std::size_t>(rank)].has(me_)) far_[static_cast<std::size_t>(rank)].reachable = false;
+}
+
+int Team::local(int rank) const {
+  const auto found = std::lower_bound(locals_.begin(), locals_.end(), rank);
+  return found != locals_.end() && *found == rank ? static_cast<int>(found - locals_.begin()) : -1;
+}
+
+NumbersElsewhere::NumbersElsewhere(const Team& team) : team_(team) {
+  for (int rank = 0; rank < team.size(); ++rank) {
+    Node& node = nodes_[team.node_of(rank)];
+    ++node.ranks;
+    if (rank < team.rank()) ++node.below_this;
+  }
+}
+
+}  // namespace mpix

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the libmpix authors
+//
+// What libmpix keeps for a communicator: windows share it, and it ends with the last of them and the communicator,
+// whichever comes later. Its exchanges are counted, as a program's functions stand in front of a library's.
+#include <dlfcn.h>
+
+#include <atomic>
+#include <memory>
+#include <vector>
+
+#include "support/catch.h"
+#include "support/epochs.h"
+
+using namespace test;
+
+namespace {
+
+std::atomic<int> exchanges{0}, largest{0};
+
+/// A window and an epoch around the ring.
+void run_epoch(Window& window, std::uint64_t salt) {
+  Ring ring(window, window.base(), window.bytes(), salt);
+  Stream stream;
+  ring.epoch(stream);
+  ring.fused_epoch(stream);
+  stream.synchronize();
+}
+
+}  // namespace
+
+extern "C" __attribute__((visibility("default"))) int PMPI_Allgather(const void* mine, int count, MPI_Datatype type,
+                                                                     void* all, int all_count, MPI_Datatype all_type,
+                                                                     MPI_Comm comm) {
+  if (type == MPI_BYTE) {
+    ++exchanges;
+    int members = 0, before = largest;
+    PMPI_Comm_size(comm, &members);
+    if (members == size() && count > before) largest = count;
+  }
+  return reinterpret_cast<decltype(&PMPI_Allgather)>(dlsym(RTLD_NEXT, "PMPI_Allgather"))(mine, count, type, all,
+                                                                                         all_count, all_type, comm);
+}
+
+TEST_CASE("a further window of a communicator takes two exchanges, of which that of all ranks is small") {
+  MPI_Comm comm = MPI_COMM_NULL;
+  MPI_OK(MPI_Comm_dup(MPI_COMM_WORLD, &comm));
+  {
+    exchanges = 0;
+    Window first(Memory::device, 4096, 1, comm);
+    CHECK(exchanges > 2);
+    const bool several_nodes = exchanges > 4;
+    exchanges = largest = 0;
+    Window second(Memory::device, 4096, 1, comm);
+    CHECK(exchanges == 2);
+    if (several_nodes) CHECK(largest == 64);
+    run_epoch(first, 1);
+    run_epoch(second, 2);
+  }
+  MPI_OK(MPI_Comm_free(&comm));
+}
+
+TEST_CASE("windows work when their communicator has gone, and end after it") {
+  for (int round = 0; round < 3; ++round) {
+    MPI_Comm comm = MPI_COMM_NULL;
+    MPI_OK(MPI_Comm_dup(MPI_COMM_WORLD, &comm));
+    auto one = std::make_unique<Window>(Memory::device, 256, 1, comm);
+    auto other = std::make_unique<Window>(Memory::unmapped, 30000, 1, comm);
+    run_epoch(*one, 3);
+    MPI_OK(MPI_Comm_free(&comm));
+    run_epoch(*one, 4);
+    one = nullptr;
+    run_epoch(*other, 5);
+  }
+}
+
+TEST_CASE("a duplicate of a communicator has a team of its own") {
+  MPI_Comm comm = MPI_COMM_NULL, again = MPI_COMM_NULL;
+  MPI_OK(MPI_Comm_dup(MPI_COMM_WORLD, &comm));
+  auto first = std::make_unique<Window>(Memory::device, 4096, 1, comm);
+  MPI_OK(MPI_Comm_dup(comm, &again));
+  exchanges = 0;
+  Window second(Memory::device, 4096, 1, again);
+  CHECK(exchanges > 2);
+  first = nullptr;
+  MPI_OK(MPI_Comm_free(&comm));
+  run_epoch(second, 6);
+  MPI_OK(MPI_Comm_free(&again));
+}
+
+TEST_CASE("ranks in another order, and some of them, have teams of their own") {
+  MPI_Comm backwards = MPI_COMM_NULL, half = MPI_COMM_NULL;
+  MPI_OK(MPI_Comm_split(MPI_COMM_WORLD, 0, size() - rank(), &backwards));
+  MPI_OK(MPI_Comm_split(MPI_COMM_WORLD, rank() % 2, rank(), &half));
+  {
+    Window all(Memory::device, 4096, 1, backwards), some(Memory::device, 4096, 1, half), world(Memory::device, 4096);
+    run_epoch(world, 7);
+    Stream stream;
+    int me = 0, count = 0;
+    MPI_OK(MPI_Comm_rank(half, &me));
+    MPI_OK(MPI_Comm_size(half, &count));
+    MPI_Group group = MPI_GROUP_NULL;
+    MPI_OK(MPI_Win_get_group(some, &group));
+    const int value = 100 + rank();
+    MPI_OK(MPIX_Win_post_stream(group, some, stream));
+    MPI_OK(MPI_Win_start(group, MPIX_MODE_STREAM, some));
+    for (int to = 0; to < count; ++to) MPI_OK(MPI_Put(&value, 4, MPI_BYTE, to, 4 * me, 4, MPI_BYTE, some));
+    MPI_OK(MPIX_Win_complete_stream(some, stream));
+    MPI_OK(MPIX_Win_wait_stream(some, stream));
+    stream.synchronize();
+    for (int from = 0; from < count; ++from) CHECK(some.as<int>()[from] == 100 + 2 * from + rank() % 2);
+    MPI_Group_free(&group);
+  }
+  MPI_OK(MPI_Comm_free(&backwards));
+  MPI_OK(MPI_Comm_free(&half));
+}
+
+TEST_CASE("a communicator with a team may be left to MPI_Finalize") {
+  MPI_Comm comm = MPI_COMM_NULL;
+  MPI_OK(MPI_Comm_dup(MPI_COMM_WORLD, &comm));
+  Window window(Memory::device, 256, 1, comm);
+  run_epoch(window, 8);
+}
