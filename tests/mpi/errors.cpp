@@ -183,6 +183,18 @@ TEST_CASE("wrong puts") {
   });
 }
 
+TEST_CASE("a put in a first epoch of nobody") {
+  Window window(Memory::device, 64);
+  MPI_OK(MPI_Win_set_errhandler(window, MPI_ERRORS_RETURN));
+  Stream stream;
+  MPI_OK(MPI_Win_start(MPI_GROUP_EMPTY, MPIX_MODE_STREAM, window));
+  const int code = MPI_Put(window.base(), 1, MPI_INT, rank(), 0, 1, MPI_INT, window);
+  CHECK(error_class(code) == MPI_ERR_RMA_SYNC);
+  CHECK(error_text(code).find("not in the group") != std::string::npos);
+  MPI_OK(MPIX_Win_complete_stream(window, stream));
+  stream.synchronize();
+}
+
 TEST_CASE("puts without an epoch on a window of stream epochs") {
   Bench bench(Memory::device);
   MPI_OK(MPI_Win_set_errhandler(bench.win, MPI_ERRORS_RETURN));

@@ -153,9 +153,12 @@ STANDS_IN_FRONT int PMPI_Win_free(MPI_Win* win) {
 }
 
 TEST_CASE("a window of ranks with different builds of libmpix is an ordinary one", "[calls]") {
+  MPI_Comm comm = MPI_COMM_NULL;
+  MPI_OK(MPI_Comm_dup(MPI_COMM_WORLD, &comm));
   is_other_build = rank() == 1;
-  Window window(Memory::other, 64);
+  Window window(Memory::other, 64, 1, comm);
   is_other_build = false;
+  MPI_OK(MPI_Comm_free(&comm));
   MPI_OK(MPI_Win_set_errhandler(window, MPI_ERRORS_RETURN));
   Stream stream;
   const int code = MPIX_Win_post_stream(Group(left_of(rank())), window, stream);

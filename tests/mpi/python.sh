@@ -20,7 +20,7 @@ print(*(line.split("/")[-1].split(".")[0] for line in open("/proc/self/maps") if
     continue
   fi
   # shellcheck disable=SC2086 # words
-  output=$($MPIEXEC env "LD_PRELOAD=$library${others:+:$others}" "MPIX_LIBRARY=$library" "$python" "$example" 2>&1 < /dev/null)
+  output=$($MPIEXEC env "LD_PRELOAD=$library${others:+:$others}" "LIBMPIX=$library" "$python" "$example" 2>&1 < /dev/null)
   status=$?
   echo "$output"
   ((status == 0)) && grep -q "jacobi.py: $LIBMPIX_TEST_RANKS ranks, OK" <<< "$output"

@@ -89,6 +89,8 @@ void check_broken(Window& window, Stream& stream, MPI_Group group) {
   };
   says_so(MPIX_Win_post_stream(group, window, stream));
   says_so(MPI_Win_start(group, MPIX_MODE_STREAM, window));
+  const int value = 1;
+  says_so(MPI_Put(&value, 1, MPI_INT, 0, 0, 1, MPI_INT, window));
 }
 
 void check_works(Window& window, Stream& stream) {
@@ -178,8 +180,9 @@ TEST_CASE("the report of a wait says that its peer has called MPI_Finalize") {
   } else if (rank() == 1) {
     MPI_OK(MPI_Finalize());
   }
-  finalize_comes_back = false;
   barrier();
+  if (rank() != 1) MPI_OK(MPI_Finalize());  // what windows of a communicator share has ended on all ranks, or on none
+  finalize_comes_back = false;
   EXPECT(true, "freed by all");
 }
 
@@ -328,6 +331,50 @@ TEST_CASE("an ordinary start beside a stream exposure epoch is reported when it 
     MPI_OK(MPI_Win_start(other, MPIX_MODE_STREAM, window));
     MPI_OK(MPIX_Win_complete_stream(window, stream));
     stream.synchronize();
+  } else {
+    checked();
+  }
+}
+
+TEST_CASE("an ordinary wait of a rank with stream access epochs is reported when it hangs") {
+  NEEDS_RANKS(2);
+  NEEDS(device().is_host(), "this MPI may be unable to reach memory of the GPU");
+  Window window(Memory::device, 64);
+  MPI_OK(MPI_Win_set_name(window, "pressure"));
+  const Group other(1 - std::min(rank(), 1));
+  Stream stream;
+  int go = 0;
+  if (rank() == 0) {
+    MPI_OK(MPI_Win_start(other, MPIX_MODE_STREAM, window));
+    MPI_OK(MPIX_Win_complete_stream(window, stream));
+    Capture errors(STDERR_FILENO);
+    bool reported = false;
+    std::thread looker([&] {
+      const double limit = MPI_Wtime() + 20 * slowdown();
+      while (!reported && MPI_Wtime() < limit) {
+        usleep(10000);
+        reported = contains(errors.text(), "MPI_Win_wait on window 'pressure'") &&
+                   contains(errors.text(), "should it be MPIX_Win_post_stream and MPIX_Win_wait_stream?");
+      }
+      MPI_Send(&go, 1, MPI_INT, 1, 0, MPI_COMM_WORLD);
+    });
+    MPI_OK(MPI_Win_post(other, 0, window));
+    MPI_OK(MPI_Win_wait(window));
+    looker.join();
+    const std::string report = errors.end();
+    INFO(report);
+    CHECK(reported);
+    stream.synchronize();
+  } else if (rank() == 1) {
+    MPI_OK(MPIX_Win_post_stream(other, window, stream));
+    MPI_OK(MPIX_Win_wait_stream(window, stream));
+    stream.synchronize();
+    MPI_Request request;
+    MPI_OK(MPI_Irecv(&go, 1, MPI_INT, 0, 0, MPI_COMM_WORLD, &request));
+    wait(request);
+    MPI_OK(MPI_Win_start(other, 0, window));
+    MPI_OK(MPI_Win_complete(window));
+    checked();
   } else {
     checked();
   }

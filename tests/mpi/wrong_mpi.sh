@@ -50,4 +50,26 @@ for how in '' threads; do
     failed=1
   fi
 done
+
+# a program that loads its MPI late, as Python does: the one that libmpix has brought along answers for it
+cat > "$folder/late.c" << 'EOF'
+#include <dlfcn.h>
+#include <stddef.h>
+int main(int argc, char **argv)
+{
+  int (*init)(int *, char ***);
+  if (!dlopen(argv[1], RTLD_NOW | RTLD_GLOBAL)) return 77;
+  init = (int (*)(int *, char ***))dlsym(RTLD_DEFAULT, "MPI_Init");
+  return argc == 2 && init ? init(NULL, NULL) : 1;
+}
+EOF
+theirs=$(ldd "$folder/program" | sed -n 's/.*=> \(.*\/libmpi\(ch\)\?\.so[^ ]*\).*/\1/p')
+"$compiler" -o "$folder/late.o" -c "$folder/late.c" && cc -o "$folder/late" "$folder/late.o" -ldl || failed=1
+env -u PMI_FD -u PMI_RANK -u PMI_SIZE -u PMI_PORT LD_PRELOAD="$(realpath "$LIBMPIX")" timeout -k 5 60 "$folder/late" "$theirs" \
+  > "$folder/out" 2>&1 < /dev/null
+cat "$folder/out"
+if ! grep -q "built for $built.* has loaded $theirs as well" "$folder/out"; then
+  echo "FAILED: nothing is said of $theirs, which is loaded late"
+  failed=1
+fi
 exit $failed
