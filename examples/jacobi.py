@@ -6,7 +6,7 @@
     mpiexec -n 4 env LD_PRELOAD=DIR/lib/libmpix.so MPIX_DEVICE=host python3 jacobi.py [steps]
 
 libmpix has to be in front of MPI, and be built for the MPI of mpi4py (Debian's is for Open MPI). A Python program has
-no link line, so LD_PRELOAD puts it there: before mpi4py loads MPI. MPIX_LIBRARY names the library where LD_PRELOAD
+no link line, so LD_PRELOAD puts it there: before mpi4py loads MPI. LIBMPIX names the library where LD_PRELOAD
 holds others too. The windows and puts are mpi4py's; only the stream calls go through ctypes.
 
 Each rank has a piece of the rod, and puts its two ends to its neighbours. The functions of the stream run in a thread
@@ -23,7 +23,7 @@ MODE_STREAM = 0x01000000  # MPIX_MODE_STREAM of mpix.h
 CELLS = 50                # of a rank
 
 # --- the calls of mpix.h. A handle of MPI is an int, or a pointer: mpi4py knows.
-library = ctypes.CDLL(os.environ.get("MPIX_LIBRARY") or os.environ.get("LD_PRELOAD") or "libmpix.so")
+library = ctypes.CDLL(os.environ.get("LIBMPIX") or os.environ.get("LD_PRELOAD") or "libmpix.so")
 Function = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
 

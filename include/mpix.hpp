@@ -6,11 +6,14 @@
 /* libmpix for C++17, on top of mpix.h: streams, groups and epochs that end with their scope, functions that are
  * copied into a stream, errors as exceptions. Header only; the calls of mpix.h may be used beside it.
  *
- *     mpix::Stream stream;                                     // a host stream; on a GPU a cudaStream_t takes its
- * place mpix::throw_errors(win); for (int step = 0; step < steps; ++step) { mpix::Exposure exposure(neighbours, win,
- * stream);      // post stream.launch([=] { pack(out, step); });               // copied: what it captures by value
- * lives as long as it mpix::Access access(neighbours, win, stream);          // start access.put(out, count, right, 0);
- *       mpix::complete_wait(access, exposure);                 // or access.complete(), and later exposure.wait()
+ *     mpix::Stream stream;                                // a host stream; on a GPU a cudaStream_t takes its place
+ *     mpix::throw_errors(win);
+ *     for (int step = 0; step < steps; ++step) {
+ *       mpix::Exposure exposure(neighbours, win, stream);  // post
+ *       stream.launch([=] { pack(out, step); });           // copied: what it captures by value lives as long as it
+ *       mpix::Access access(neighbours, win, stream);      // start
+ *       access.put(out, count, right, 0);
+ *       mpix::complete_wait(access, exposure);             // or access.complete(), and later exposure.wait()
  *       stream.launch([=] { unpack(in, step); });
  *     }
  *     stream.synchronize();
