@@ -31,6 +31,7 @@ struct Settings {
   std::optional<std::size_t> eager_bytes;  ///< none: what the device prefers
   std::uint32_t mailbox_slots;
   bool merge;
+  bool free_posts;
   Waits waits;
   LaunchForm launch_form;
   std::size_t copy_engine_bytes;

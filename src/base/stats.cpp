@@ -7,6 +7,7 @@ namespace mpix {
 void Stats::add(const Stats& other) {
   exposure_epochs += other.exposure_epochs;
   access_epochs += other.access_epochs;
+  posts_raised += other.posts_raised;
   puts += other.puts;
   bytes_mailbox += other.bytes_mailbox;
   bytes_direct += other.bytes_direct;
@@ -28,6 +29,7 @@ std::string describe(const Stats& stats) {
                      n(stats.bytes_direct) + ", staged " + n(stats.bytes_staged) + ", copy engine " +
                      n(stats.bytes_copied) + "; plans: " + n(stats.plans_built) + " built, " + n(stats.plans_reused) +
                      " reused";
+  if (stats.posts_raised > 0) text += "; posts that did not wait for a call: " + n(stats.posts_raised);
   if (stats.network_operations > 0)
     text += "; to other nodes: " + n(stats.network_operations) + " operations, bytes: eager " +
             n(stats.bytes_network_eager) + ", direct " + n(stats.bytes_network_direct) + "; at most " +

@@ -11,6 +11,7 @@ namespace mpix {
 struct Stats {
   std::uint64_t exposure_epochs = 0;
   std::uint64_t access_epochs = 0;
+  std::uint64_t posts_raised = 0;  ///< free posts that did not wait for the window's next call
   std::uint64_t puts = 0;
   std::uint64_t bytes_mailbox = 0;
   std::uint64_t bytes_direct = 0;

@@ -110,6 +110,42 @@ struct Launch {
   bool relayed = false;                               ///< some of its peers are: they ring no bells
 };
 
+/// A point of a stream: behind all that was enqueued there when it was set.
+class StreamPoint {
+ public:
+  virtual ~StreamPoint() = default;
+  virtual void set(Stream stream) = 0;
+  /// All before it has run. Of one that was never set, too.
+  virtual bool passed() noexcept = 0;
+  /// It was set in this stream, and not in an earlier one with the same handle.
+  virtual bool lies_in(Stream stream) const noexcept = 0;
+};
+
+/// What a peer shall know at least: so many epochs are posted to it.
+struct PostRaise {
+  PairWords* there;
+  Bell* bell;
+  std::uint64_t epochs;
+};
+
+/// Ways for posts that do not go with a launch of the stream that they were called in (epoch/free_posts.h). Calls of
+/// several windows, and of the service, may come at once.
+class PostStreams {
+ public:
+  virtual ~PostStreams() = default;
+  virtual std::shared_ptr<StreamPoint> new_point() = 0;
+  /// At once, whatever streams wait for.
+  virtual void raise(const std::vector<PostRaise>& raises) = 0;
+  /// None is under way.
+  virtual bool have_raised() noexcept = 0;
+  /// Behind the point, and behind nothing else. Returns the point behind the launch.
+  virtual std::shared_ptr<StreamPoint> launch_behind(const std::shared_ptr<StreamPoint>& point,
+                                                     const Launch& launch) = 0;
+  /// What is enqueued in `stream` from now on is behind the point; captured: in every launch of the graph, which keeps
+  /// the point.
+  virtual void hold_back(Stream stream, bool captured, const std::shared_ptr<StreamPoint>& point) = 0;
+};
+
 /// Operations of a stream on words of memory, one after another.
 struct MemoryOps {
   std::vector<MemoryOp> ops;
@@ -202,6 +238,8 @@ class Device {
   /// Enqueue a copy by the copy engine.
   virtual void copy(Stream stream, void* to, const void* from, std::size_t bytes) = 0;
   virtual void run_memory_ops(Stream stream, MemoryOps ops) = 0;
+  /// Null: every post is a launch.
+  virtual PostStreams* post_streams() { return nullptr; }
 
   /// A number that stands for what kernels run on, and for that of no other node: ranks with the same one share it. 0:
   /// not known, or of no interest.

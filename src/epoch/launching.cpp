@@ -24,11 +24,13 @@ Launching::Launching(Device& device, const Settings& settings, Neighbourhood& pe
       most_receive_bytes_(std::min<std::uint64_t>(window_bytes, peers.eager_bytes())) {
   if (merge_) memory_ = device.new_launch_memory();
   if (peers.needs_guards()) guards_ = std::make_unique<Guards>(peers, device, words_.get());
+  if (!settings.free_posts || !merge_ || guards_ || lazy_post_) return;
+  if (PostStreams* streams = device.post_streams()) free_posts_ = std::make_unique<FreePosts>(*streams, stall);
 }
 
 StreamNow Launching::check(Stream stream) const {
   const StreamNow in{stream, device_.check_stream(stream)};
-  if (held_post_.plan && in.capture != held_post_.in.capture)
+  if (to_carry_.plan && !to_carry_.point && in.capture != to_carry_.in.capture)
     throw Error(Fault::synchronization,
                 "the post before this call was made inside a capture, and this call is not in the same one, or the "
                 "other way round: with mpix_lazy_post a post goes with the next call on its window");
@@ -38,10 +40,11 @@ StreamNow Launching::check(Stream stream) const {
 // ---- the calls ---------------------------------------------------------------------------------------
 
 void Launching::post(const ExposurePlanOf& plan, const StreamNow& in, OperationBudget::Lease lease) {
+  keep_behind_posts(in);
   if (lazy_post_ && plan->remote.empty()) {
-    held_post_ = LazyPost{plan, in};
+    to_carry_ = CarriedPost{plan, in, nullptr};
     if (in.capture) keep_for_graph(in, plan);
-  } else {
+  } else if (!may_be_free(*plan, in) || !set_free_post(plan, in)) {
     launch_post(plan, in, std::move(lease));
     opened(plan, in);
   }
@@ -120,7 +123,7 @@ void Launching::launch_post(const ExposurePlanOf& plan, const StreamNow& in, Ope
 void Launching::launch_copies(const AccessPlanOf& plan, const StreamNow& in) {
   if (plan->copies.empty()) return;
   Launch launch = new_launch(Call::complete, in);
-  carry_held_post(launch, in);
+  carry_post(launch, in);
   add_sends(launch, plan, plan->before_copies, 0, plan->before_copies.count());
   launch.before_copies = true;
   enqueue(launch, in);
@@ -136,7 +139,7 @@ void Launching::launch_complete(const AccessPlanOf& plan, const ExposurePlan* ex
   const DeviceArray<SendPeer>& sends = merge_ ? plan->merged : plan->unmerged;
   for_batches(sends.count(), plan->remote.size(), [&](Batch batch) {
     Launch launch = new_launch(call, in);
-    carry_held_post(launch, in);
+    carry_post(launch, in);
     add_sends(launch, plan, sends, batch.first, batch.count);
     off_node_.add_operations(launch, remote, batch.first_remote, batch.remote_count);
     enqueue(launch, in);
@@ -148,7 +151,7 @@ void Launching::launch_wait(const ExposurePlanOf& plan, Call call, const StreamN
   if (guards_) guards_->before_receive(*plan, call, in.stream);
   for_batches(plan->receives.count(), plan->remote.size(), [&](Batch batch) {
     Launch launch = new_launch(call, in);
-    carry_held_post(launch, in);
+    carry_post(launch, in);
     add_receives(launch, plan, batch.first, batch.count);
     off_node_.add_receives(launch, plan->remote, batch.first_remote, batch.remote_count);
     enqueue(launch, in);
@@ -162,7 +165,7 @@ void Launching::launch_fused(const AccessPlanOf& access, const ExposurePlanOf& e
   OperationBudget::Unserved unserved = off_node_.unserved(remote);
   launch_copies(access, in);
   Launch launch = new_launch(Call::complete_wait, in);
-  carry_held_post(launch, in);
+  carry_post(launch, in);
   add_sends(launch, access, access->merged, 0, access->merged.count());
   add_receives(launch, exposure, 0, exposure->receives.count());
   off_node_.add_operations(launch, remote, 0, access->remote.size());
@@ -171,14 +174,49 @@ void Launching::launch_fused(const AccessPlanOf& access, const ExposurePlanOf& e
   unserved.none();
 }
 
-void Launching::carry_held_post(Launch& launch, const StreamNow& in) {
-  if (!held_post_.plan) return;
-  if (held_post_.in.stream == in.stream || !is_alive(held_post_.in.stream)) {
-    add_posts(launch, held_post_.plan, 0, held_post_.plan->posts.count());
+// ---- posts that go later -----------------------------------------------------------------------------
+
+/// See FreePosts; and GPUs have no atomic operations on the words of relayed ranks, which lie in memory of the host.
+bool Launching::may_be_free(const ExposurePlan& plan, const StreamNow& in) const {
+  if (!free_posts_ || in.capture || was_captured_ || !plan.remote.empty() || plan.posts.count() == 0) return false;
+  return !off_node_.is_relayed() ||
+         std::none_of(plan.origins.begin(), plan.origins.end(), [this](int rank) { return peers_.peer(rank).relayed; });
+}
+
+bool Launching::set_free_post(const ExposurePlanOf& plan, const StreamNow& in) {
+  auto point = free_posts_->add(in.stream, *plan, enqueued_);
+  if (!point) return false;
+  to_carry_ = CarriedPost{plan, in, std::move(point)};
+  return true;
+}
+
+/// The counters that a post advances are one stream's at a time.
+void Launching::keep_behind_posts(const StreamNow& in) {
+  if (last_aside_ && last_aside_->passed()) last_aside_ = nullptr;
+  if (last_aside_) device_.post_streams()->hold_back(in.stream, in.capture != 0, last_aside_);
+}
+
+void Launching::carry_post(Launch& launch, const StreamNow& in) {
+  if (!to_carry_.plan) return;
+  const bool same_stream = to_carry_.point ? in.capture == 0 && to_carry_.point->lies_in(in.stream)
+                                           : to_carry_.in.stream == in.stream || !is_alive(to_carry_.in.stream);
+  if (same_stream) {
+    add_posts(launch, to_carry_.plan, 0, to_carry_.plan->posts.count());
+  } else if (to_carry_.point) {
+    launch_aside();
   } else {
-    launch_post(held_post_.plan, held_post_.in, {});
-    held_post_ = LazyPost{};
+    launch_post(to_carry_.plan, to_carry_.in, {});
+    to_carry_ = CarriedPost{};
   }
+}
+
+/// Behind the point of the post, and not in its stream, which may be gone, or captured by now.
+void Launching::launch_aside() {
+  Launch launch = new_launch(Call::post, StreamNow{});
+  add_posts(launch, to_carry_.plan, 0, to_carry_.plan->posts.count());
+  keep_and(launch, [&] { last_aside_ = device_.post_streams()->launch_behind(to_carry_.point, launch); });
+  enqueued_.add_opened(to_carry_.plan->origins);
+  to_carry_ = CarriedPost{};
 }
 
 /// The work of a stream that was destroyed meanwhile has run: any stream comes after it.
@@ -193,6 +231,16 @@ bool Launching::is_alive(Stream stream) const {
 
 void Launching::enqueue(Launch& launch, const StreamNow& in) {
   launch.memory = memory_.get();
+  keep_and(launch, [&] { device_.launch(in.stream, launch); });
+  off_node_.wake();
+  if (launch.program.post_count == 0 || !to_carry_.plan) return;
+  // Only now is it enqueued.
+  if (!to_carry_.in.capture) enqueued_.add_opened(to_carry_.plan->origins);
+  to_carry_ = CarriedPost{};
+}
+
+template <class Enqueue>
+void Launching::keep_and(Launch& launch, Enqueue enqueue_it) {
   // Before the launch is in flight itself: only those before it may have run.
   if (device_.reads_plans_later() && in_flight_.add(launch.keep)) {
     if (progress_.has_run()) {
@@ -202,13 +250,8 @@ void Launching::enqueue(Launch& launch, const StreamNow& in) {
       in_flight_.have_not_run();
     }
   }
-  device_.launch(in.stream, launch);
-  off_node_.wake();
+  enqueue_it();
   progress_.launched();
-  if (launch.program.post_count == 0 || !held_post_.plan) return;
-  // Only now is it enqueued.
-  if (!held_post_.in.capture) enqueued_.add_opened(held_post_.plan->origins);
-  held_post_ = LazyPost{};
 }
 
 // ---- what a launch holds -----------------------------------------------------------------------------
@@ -229,6 +272,7 @@ Launch Launching::new_launch(Call call, const StreamNow& in) {
   launch.call = call;
   launch.stall = &stall_;
   launch.program.captured = in.capture != 0;
+  launch.program.raises_posts = free_posts_ != nullptr && in.capture == 0;
   launch.program.guards = guards_ ? peers_.guard_marks() : nullptr;
   launch.sharers = peers_.sharers();
   launch.room = peers_.waiting_room();

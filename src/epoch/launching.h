@@ -10,6 +10,7 @@
 #include "base/settings.h"
 #include "device/device.h"
 #include "device/plans_in_flight.h"
+#include "epoch/free_posts.h"
 #include "epoch/guards.h"
 #include "epoch/node_progress.h"
 #include "epoch/plan.h"
@@ -51,7 +52,14 @@ class Launching {
                      OperationBudget::Lease lease);
 
   /// Left over only by an epoch that is empty, or broken.
-  void forget_held_post() { held_post_ = LazyPost{}; }
+  void forget_carried_post() { to_carry_ = CarriedPost{}; }
+  /// When all has run: whether no post is on a way of its own any more.
+  bool posts_have_settled() { return !free_posts_ || free_posts_->settle(); }
+  /// Before the window's memory goes.
+  void end_posts() noexcept {
+    if (free_posts_) free_posts_->stop();
+  }
+  std::uint64_t posts_raised() const { return free_posts_ ? free_posts_->raised() : 0; }
   /// Graphs may have epochs of the window.
   bool was_captured() const { return was_captured_; }
   const NodeProgress& progress() const { return progress_; }
@@ -60,9 +68,10 @@ class Launching {
 
  private:
   /// A post that has been called and not yet enqueued: the window's next launch carries it, which saves one of its own.
-  struct LazyPost {
+  struct CarriedPost {
     ExposurePlanOf plan;  ///< null: none
     StreamNow in;
+    std::shared_ptr<StreamPoint> point;  ///< of a free post; null: it is lazy
   };
   /// The entries of one launch: of the tables for this node, and of the list of ranks on others.
   struct Batch {
@@ -84,9 +93,15 @@ class Launching {
   void launch_wait(const ExposurePlanOf& plan, Call call, const StreamNow& in);
   void launch_fused(const AccessPlanOf& access, const ExposurePlanOf& exposure, const StreamNow& in,
                     OperationBudget::Lease lease);
-  void carry_held_post(Launch& launch, const StreamNow& in);
+  bool may_be_free(const ExposurePlan& plan, const StreamNow& in) const;
+  bool set_free_post(const ExposurePlanOf& plan, const StreamNow& in);
+  void keep_behind_posts(const StreamNow& in);
+  void carry_post(Launch& launch, const StreamNow& in);
+  void launch_aside();
   bool is_alive(Stream stream) const;
   void enqueue(Launch& launch, const StreamNow& in);
+  template <class Enqueue>
+  void keep_and(Launch& launch, Enqueue enqueue_it);
   void opened(const ExposurePlanOf& plan, const StreamNow& in);
   void sent(const AccessPlanOf& plan, const StreamNow& in);
   void closed(const ExposurePlanOf& plan, const StreamNow& in);
@@ -104,7 +119,9 @@ class Launching {
   std::unique_ptr<LaunchMemory> memory_;
   const std::uint64_t most_receive_bytes_;  ///< that one origin is likely to send by mailbox
   AccessPlanOf last_access_;                ///< for what will come: plans are alike in both directions
-  LazyPost held_post_;
+  std::unique_ptr<FreePosts> free_posts_;   ///< null: posts are prompt or lazy
+  CarriedPost to_carry_;
+  std::shared_ptr<StreamPoint> last_aside_;  ///< behind the last post that was launched behind its point
   bool was_captured_ = false;
   PlansInFlight in_flight_;
 };

@@ -81,6 +81,7 @@ void Window::log_ways() const {
 
 Window::~Window() {
   remove_live(*this);
+  launching_.end_posts();
   off_node_.end();
   launching_.progress().await_posts(launching_.guards() != nullptr, name_);
   if (!launching_.was_captured()) return;
@@ -190,7 +191,7 @@ void Window::wait_stream(Stream stream) {
 
 void Window::close_exposure() {
   exposure_ = nullptr;
-  launching_.forget_held_post();
+  launching_.forget_carried_post();
   state_.wait_stream();
 }
 
@@ -266,7 +267,7 @@ void Window::complete_wait_stream(Stream stream) {
 
 bool Window::has_run() {
   Hold hold(mutex_);
-  return launching_.progress().has_run() && off_node_.has_run();
+  return launching_.progress().has_run() && off_node_.has_run() && launching_.posts_have_settled();
 }
 
 std::unique_lock<std::mutex> Window::held_if_idle(bool or_captured) {
@@ -317,6 +318,7 @@ Stats Window::stats() const {
   Hold hold(mutex_);
   Stats stats = stats_;
   off_node_.add_to(stats);
+  stats.posts_raised = launching_.posts_raised();
   return stats;
 }
 

@@ -83,6 +83,20 @@ MPIX_FN void store_after_loads(std::uint64_t* p, std::uint64_t v) {
 #endif
 }
 
+/// As store_after_loads, for a word that several write, in any order: it is what the greatest of them wrote. On a GPU
+/// only in memory that its atomic operations reach, over no PCIe.
+MPIX_FN void raise_after_loads(std::uint64_t* p, std::uint64_t v) {
+#if defined(__CUDA_ARCH__)
+  asm volatile("red.relaxed.sys.global.max.u64 [%0],%1;" ::"l"(p), "l"(v) : "memory");
+#elif defined(__HIP_DEVICE_COMPILE__)
+  (void)__hip_atomic_fetch_max(p, v, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_SYSTEM);
+#else
+  std::uint64_t seen = __atomic_load_n(p, __ATOMIC_RELAXED);
+  while (seen < v && !__atomic_compare_exchange_n(p, &seen, v, true, __ATOMIC_RELEASE, __ATOMIC_RELAXED)) {
+  }
+#endif
+}
+
 /// An atomic addition that releases, as a release store does.
 MPIX_FN void add_release(std::uint64_t* p, std::uint64_t v) {
 #if defined(__CUDA_ARCH__)

@@ -13,7 +13,7 @@
 ///
 /// | word               | lies in | written by                    | polled by                | order |
 /// |--------------------|---------|-------------------------------|--------------------------|-------|
-/// | posted             | o       | t's post: announce            | o's complete: may_send   | release / acquire: t's uses of the window, and of the slots it has emptied, come before o's writes. On a GPU relaxed: those were kernels that have ended, and o only stores after its branch |
+/// | posted             | o       | t's post: announce; ahead of it the service of t (epoch/free_posts.h) | o's complete: may_send   | release / acquire: t's uses of the window, and of the slots it has emptied, come before o's writes. On a GPU relaxed: those were kernels that have ended, and o only stores after its branch |
 /// | slot lines         | t       | o's complete: send            | t's wait: receive        | none: each half line carries its epoch's flag |
 /// | slot headers       | t       | o's complete: write_header    | t's wait: has_arrived    | release / acquire where data went direct: o's direct writes come before t's use of the window; else none, as a line |
 /// | sent               | o       | o's complete                  | o's complete             | stream order |
@@ -236,6 +236,7 @@ struct Program {
   std::uint64_t send_bytes = 0;     ///< the most that goes to one peer, and
   std::uint64_t receive_bytes = 0;  ///< that may come from one: how many blocks it is worth
   bool captured = false;            ///< part of a graph: epochs count as replayed
+  bool raises_posts = false;        ///< others may have announced them (epoch/free_posts.h)
   GuardMarks* guards = nullptr;     ///< mine; null: no guards in front of this
   Bell* bell = nullptr;             ///< mine
   HostWords* host = nullptr;

@@ -89,10 +89,14 @@ MPIX_STEP void advance(const Crew& crew, PartCounters& counters, EpochCounter be
 // ---- target: post ----------------------------------------------------------------------------------
 
 /// `before`: what own.opened is.
-MPIX_FN void announce(const PostPeer& peer, EpochCounter before, bool captured = false, bool guarded = false) {
+MPIX_FN void announce(const PostPeer& peer, EpochCounter before, bool captured = false, bool guarded = false,
+                      bool raises = false) {
   const EpochCounter after = before.next(captured);
   if (after.epochs > retired_epoch) return;
-  store_after_loads(&peer.there->posted, after.epochs);
+  if (raises)
+    raise_after_loads(&peer.there->posted, after.epochs);
+  else
+    store_after_loads(&peer.there->posted, after.epochs);
   if (guarded) count_post(peer);
   // The host may see this before `posted` is there: a rank leaves its memory to nobody else before it has all posts
   // that are still to come (Window::has_all_posts).

@@ -20,6 +20,9 @@
  * store comes before the post, the wipe of scrub too, and what o stores after a poll comes after. A half
  * line that carries its own flag counts as a line; the target's staging memory counts as its window.
  *
+ * FREE: a post is not a kernel but a point of the stream, and the next kernel of the stream carries it. A service of t
+ * (src/epoch/free_posts.h) may tell o of it as soon as the point has passed; what it stores is under way for any time.
+ *
  * What is checked, in all interleavings:
  *   overwrite   a slot is written only after its last epoch was emptied; so an origin is at most D ahead
  *   exposed     the window changes only in the exposure epoch that the data belong to
@@ -59,6 +62,7 @@
 #define RING 3     /* post to rank r - 1; complete to rank r + 1; wait; around the ring */
 #define PIPELINE 4 /* from rank r - 1: post; wait. To rank r + 1: complete. With 2 ranks: producer, consumer */
 #define PINGPONG 5 /* rank 0: complete; post; wait. Rank 1: post; wait; complete */
+#define AWAIT 6    /* as HALO, but between its post and its complete rank 0 waits for the complete of rank 1 */
 #ifndef PROGRAM
 #define PROGRAM HALO
 #endif
@@ -132,6 +136,13 @@ byte posts[RANKS], completes[RANKS], waits[RANKS], busy[RANKS];
 #define peers(r) (RANKS - 1)
 #endif
 
+#ifdef FREE
+byte points[RANKS], held[RANKS]; /* of the stream's posts so far; posts that no kernel carries yet */
+#define posted_to(o, t) points[t]
+#else
+#define posted_to(o, t) pair[o * RANKS + t].opened
+#endif
+
 inline store_line(i) {
   assert(P.closed + D >= e);                      /* overwrite */
   S.flag[i] = flag_of(e);
@@ -139,7 +150,7 @@ inline store_line(i) {
 }
 
 inline store_window(i) {
-  assert(P.opened == e && P.closed == e - 1);     /* exposed */
+  assert(posted_to(o, t) == e && P.closed == e - 1);     /* exposed */
   P.window[i] = e
 }
 
@@ -147,6 +158,35 @@ inline store_window(i) {
 
 #define on_its_way(i) ((stores >> (i)) & 1)
 #define arrived(i) stores = stores & ~(1 << (i))
+
+#ifdef FREE
+#ifdef RAISE_EARLY /* as if the service did not look at the point */
+#define passed(t) (points[t] < EPOCHS -> points[t] + 1 : points[t])
+#else
+#define passed(t) points[t]
+#endif
+proctype service(byte o, t) {
+  byte k;
+end:
+  do
+#ifndef NO_RAISE
+  :: passed(t) > k ->
+    k = passed(t);
+    if
+    :: P.opened >= k /* its carrier has run */
+    :: true ->
+#ifdef RAISE_STORES /* and never mind what is there */
+      P.posted = k
+#else
+      P.posted = (P.posted > k -> P.posted : k)
+#endif
+    fi
+#else
+  :: false
+#endif
+  od
+}
+#endif
 
 proctype origin_side(byte o, t) {
   byte e, lines, stores;
@@ -252,16 +292,28 @@ end:
 
 /* ---- the stream of a rank: a kernel starts when the one before has ended ---- */
 
+#ifdef FREE
+#define carried (held[r] -> peers(r) : 0)
+inline carry() { posts[r] = posts[r] + held[r]; held[r] = 0 }
+inline post() { atomic { !busy[r]; points[r]++; held[r] = 1 } }
+#else
+#define carried 0
+inline carry() { skip }
 inline post() { atomic { !busy[r]; busy[r] = peers(r); posts[r]++ } }
-inline complete() { atomic { !busy[r]; busy[r] = peers(r); completes[r]++ } }
-inline wait() { atomic { !busy[r]; busy[r] = peers(r); waits[r]++ } }
-inline complete_wait() { atomic { !busy[r]; busy[r] = 2 * peers(r); completes[r]++; waits[r]++ } }
+#endif
+inline complete() { atomic { !busy[r]; busy[r] = peers(r) + carried; carry(); completes[r]++ } }
+inline wait() { atomic { !busy[r]; busy[r] = peers(r) + carried; carry(); waits[r]++ } }
+inline complete_wait() { atomic { !busy[r]; busy[r] = 2 * peers(r) + carried; carry(); completes[r]++; waits[r]++ } }
 
 proctype stream(byte r) {
   byte n;
   for (n : 1 .. EPOCHS) {
 #if PROGRAM == HALO || PROGRAM == RING
     post(); complete(); wait()
+#elif PROGRAM == AWAIT
+    post();
+    if :: r == 0 -> !busy[r]; pair[1 * RANKS + 0].sent >= n :: else fi;
+    complete(); wait()
 #elif PROGRAM == FUSED
     post(); complete_wait()
 #elif PROGRAM == PIPELINE
@@ -280,7 +332,11 @@ init {
     for (o : 0 .. RANKS - 1) {
       run stream(o);
       for (t : 0 .. RANKS - 1) {
-        if :: is_pair(o, t) -> run origin_side(o, t); run target_side(o, t) :: else fi
+        if :: is_pair(o, t) -> run origin_side(o, t); run target_side(o, t)
+#ifdef FREE
+          ; run service(o, t)
+#endif
+        :: else fi
       }
     }
   }

@@ -11,6 +11,7 @@
 #include "device/host/host_device.h"
 #include "device/host/stream.h"
 #include "epoch/window.h"
+#include "host_ranks.h"
 #include "support/catch.h"
 #include "thread_ranks.h"
 
@@ -29,40 +30,6 @@ unsigned soak_epochs() {
   const char* text = std::getenv("SOAK_EPOCHS");
   return text ? static_cast<unsigned>(std::atoi(text)) : 200;
 }
-
-/// A stream that is drained and destroyed at the end of the scope.
-class ScopedStream {
- public:
-  ScopedStream() : stream_(create_host_stream()) {}
-  ~ScopedStream() { destroy_host_stream(stream_); }
-  operator Stream() const { return stream_; }
-  HostStream* operator->() const { return stream_; }
-
- private:
-  HostStream* stream_;
-};
-
-/// Memory of a window: mappable by peers, or not.
-class WindowMemory {
- public:
-  WindowMemory(Device& device, std::size_t bytes, bool mappable) : device_(device), bytes_(bytes) {
-    if (mappable)
-      mapped_ = device.allocate(bytes).base;
-    else
-      own_.assign(bytes, 0);
-  }
-  ~WindowMemory() {
-    if (mapped_) device_.release(mapped_);
-  }
-  unsigned char* data() { return mapped_ ? reinterpret_cast<unsigned char*>(mapped_) : own_.data(); }
-  LocalMemory local(std::size_t unit = 1) { return {data(), bytes_, unit}; }
-
- private:
-  Device& device_;
-  std::size_t bytes_;
-  char* mapped_ = nullptr;
-  std::vector<unsigned char> own_;
-};
 
 /// What rank `origin` puts into `target` in an epoch: known to both from the seed.
 struct Message {
@@ -96,16 +63,6 @@ unsigned char byte_of(unsigned epoch, int origin, std::size_t at) {
   return static_cast<unsigned char>(epoch * 37 + static_cast<unsigned>(origin) * 11 + at * 3 + at / 256);
 }
 
-/// Work for a stream that owns its arguments.
-void then(HostStream* stream, std::function<void()> work) {
-  stream->launch(
-      [](void* p) {
-        std::unique_ptr<std::function<void()>> mine(static_cast<std::function<void()>*>(p));
-        (*mine)();
-      },
-      new std::function<void()>(std::move(work)));
-}
-
 template <class Function>
 bool throws(Function function) {
   try {
@@ -117,8 +74,9 @@ bool throws(Function function) {
 }
 
 void random_epochs(int ranks, unsigned seed, bool mappable, bool merge, std::uint32_t slots, unsigned epochs,
-                   Waits waits = Waits::kernel) {
+                   Waits waits = Waits::kernel, bool free_posts = false) {
   Settings settings = quiet_settings();
+  settings.free_posts = free_posts;
   settings.waits = waits;
   settings.merge = merge;
   settings.mailbox_slots = slots;
@@ -178,6 +136,13 @@ TEST_CASE("random epochs over three ranks deliver every byte and touch no other"
   const std::uint32_t slots = GENERATE(1u, 4u);
   CAPTURE(mappable, merge, slots);
   random_epochs(3, 42u + slots, mappable, merge, slots, soak_epochs());
+}
+
+TEST_CASE("free posts change nothing but when they go", "[engine]") {
+  const bool mappable = GENERATE(true, false);
+  const std::uint32_t slots = GENERATE(1u, 4u);
+  CAPTURE(mappable, slots);
+  random_epochs(3, 91u + slots, mappable, true, slots, soak_epochs(), Waits::kernel, true);
 }
 
 TEST_CASE("guards in front of all kernels change nothing but the waits", "[engine]") {

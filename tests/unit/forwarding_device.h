@@ -53,6 +53,7 @@ class ForwardingDevice : public mpix::Device {
     to_.copy(stream, to, from, bytes);
   }
   void run_memory_ops(mpix::Stream stream, mpix::MemoryOps ops) override { to_.run_memory_ops(stream, std::move(ops)); }
+  mpix::PostStreams* post_streams() override { return to_.post_streams(); }
   std::uint64_t place() override { return to_.place(); }
   bool wants_guards_where_shared() override { return to_.wants_guards_where_shared(); }
   bool stalls_silently() const noexcept override { return to_.stalls_silently(); }

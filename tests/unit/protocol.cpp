@@ -225,6 +225,35 @@ TEST_CASE("a pair that is retired announces nothing", "[protocol]") {
   CHECK(pair.target.own.opened.epochs == retired_epoch);
 }
 
+TEST_CASE("a post that others may have announced takes nothing back", "[protocol]") {
+  Pair pair(2, 4, 64);
+  raise_after_loads(&pair.origin.posted, 2);
+  announce(pair.poster, pair.target.own.opened.load(), false, false, true);
+  CHECK(pair.origin.posted == 2);
+  raise_after_loads(&pair.origin.posted, 1);
+  CHECK(pair.origin.posted == 2);
+  announce(pair.poster, pair.target.own.opened.load(), false, false, true);
+  announce(pair.poster, pair.target.own.opened.load(), false, false, true);
+  CHECK(pair.origin.posted == 3);
+  CHECK(pair.target.own.opened.epochs == 3);
+}
+
+TEST_CASE("a word that several raise is what the greatest wrote", "[protocol]") {
+  std::uint64_t word = 0;
+  std::vector<std::thread> threads;
+  std::atomic<int> wrong{0};
+  for (std::uint64_t first = 0; first < 3; ++first)
+    threads.emplace_back([&, first] {
+      for (std::uint64_t value = first; value < 30000; value += 3) {
+        raise_after_loads(&word, value);
+        if (load_acquire(&word) < value) ++wrong;
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+  CHECK(wrong == 0);
+  CHECK(word == 29999);
+}
+
 TEST_CASE("with one slot an epoch waits for its own post", "[protocol]") {
   Pair pair(1, 16, 8);
   pair.prepare({"x"});

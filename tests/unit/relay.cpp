@@ -20,6 +20,7 @@
 #include "epoch/window.h"
 #include "fake_network.h"
 #include "forwarding_device.h"
+#include "host_ranks.h"
 #include "offnode/outgoing.h"
 #include "offnode/relay_slot.h"
 #include "support/catch.h"
@@ -86,16 +87,6 @@ class CountingDevice final : public ForwardingDevice {
   std::atomic<bool> waits_for_launches_{false};
   std::thread::id allocates_;
 };
-
-/// Work for a stream that owns its arguments.
-void then(HostStream* stream, std::function<void()> work) {
-  stream->launch(
-      [](void* p) {
-        std::unique_ptr<std::function<void()>> mine(static_cast<std::function<void()>*>(p));
-        (*mine)();
-      },
-      new std::function<void()>(std::move(work)));
-}
 
 struct Piece {
   std::size_t offset, bytes;

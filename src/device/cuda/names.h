@@ -78,6 +78,8 @@ using gpuEvent_t = cudaEvent_t;
 #define gpuGraphLaunch cudaGraphLaunch
 #define gpuErrorNotReady cudaErrorNotReady
 #define gpuEventCreate cudaEventCreate
+#define gpuEventCreateWithFlags cudaEventCreateWithFlags
+#define gpuEventDisableTiming cudaEventDisableTiming
 #define gpuEventRecord cudaEventRecord
 #define gpuEventQuery cudaEventQuery
 #define gpuEventElapsedTime cudaEventElapsedTime
@@ -126,6 +128,31 @@ inline int gpu_device_of(gpuStream_t stream) {
   (void)stream;
 #endif
   return device;
+}
+
+/// Of all streams that the program ever makes, where handles come again.
+inline std::uint64_t gpu_stream_number(gpuStream_t stream) {
+  unsigned long long number = 0;
+  if (cudaStreamGetId(stream, &number) != cudaSuccess) (void)cudaGetLastError();
+  return number;
+}
+
+/// Captured: each launch of the graph waits for where the event is then.
+inline gpuError_t gpu_wait_for_event(gpuStream_t stream, gpuEvent_t event, bool captured) {
+  return cudaStreamWaitEvent(stream, event, captured ? cudaEventWaitExternal : cudaEventWaitDefault);
+}
+
+/// Its atomic operations reach the memory of every GPU that it can map.
+inline bool gpu_has_atomics_for_peers(int device) {
+  int count = 0, native = 0, can = 0;
+  bool all = cudaGetDeviceCount(&count) == cudaSuccess;
+  for (int other = 0; all && other < count; ++other)
+    all = other == device || (cudaDeviceCanAccessPeer(&can, device, other) == cudaSuccess &&
+                              (can == 0 || (cudaDeviceGetP2PAttribute(&native, cudaDevP2PAttrNativeAtomicSupported,
+                                                                      device, other) == cudaSuccess &&
+                                            native != 0)));
+  if (!all) (void)cudaGetLastError();
+  return all;
 }
 
 /// How many blocks of a kernel the multiprocessors of this process have room for (under MPS a process may have a

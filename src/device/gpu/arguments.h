@@ -70,9 +70,18 @@ struct Shape {
 struct NearPosts {
   static constexpr std::uint32_t most = 8;
   std::uint32_t count;
-  bool captured, guarded;
+  bool captured, guarded, raises;
   bool early = false;  ///< read `opened`, and let the next kernel start, before the one in front has ended
   PostPeer posts[most];
+};
+
+struct NearRaises {
+  static constexpr std::uint32_t most = 64;
+  std::uint32_t count;
+  struct {
+    std::uint64_t* posted;
+    std::uint64_t epochs;
+  } raises[most];
 };
 
 /// A program whose tables lie in device memory.

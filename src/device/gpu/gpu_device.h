@@ -16,6 +16,7 @@
 #include "device/gpu/graph_keeper.h"
 #include "device/gpu/launcher.h"
 #include "device/gpu/memory.h"
+#include "device/gpu/post_streams.h"
 #include "device/host/stream.h"
 
 namespace mpix {
@@ -26,7 +27,8 @@ inline namespace GPU_NAMESPACE {
 /// A rank works with one GPU: that of its first window's memory, or the current one for an empty window.
 class GpuDevice final : public Device {
  public:
-  explicit GpuDevice(const Settings& settings) : copy_bytes_(settings.copy_engine_bytes), launcher_(settings) {}
+  explicit GpuDevice(const Settings& settings)
+      : copy_bytes_(settings.copy_engine_bytes), free_posts_(settings.free_posts), launcher_(settings) {}
 
   const char* name() const noexcept override { return GPU_NAME; }
 
@@ -188,6 +190,11 @@ class GpuDevice final : public Device {
     if (!error.empty()) throw Error(Fault::other, error);
   }
 
+  PostStreams* post_streams() override {
+    (void)memory();
+    return post_streams_.get();
+  }
+
   std::uint64_t place() override { return gpu_place(memory().device()); }
   bool wants_guards_where_shared() override {
     const int device = memory().device();
@@ -226,6 +233,9 @@ class GpuDevice final : public Device {
     DeviceScope scope(device);
     launcher_.open(device);
     places_->open(gpu_multiprocessors(device), launcher_.places());
+    // With the rest: streams are not made while kernels may wait for peers.
+    if (free_posts_ && gpu_has_atomics_for_peers(device))
+      post_streams_ = std::make_unique<GpuPostStreams>(device, launcher_, keeper_);
     memory_ = std::move(memory);
     settled_.store(memory_.get(), std::memory_order_release);
   }
@@ -249,11 +259,13 @@ class GpuDevice final : public Device {
   }
 
   const std::size_t copy_bytes_;
+  const bool free_posts_;
   Launcher launcher_;
   std::mutex mutex_;
   std::unique_ptr<GpuMemory> memory_;
   std::atomic<GpuMemory*> settled_{nullptr};  ///< memory_, for those who do not hold mutex_
   const std::shared_ptr<Places> places_ = std::make_shared<Places>();
+  std::unique_ptr<GpuPostStreams> post_streams_;
   GraphKeeper keeper_;  ///< ends before the memory does, which it gives back to
 };
 

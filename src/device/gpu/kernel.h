@@ -306,7 +306,8 @@ __global__ void __launch_bounds__(most_threads, 2)
     gpu_wait_for_front();
     // By the last warps, which have least to do besides: the first must not wait for these counters.
     for (std::uint32_t i = blockDim.x - 1 - threadIdx.x; i < program.post_count; i += blockDim.x)
-      announce(any.post(i), any.post(i).words->own.opened.load(), program.captured, program.guards);
+      announce(any.post(i), any.post(i).words->own.opened.load(), program.captured, program.guards,
+               program.raises_posts);
   }
   if (program.guards && part == 0 && index == 0 && threadIdx.x == 0) {
     if (program.send_count > 0) program.guards->targets = 0;
@@ -325,7 +326,12 @@ __global__ void __launch_bounds__(NearPosts::most) run_posts(const GPU_GRID_CONS
   EpochCounter opened{};
   if (posts) opened = near.posts[threadIdx.x].words->own.opened.load();
   if (near.early) gpu_wait_for_front();
-  if (posts) announce(near.posts[threadIdx.x], opened, near.captured, near.guarded);
+  if (posts) announce(near.posts[threadIdx.x], opened, near.captured, near.guarded, near.raises);
+}
+
+/// Posts ahead of what streams have enqueued (epoch/free_posts.h).
+__global__ void __launch_bounds__(NearRaises::most) run_raises(const GPU_GRID_CONSTANT NearRaises near) {
+  if (threadIdx.x < near.count) raise_after_loads(near.raises[threadIdx.x].posted, near.raises[threadIdx.x].epochs);
 }
 
 }  // namespace GPU_NAMESPACE

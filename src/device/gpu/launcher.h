@@ -115,13 +115,17 @@ class Launcher {
   std::uint32_t places() const { return places_for_blocks_; }
 
   static void load() {
-    (void)for_posts();
+    (void)for_posts(), (void)for_raises();
     for (const Role role : {Role::send, Role::receive, Role::both})
       for (const bool usual : {true, false})
         (void)for_programs<NearProgram<1, 1>>(role, usual), (void)for_programs<NearProgram<4, 4>>(role, usual),
             (void)for_programs<NearProgram<8, 32>>(role, usual), (void)for_programs<FarProgram>(role, usual);
     for (const Role role : {Role::send, Role::receive, Role::both})
       (void)for_relayed<NearProgram<8, 32>>(role), (void)for_relayed<FarProgram>(role);
+  }
+
+  static void raise(gpuStream_t stream, NearRaises& near) {
+    MPIX_CHECK_GPU(gpu_launch(for_raises().function, dim3(1), NearRaises::most, &near, sizeof near, stream, false));
   }
 
   static std::unique_ptr<LaunchMemory> new_memory() { return std::make_unique<WindowLaunches>(); }
@@ -166,6 +170,7 @@ class Launcher {
       near.count = program.post_count;
       near.captured = program.captured;
       near.guarded = program.guards != nullptr;
+      near.raises = program.raises_posts;
       std::copy_n(launch.on_host.posts, near.count, near.posts);
       launch_posts(near, stream, launch);
     } else if (goes_anywhere(launch)) {
@@ -222,6 +227,10 @@ class Launcher {
 
   static const Kernel& for_posts() {
     static const Kernel kernel(run_posts);
+    return kernel;
+  }
+  static const Kernel& for_raises() {
+    static const Kernel kernel(run_raises);
     return kernel;
   }
   template <Role role, bool usual, class AnyProgram, Reach reach = Reach::node>

@@ -69,6 +69,8 @@ using gpuEvent_t = hipEvent_t;
 #define gpuGraphLaunch hipGraphLaunch
 #define gpuErrorNotReady hipErrorNotReady
 #define gpuEventCreate hipEventCreate
+#define gpuEventCreateWithFlags hipEventCreateWithFlags
+#define gpuEventDisableTiming hipEventDisableTiming
 #define gpuEventRecord hipEventRecord
 #define gpuEventQuery hipEventQuery
 #define gpuEventElapsedTime hipEventElapsedTime
@@ -97,6 +99,13 @@ inline bool gpu_is_capturing(gpuStream_t stream) {
   (void)hipGetLastError();  // else the program's next look for an error would find it
   return false;
 }
+
+/// HIP has no numbers of streams, and its graphs do not wait for events outside.
+inline std::uint64_t gpu_stream_number(gpuStream_t) { return 0; }
+inline gpuError_t gpu_wait_for_event(gpuStream_t stream, gpuEvent_t event, bool) {
+  return hipStreamWaitEvent(stream, event, 0);
+}
+inline bool gpu_has_atomics_for_peers(int) { return false; }
 
 inline std::uint32_t gpu_room_for_blocks(int device, const void* kernel, int threads) {
   int multiprocessors = 0, blocks = 0;

@@ -16,6 +16,7 @@
 #include "base/error.h"
 #include "base/settings.h"
 #include "device/host/arena.h"
+#include "device/host/post_streams.h"
 #include "device/host/shared_memory.h"
 #include "device/host/stream.h"
 
@@ -109,6 +110,7 @@ class HostDevice final : public Device {
   void launch(Stream stream, const Launch& launch) override { host_stream_launch(stream, launch); }
   void copy(Stream, void*, const void*, std::size_t) override {}  // preferred_copy_bytes()
   void run_memory_ops(Stream stream, MemoryOps ops) override { host_stream_launch(stream, std::move(ops)); }
+  PostStreams* post_streams() override { return &post_streams_; }
 
   // Threads that wait give their core away.
   std::uint64_t place() override { return 0; }
@@ -122,6 +124,7 @@ class HostDevice final : public Device {
   static constexpr std::align_val_t alignment{64};
   const std::uint64_t domain_ = this_domain();
   SharedMemory memory_;
+  HostPostStreams post_streams_;
 };
 
 }  // namespace

@@ -238,7 +238,7 @@ bool run_on_host(const Launch& launch, const Polling& polling) {
       peer.words->own.opened.store(peer.words->own.opened.load().next(false));
       continue;
     }
-    announce(peer, peer.words->own.opened.load(), program.captured, program.guards);
+    announce(peer, peer.words->own.opened.load(), program.captured, program.guards, program.raises_posts);
     ring(peer.bell);
   }
   if (program.guards && program.send_count > 0) store_release(&program.guards->targets, 0);
