@@ -135,6 +135,61 @@ TEST_CASE("replays and epochs that are not captured, in turns") {
   }
 }
 
+TEST_CASE("a capture begins behind a post, and has the rest of its epochs") {
+  NEEDS_CUDA();
+  for (std::size_t bytes : {eager, direct}) {
+    Window window(Memory::device, bytes);
+    Buffer source(bytes);
+    const Group to(right_of(rank())), from(left_of(rank()));
+    Stream stream;
+    Iteration iteration;
+    const auto post = [&] { MPI_OK(MPIX_Win_post_stream(from, window, stream)); };
+    stream.delay(1000);  // the post is not over when the capture begins
+    post();
+    Graph graph(stream, cudaStreamCaptureModeGlobal, [&] {
+      iteration.next(stream);
+      device().fill(stream, source.data(), bytes, ring_data(rank(), iteration.number()));
+      MPI_OK(MPI_Win_start(to, MPIX_MODE_STREAM, window));
+      MPI_OK(MPI_Put(source.data(), int(bytes), MPI_BYTE, right_of(rank()), 0, int(bytes), MPI_BYTE, window));
+      MPI_OK(MPIX_Win_complete_stream(window, stream));
+      MPI_OK(MPIX_Win_wait_stream(window, stream));
+      device().check(stream, window.base(), bytes, ring_data(left_of(rank()), iteration.number()), HERE("captured"));
+    });
+    const int times = scaled(100);
+    for (int k = 0; k < times; ++k) {
+      if (k > 0) post();
+      graph.launch(stream);
+    }
+    stream.synchronize();
+    CHECK(iteration.reached() == static_cast<std::uint64_t>(times));
+    barrier();
+  }
+}
+
+TEST_CASE("a capture begins behind a post, and has another") {
+  NEEDS_CUDA();
+  Window window(Memory::device, direct);
+  Ring ring(window, window.base(), direct);
+  const Group from(left_of(rank()));
+  Stream stream;
+  Iteration iteration;
+  std::unique_ptr<Graph> graph;
+  stream.delay(1000);
+  ring.epoch(stream, [&] {
+    // Within the exposure epoch: a graph of nothing of this window's, which ends before the next call.
+    graph = std::make_unique<Graph>(stream, cudaStreamCaptureModeGlobal, [&] { iteration.next(stream); });
+  });
+  Graph epochs(stream, cudaStreamCaptureModeGlobal, [&] {
+    iteration.next(stream);
+    ring.counted_epoch(stream, iteration.number(), false);
+  });
+  graph->launch(stream);
+  replay(epochs, stream, scaled(100));
+  ring.epoch(stream);
+  stream.synchronize();
+  CHECK(iteration.reached() == static_cast<std::uint64_t>(scaled(100) + 1));
+}
+
 TEST_CASE("one graph with epochs of several windows, open at the same time") {
   NEEDS_CUDA();
   Window small(Memory::device, eager), large(Memory::part, direct), staged(Memory::unmapped, direct);
