@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <condition_variable>
+#include <utility>
 
 #include "device/host/bell.h"
 
