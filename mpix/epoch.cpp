@@ -24,15 +24,20 @@ int start_stream(MPI_Group group, MPI_Win win) {
   });
 }
 
+/// Calls that open an epoch are for windows that are not broken: their peers may never come.
+enum class Kind { opens, other };
+
 /// A call of an ordinary epoch: refused where it collides with a stream epoch, else MPI's; what it
 /// opens or closes is noted once MPI has done it.
 template <class Check, class Forward, class Change>
-int ordinary(const char* call, MPI_Win win, Check check, Forward forward, Change change) {
+int ordinary(const char* call, MPI_Win win, Check check, Forward forward, Change change, Kind kind = Kind::other) {
   WinState* state = find_state(win);
   Window* window = state ? state->window.get() : nullptr;
   if (!window) return forward();
-  const int allowed = guarded(Caller::on_window(call, win),
-                              [&] { window->with_state([&](EpochState& epochs) { std::invoke(check, epochs); }); });
+  const int allowed = guarded(Caller::on_window(call, win), [&] {
+    if (kind == Kind::opens) window->check_unbroken();
+    window->with_state([&](EpochState& epochs) { std::invoke(check, epochs); });
+  });
   if (allowed != MPI_SUCCESS) return allowed;
   const int done = forward();
   if (done == MPI_SUCCESS) {
@@ -79,7 +84,7 @@ MPIX_INTERPOSED int MPI_Win_start(MPI_Group group, int assert, MPI_Win win) {
         return mpix::reported_if_blocked("MPI_Win_start", mpix::Ordinary::access, win,
                                          [=] { return PMPI_Win_start(group, assert, win); });
       },
-      &EpochState::started);
+      &EpochState::started, mpix::Kind::opens);
 }
 
 MPIX_INTERPOSED int MPI_Win_complete(MPI_Win win) {
@@ -95,7 +100,7 @@ MPIX_INTERPOSED int MPI_Win_complete(MPI_Win win) {
 MPIX_INTERPOSED int MPI_Win_post(MPI_Group group, int assert, MPI_Win win) {
   return mpix::ordinary(
       "MPI_Win_post", win, &EpochState::check_post, [=] { return PMPI_Win_post(group, assert, win); },
-      &EpochState::posted);
+      &EpochState::posted, mpix::Kind::opens);
 }
 
 MPIX_INTERPOSED int MPI_Win_wait(MPI_Win win) {
@@ -119,13 +124,13 @@ MPIX_INTERPOSED int MPI_Win_test(MPI_Win win, int* flag) {
 MPIX_INTERPOSED int MPI_Win_fence(int assert, MPI_Win win) {
   return mpix::ordinary(
       "MPI_Win_fence", win, &EpochState::check_fence, [=] { return PMPI_Win_fence(assert, win); },
-      [=](EpochState& epochs) { epochs.fenced(!(MPI_MODE_NOSUCCEED & assert)); });
+      [=](EpochState& epochs) { epochs.fenced(!(MPI_MODE_NOSUCCEED & assert)); }, mpix::Kind::opens);
 }
 
 MPIX_INTERPOSED int MPI_Win_lock(int lock_type, int rank, int assert, MPI_Win win) {
   return mpix::ordinary(
       "MPI_Win_lock", win, &EpochState::check_lock, [=] { return PMPI_Win_lock(lock_type, rank, assert, win); },
-      &EpochState::locked);
+      &EpochState::locked, mpix::Kind::opens);
 }
 
 MPIX_INTERPOSED int MPI_Win_unlock(int rank, MPI_Win win) {
@@ -136,7 +141,7 @@ MPIX_INTERPOSED int MPI_Win_unlock(int rank, MPI_Win win) {
 MPIX_INTERPOSED int MPI_Win_lock_all(int assert, MPI_Win win) {
   return mpix::ordinary(
       "MPI_Win_lock_all", win, &EpochState::check_lock, [=] { return PMPI_Win_lock_all(assert, win); },
-      &EpochState::locked);
+      &EpochState::locked, mpix::Kind::opens);
 }
 
 MPIX_INTERPOSED int MPI_Win_unlock_all(MPI_Win win) {

@@ -6,9 +6,11 @@
 #include <atomic>
 #include <chrono>
 #include <cstring>
+#include <exception>
 #include <thread>
 
 #include "base/error.h"
+#include "base/kept.h"
 #include "base/log.h"
 
 namespace mpix {
@@ -74,18 +76,18 @@ bool NodeProgress::has_all_posts(bool with_guards) const {
   return true;
 }
 
-void NodeProgress::await_posts(bool with_guards, const std::string& window) const {
+void NodeProgress::await_posts(bool with_guards, const std::string& window) const noexcept {
   if (!device_.posts_may_be_late()) return;
   try {
     for (int look = 0; look < looks_for_posts; ++look) {
       if (has_all_posts(with_guards)) return;
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
-  } catch (const Error& error) {
+    log(LogLevel::info, "window '" + window + "': posts of peers have not come, so its memory is not used again");
+  } catch (const std::exception& error) {
     log(LogLevel::info, error.what());
   }
-  log(LogLevel::info, "window '" + window + "': posts of peers have not come, so its memory is not used again");
-  new std::shared_ptr<const void>(peers_.control_memory());
+  keep_for_ever(peers_.control_memory());
 }
 
 }  // namespace mpix

@@ -30,7 +30,7 @@ class NodeProgress {
   /// a store to a peer, in front of a store to a counter here, and nothing orders the two. The memory that it comes to
   /// must not be another window's by then. It is there at once; where it never comes, as the peer has died or its
   /// window has broken, the memory is nobody's any more.
-  void await_posts(bool with_guards, const std::string& window) const;
+  void await_posts(bool with_guards, const std::string& window) const noexcept;
 
  private:
   bool has_all_posts(bool with_guards) const;

@@ -89,7 +89,7 @@ Window::~Window() {
   try {
     peers_.retire();
     off_node_.retire();
-  } catch (const Error& error) {
+  } catch (const std::exception& error) {
     log(LogLevel::warn, error.what());
   }
   // What is launched later leaves its waits.

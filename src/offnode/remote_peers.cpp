@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/kept.h"
 #include "base/log.h"
 #include "offnode/remote_epoch.h"
 
@@ -295,7 +296,7 @@ RemotePeers::~RemotePeers() {
   window_exposed_ = region_exposed_ = staging_registered_ = nullptr;  // before the memory goes
   if (!inlet_ || inlet_->close()) return;
   log(LogLevel::info, "the slots of a window that broke stay allocated: a message may be half-way in");
-  new std::shared_ptr<char>(region_);  // and never ends
+  keep_for_ever(region_);  // and never ends
 }
 
 }  // namespace mpix

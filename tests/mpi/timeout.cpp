@@ -91,6 +91,12 @@ void check_broken(Window& window, Stream& stream, MPI_Group group) {
   says_so(MPI_Win_start(group, MPIX_MODE_STREAM, window));
   const int value = 1;
   says_so(MPI_Put(&value, 1, MPI_INT, 0, 0, 1, MPI_INT, window));
+  // Nor do ordinary epochs begin, in which MPI would wait for peers that may not come.
+  says_so(MPI_Win_start(group, 0, window));
+  says_so(MPI_Win_post(group, 0, window));
+  says_so(MPI_Win_fence(0, window));
+  says_so(MPI_Win_lock(MPI_LOCK_SHARED, 0, 0, window));
+  says_so(MPI_Win_lock_all(0, window));
 }
 
 void check_works(Window& window, Stream& stream) {

@@ -4,6 +4,7 @@
 // The engine end to end, with ranks as threads: every path into a window, in random patterns.
 #include <cstdlib>
 #include <memory>
+#include <new>
 #include <random>
 #include <string>
 
@@ -11,6 +12,7 @@
 #include "device/host/host_device.h"
 #include "device/host/stream.h"
 #include "epoch/window.h"
+#include "forwarding_device.h"
 #include "host_ranks.h"
 #include "support/catch.h"
 #include "thread_ranks.h"
@@ -457,6 +459,35 @@ TEST_CASE("an endless wait is reported, released and then an error", "[engine]")
       EXPECT(throws([&] { window.post_stream({1}, stream); }));
       EXPECT(!throws([&] { window.with_state([](EpochState& state) { state.check_free(); }); }));
     }
+    bootstrap.allgather(0);
+  });
+}
+
+TEST_CASE("a window ends also where there is no memory to see how far its peers are", "[engine]") {
+  class WithoutMemory final : public ForwardingDevice {
+   public:
+    using ForwardingDevice::ForwardingDevice;
+    bool posts_may_be_late() const noexcept override { return true; }
+    void read(void* to, const void* from, std::size_t bytes) override {
+      if (has_none) throw std::bad_alloc();
+      ForwardingDevice::read(to, from, bytes);
+    }
+    std::atomic<bool> has_none{false};
+  };
+  const Settings settings = quiet_settings();
+  auto host = make_host_device(settings, 2);
+  WithoutMemory device(*host);
+  ThreadRanks(2).run([&](Bootstrap& bootstrap) {
+    WindowMemory memory(device, 64, true);
+    auto window = std::make_unique<Window>("short", memory.local(), bootstrap, device, settings);
+    ScopedStream stream;
+    window->post_stream({1 - bootstrap.rank()}, stream);
+    window->start_stream({1 - bootstrap.rank()});
+    window->complete_wait_stream(stream);
+    EXPECT(window->drain());
+    bootstrap.allgather(0);
+    device.has_none = true;
+    window = nullptr;
     bootstrap.allgather(0);
   });
 }

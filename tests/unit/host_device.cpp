@@ -3,6 +3,7 @@
 #include "device/host/host_device.h"
 
 #include <dirent.h>
+#include <pthread.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -10,9 +11,11 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <csignal>
 #include <cstring>
 #include <ctime>
 #include <fstream>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -335,4 +338,23 @@ TEST_CASE("a child of fork() leaves the streams of its parent alone, and may hav
   busy.join();
   CHECK(host_stream_synchronize(stream));
   CHECK(destroy_host_stream(stream));
+}
+
+TEST_CASE("a launched function that ends its thread ends the process, with a text", "[stream]") {
+  int text[2];
+  REQUIRE(pipe(text) == 0);
+  CHECK(status_of_child([&] {
+          if (test::sanitized) return 100 + SIGABRT;  // the thread sanitizer forbids such a child its own threads
+          dup2(text[1], STDERR_FILENO);
+          HostStream* const stream = create_host_stream();
+          stream->launch([](void*) { pthread_exit(nullptr); }, nullptr);
+          (void)stream->synchronize();
+          return 0;
+        }) == 100 + SIGABRT);
+  close(text[1]);
+  char said[200] = "";
+  const ssize_t length = read(text[0], said, sizeof said - 1);
+  close(text[0]);
+  if (!test::sanitized)
+    CHECK(std::string(said, static_cast<std::size_t>(length)).find("pthread_exit") != std::string::npos);
 }

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/kept.h"
 #include "device/gpu/check.h"
 
 namespace mpix {
@@ -42,7 +43,7 @@ class GraphKeeper {
     // Graphs may outlive the device; what they hold then must not come back to it.
     std::lock_guard<std::mutex> hold(yard_->mutex);
     yard_->closed = true;
-    new std::vector<std::shared_ptr<const void>>(std::move(yard_->for_ever));
+    for (auto& what : yard_->for_ever) keep_for_ever(std::move(what));
   }
 
  private:
@@ -61,7 +62,7 @@ class GraphKeeper {
     const std::shared_ptr<Yard> yard = tie->yard;  // outlives the lock
     std::lock_guard<std::mutex> hold(yard->mutex);
     if (yard->closed)
-      new std::shared_ptr<const void>(std::move(tie->what));
+      keep_for_ever(std::move(tie->what));
     else
       yard->dead.push_back(std::move(tie->what));
   }

@@ -6,6 +6,7 @@
 #include <sys/prctl.h>
 
 #include <atomic>
+#include <cstdlib>
 #include <memory>
 #include <new>
 #include <shared_mutex>
@@ -14,11 +15,36 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "base/thread.h"
 #include "device/host/bell.h"
 #include "device/host/run.h"
 
 namespace mpix {
+
+namespace {
+
+/// What a function of the program must not do, and what then nobody could wait for: end the thread of its stream.
+class MustReturn {
+ public:
+  ~MustReturn() {
+    if (returned_) return;
+    log(LogLevel::error, "a function that was launched in a host stream has ended the stream's thread (pthread_exit)");
+    std::abort();
+  }
+  void has_returned() { returned_ = true; }
+
+ private:
+  bool returned_ = false;
+};
+
+void call(void (*function)(void*), void* argument) {
+  MustReturn guard;
+  function(argument);
+  guard.has_returned();
+}
+
+}  // namespace
 
 HostStream::HostStream(Polling polling) : polling_(polling) {
   worker_ = start_thread("a host stream", [this] {
@@ -125,7 +151,7 @@ bool HostStream::take(std::vector<Task>& batch) {
 
 void HostStream::run(Task& task) {
   if (task.function)
-    task.function(task.argument);
+    call(task.function, task.argument);
   else if (!(task.memory ? run_on_host(*task.memory, polling_) : run_on_host(task.launch, polling_)))
     released_.store(true);
 }
