@@ -13,6 +13,7 @@
 #include "base/cores.h"
 #include "base/job_environment.h"
 #include "base/log.h"
+#include "epoch/unmapping.h"
 #include "errors.h"
 #include "net/fabric/triggered_network.h"
 
@@ -138,6 +139,7 @@ Runtime& start_runtime_over_world() {
 void release_mpi() {
   Runtime* const runtime = find_runtime();
   if (!runtime || !runtime->message_world) return;
+  drain_windows_between_nodes();
   std::lock_guard<std::mutex> hold(birth);
   end_messages(*runtime->message_world, runtime->messages);
 }

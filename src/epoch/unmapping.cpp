@@ -40,6 +40,12 @@ void say_farewell_on_all_windows(Farewell farewell) {
   for (Window* window : live().windows) window->say_farewell(farewell);
 }
 
+void drain_windows_between_nodes() {
+  std::lock_guard<std::mutex> hold(live().mutex);
+  for (Window* window : live().windows)
+    if (window->reaches_other_nodes()) (void)window->drain();
+}
+
 void unmap_if_idle(Device& device) noexcept {
   const std::size_t closed = device.closed_imports();
   if (closed == 0) return;

@@ -30,6 +30,10 @@ void unmap_if_idle(Device& device) noexcept;
 /// By MPI_Finalize, for the windows that the program has not freed.
 void say_farewell_on_all_windows(Farewell farewell);
 
+/// By MPI_Finalize, while messages of MPI still go: what windows have enqueued over them has run. Callbacks of
+/// MPI_COMM_SELF may free windows later.
+void drain_windows_between_nodes();
+
 /// At the end of its life, that of a window whose memory is closed by then.
 class UnmapsLater {
  public:

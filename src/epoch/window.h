@@ -82,6 +82,8 @@ class Window {
   void check_free();
   /// The program ends this rank's part in the window: the reports of peers that wait for it say so.
   void say_farewell(Farewell farewell) noexcept;
+  /// Epochs have named ranks there.
+  bool reaches_other_nodes() const { return off_node_.has_begun(); }
   /// Wait, asleep, until everything enqueued has run. False: a wait was released by its time-out.
   bool drain();
 

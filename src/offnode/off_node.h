@@ -47,6 +47,7 @@ class OffNode {
   const RemotePeers& peers() const { return *remote_; }
   /// What a program without such epochs does not need is there from the first one on.
   void begin(const std::vector<int>& ranks);
+  bool has_begun() const { return has_begun_; }
   /// The same, for an exposure epoch.
   void expect_from(const std::vector<int>& origins);
 
