@@ -65,9 +65,9 @@ RemotePeers::RemotePeers(const LocalMemory& memory, const Team& team, Device& de
     index_[static_cast<std::size_t>(rank)] = static_cast<int>(peers_.size());
     peers_.emplace_back().rank = rank;
   }
+  if (!team.why_not().empty()) why_not_ = team.why_not();
   if (!team.why_no_network().empty()) why_not_ = team.why_no_network();
   if (peers_.empty() || !budget || !team.why_no_network().empty()) return;
-  if (!team.why_not().empty()) why_not_ = team.why_not();
   gathers_small_ = team.gathers_small();
   slot_bytes_ = slot_bytes_for(memory.bytes, eager_bytes_, gathers_small_);
 }

@@ -15,7 +15,7 @@ namespace mpix {
 namespace {
 
 /// Grows with every change of what ranks write into each other's memory, or tell each other.
-constexpr std::uint32_t wire_version = 3;
+constexpr std::uint32_t wire_version = 4;
 
 /// In front of all that ranks tell each other, and the same for ever: which library this is.
 struct Build {
@@ -61,6 +61,7 @@ struct Team::Card {
   Waits waits;
   bool relayed;  ///< this rank reaches other nodes by a relay
   bool gathers_small;
+  char nic_setting[8];
   char network[16];  ///< its name; empty: none
   NetworkAddress address;
 
@@ -77,6 +78,7 @@ Team::Card Team::make_card(Device& device, const Settings& settings, const Netwo
   card.depth = settings.mailbox_slots;
   card.waits = settings.waits;
   card.relayed = needs_relay(device, settings);
+  std::snprintf(card.nic_setting, sizeof card.nic_setting, "%s", settings.nic.c_str());
   if (!network) return card;
   try {
     card.address = network->address();
@@ -129,10 +131,10 @@ void Team::check_cards(const std::vector<Card>& cards) {
 void Team::connect(const std::vector<Card>& cards, Network& network) {
   const Card& mine = cards[static_cast<std::size_t>(me_)];
   const auto difference = [&](const Card& there) -> std::string {
-    const auto text = [](const char* setting, const std::string& a, const std::string& b) {
-      return std::string(setting) + " differs between the ranks: " + a + " here, " + b + " there";
+    const auto text = [](const char* what, const std::string& a, const std::string& b) {
+      return std::string(what) + " differs between the ranks: " + a + " here, " + b + " there";
     };
-    if (std::strcmp(mine.network, there.network) != 0) return text("MPIX_NIC", mine.network, there.network);
+    if (std::strcmp(mine.network, there.network) != 0) return text("the network", mine.network, there.network);
     if (mine.network_eager_setting == there.network_eager_setting) return "";
     return text("MPIX_NIC_EAGER_SIZE", number_text(mine.network_eager_setting),
                 number_text(there.network_eager_setting));
@@ -177,8 +179,18 @@ Team::Team(Bootstrap& ranks, Device& device, const Settings& settings, Network* 
   for (int rank = 0; rank < size(); ++rank)
     if (!same_node(rank) && !far(rank).reachable) unreached.add(rank);
   const std::vector<Unreached> all = ranks.allgather(unreached);
-  for (int rank = 0; rank < size(); ++rank)
-    if (all[static_cast<std::size_t>(rank)].has(me_)) far_[static_cast<std::size_t>(rank)].reachable = false;
+  bool reaches_all = true;
+  for (int rank = 0; rank < size(); ++rank) {
+    Far& there = far_[static_cast<std::size_t>(rank)];
+    if (all[static_cast<std::size_t>(rank)].has(me_)) there.reachable = false;
+    reaches_all = reaches_all && (same_node(rank) || there.reachable);
+  }
+  // Whatever else was noticed follows from that.
+  std::vector<std::string> settings_of_nic;
+  for (const Card& card : cards)
+    settings_of_nic.emplace_back(card.nic_setting, strnlen(card.nic_setting, sizeof card.nic_setting));
+  const std::string differs = differing(settings_of_nic);
+  if (!reaches_all && !differs.empty()) why_not_ = "MPIX_NIC differs between the ranks: " + differs;
 }
 
 int Team::local(int rank) const {

@@ -164,6 +164,20 @@ TEST_CASE("ranks that relay and ranks that do not are told apart, on several nod
   });
 }
 
+TEST_CASE("ranks that name different networks are told so, by each that cannot reach the other", "[creation]") {
+  auto device = make_host_device(quiet_settings(), 3);
+  ThreadRanks(3, 1).run([&](Bootstrap& bootstrap) {
+    Settings settings = quiet_settings();
+    settings.nic = bootstrap.rank() == 1 ? "mpi" : "none";
+    std::vector<char> memory(100);
+    Window window("w", {memory.data(), memory.size(), 1}, bootstrap, *device, settings, nullptr, "another reason");
+    const int other = (bootstrap.rank() + 1) % 3;
+    EXPECT(contains(error_of([&] { window.start_stream({other}); }),
+                    "MPIX_NIC differs between the ranks: none on ranks 0 and 2, mpi on rank 1"));
+    bootstrap.allgather(0);
+  });
+}
+
 // ---- who reaches whom --------------------------------------------------------------------------------
 
 TEST_CASE("ranks of one node with different devices have stream epochs among their own", "[creation]") {
