@@ -45,7 +45,7 @@ class Service {
     Lock hold(mutex_);
     entries_.reserve(entries_.size() + 1);
     if (!thread_.joinable()) start();
-    entries_.push_back({&poller, ++last_id_, Clock::now() + until_first_look});
+    entries_.push_back({&poller, ++last_id_, next_look(until_first_look, {})});
     due_.notify_one();
   }
 

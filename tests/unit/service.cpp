@@ -39,7 +39,7 @@ constexpr auto patience = seconds(60);
 class Counted final : public Poller {
  public:
   using Act = std::function<Clock::duration(int)>;
-  explicit Counted(Act act) : act_(std::move(act)) { begin_service(*this); }
+  explicit Counted(Act act, Clock::duration first = {}) : act_(std::move(act)) { begin_service(*this, first); }
   ~Counted() override { end_service(*this); }
 
   Clock::duration look(Clock::time_point) override {
@@ -94,6 +94,14 @@ TEST_CASE("a poller is looked at when it wants to be, and when it is woken", "[s
     REQUIRE(asleep.reaches(i));
     REQUIRE(asleep.looks() == i);
   }
+}
+
+TEST_CASE("a poller may begin asleep", "[service]") {
+  Counted poller([](int) { return Poller::when_woken; }, Poller::when_woken);
+  std::this_thread::sleep_for(milliseconds(20));
+  CHECK(poller.looks() == 0);
+  wake_service(poller);
+  CHECK(poller.reaches(1));
 }
 
 TEST_CASE("a wake is not lost when the service is about to sleep", "[service]") {
