@@ -150,6 +150,7 @@ std::shared_ptr<const ExposurePlan> Window::exposure_plan(const std::vector<int>
   check_ranks(origins);
   for (int rank : origins) peers_.connect_origin(rank);
   off_node_.expect_from(origins);
+  enqueued_.make_room(origins);
   auto plan = exposure_plans_.find([&](const ExposurePlan& known) { return known.origins == origins; });
   if (plan) return plan;
   plan = ExposurePlan::build(origins, peers_, off_node_.peers(), device_);
@@ -204,6 +205,7 @@ void Window::start_stream(const std::vector<int>& targets) {
   check_ranks(targets);
   for (int rank : targets) peers_.connect_target(rank);
   off_node_.begin(targets);
+  enqueued_.make_room(targets);
   recorder_.start(targets);
   state_.start_stream();
   recording_.store(true, std::memory_order_release);

@@ -2,8 +2,10 @@
 // Copyright (c) the libmpix authors
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "wire/program.h"
@@ -11,23 +13,38 @@
 namespace mpix {
 
 /// Where a window's counters will be when all that it has enqueued has run, by rank; but for graphs, which run as often
-/// as the program likes. Guarded by the window's lock.
+/// as the program likes. Guarded by the window's lock. Holds counts of ranks that epochs have named, and a few beside
+/// each: most ranks of a large job are never named.
 class EnqueuedEpochs {
  public:
-  explicit EnqueuedEpochs(std::size_t ranks) : counts_(ranks) {}
+  explicit EnqueuedEpochs(std::size_t ranks) : ranks_(ranks), chunks_((ranks + chunk - 1) / chunk) {}
 
-  std::size_t ranks() const { return counts_.size(); }
-  const EpochCounts& with(int rank) const { return counts_[static_cast<std::size_t>(rank)]; }
-  void add_sent(const std::vector<int>& targets) { add(targets, &EpochCounts::sent); }
-  void add_opened(const std::vector<int>& origins) { add(origins, &EpochCounts::opened); }
-  void add_closed(const std::vector<int>& origins) { add(origins, &EpochCounts::closed); }
+  std::size_t ranks() const { return ranks_; }
+  /// Before an epoch with these is enqueued: what comes after that cannot fail.
+  void make_room(const std::vector<int>& ranks) {
+    for (int rank : ranks)
+      if (auto& counts = chunks_[chunk_of(rank)]; !counts) counts = std::make_unique<Counts>();
+  }
+  const EpochCounts& with(int rank) const {
+    static constexpr EpochCounts none{};
+    const auto& counts = chunks_[chunk_of(rank)];
+    return counts ? (*counts)[static_cast<std::size_t>(rank) % chunk] : none;
+  }
+  void add_sent(const std::vector<int>& targets) noexcept { add(targets, &EpochCounts::sent); }
+  void add_opened(const std::vector<int>& origins) noexcept { add(origins, &EpochCounts::opened); }
+  void add_closed(const std::vector<int>& origins) noexcept { add(origins, &EpochCounts::closed); }
 
  private:
-  void add(const std::vector<int>& ranks, std::uint64_t EpochCounts::*count) {
-    for (int rank : ranks) ++(counts_[static_cast<std::size_t>(rank)].*count);
+  static constexpr std::size_t chunk = 16;
+  using Counts = std::array<EpochCounts, chunk>;
+
+  static std::size_t chunk_of(int rank) { return static_cast<std::size_t>(rank) / chunk; }
+  void add(const std::vector<int>& ranks, std::uint64_t EpochCounts::*count) noexcept {
+    for (int rank : ranks) ++((*chunks_[chunk_of(rank)])[static_cast<std::size_t>(rank) % chunk].*count);
   }
 
-  std::vector<EpochCounts> counts_;
+  const std::size_t ranks_;
+  std::vector<std::unique_ptr<Counts>> chunks_;
 };
 
 }  // namespace mpix

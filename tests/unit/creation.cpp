@@ -2,6 +2,8 @@
 // Copyright (c) the libmpix authors
 
 // How ranks find each other when a window is created: what they tell each other, who reaches whom, and what it takes.
+#include <malloc.h>
+
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
@@ -22,8 +24,12 @@
 #include "device/host/stream.h"
 #include "epoch/window.h"
 #include "forwarding_device.h"
+#include "offnode/remote_peers.h"
 #include "support/catch.h"
 #include "team/differing.h"
+#include "team/enqueued_epochs.h"
+#include "team/neighbourhood.h"
+#include "team/team.h"
 #include "thread_ranks.h"
 
 using namespace mpix;
@@ -325,6 +331,84 @@ TEST_CASE("a further window of a team tells all ranks 64 bytes, and its node a c
     if (bootstrap.rank() == 0) before = ranks.exchanged() - before;
   });
   CHECK(before <= 8 * (60 + 312 + 2 * sizeof(int)));
+}
+
+namespace {
+
+/// A rank of a job as large as one likes, alone on its node; the others are as it is.
+class OneOfMany : public Bootstrap {
+ public:
+  explicit OneOfMany(int ranks) : ranks_(ranks) {}
+  int rank() const override { return 0; }
+  int size() const override { return ranks_; }
+  int node_of(int rank) const override { return rank; }
+  void allgather(const void* mine, std::size_t bytes, void* all) override {
+    for (int rank = 0; rank < ranks_; ++rank)
+      std::memcpy(static_cast<char*>(all) + static_cast<std::size_t>(rank) * bytes, mine, bytes);
+  }
+  void node_allgather(const void* mine, std::size_t bytes, void* all) override { std::memcpy(all, mine, bytes); }
+
+ private:
+  const int ranks_;
+};
+
+/// On the thread of main(); 0 where glibc is older than 2.33, or is none.
+std::size_t allocated_bytes() {
+#ifdef __GLIBC__
+#if __GLIBC_PREREQ(2, 33)
+  const auto info = mallinfo2();
+  return info.uordblks + info.hblkhd;
+#endif
+#endif
+  return 0;
+}
+
+/// Also sanitizers bring an allocator of their own.
+bool counts_allocations() {
+  const std::size_t before = allocated_bytes();
+  void* volatile some = std::malloc(10000);  // volatile: or the compiler leaves it out
+  const bool counts = some && allocated_bytes() >= before + 10000;
+  std::free(some);
+  if (!counts) WARN("skipped: nothing counts what is allocated");
+  return counts;
+}
+
+}  // namespace
+
+TEST_CASE("a window keeps a record or two for each rank that no epoch has named, and no counts", "[creation]") {
+  if (!counts_allocations()) return;
+  const Settings settings = quiet_settings();
+  auto device = make_host_device(settings, 1);
+  const auto bytes_of = [&](int ranks) {
+    OneOfMany bootstrap(ranks);
+    const auto team = std::make_shared<const Team>(bootstrap, *device, settings, nullptr);
+    std::vector<char> memory(100);
+    const std::size_t before = allocated_bytes();
+    const Window window("w", {memory.data(), memory.size(), 1}, team, bootstrap, *device, settings);
+    return allocated_bytes() - before;
+  };
+  bytes_of(2);  // what is made once
+  const std::size_t few = bytes_of(512), many = bytes_of(1024);
+  constexpr std::size_t records = sizeof(Peer) + sizeof(RemotePeer);
+  CHECK(many - few <= 512 * (records + 32));
+}
+
+TEST_CASE("counts of epochs take memory for ranks that epochs have named", "[epochs]") {
+  if (!counts_allocations()) return;
+  const std::size_t before = allocated_bytes();
+  EnqueuedEpochs enqueued(1024);
+  CHECK(allocated_bytes() - before <= 1024);
+  enqueued.make_room({0, 500, 1023});
+  enqueued.add_sent({500});
+  enqueued.add_opened({500, 1023});
+  enqueued.add_opened({1023});
+  enqueued.add_closed({0});
+  enqueued.make_room({500, 501});
+  const auto has = [&](int rank, std::uint64_t sent, std::uint64_t opened, std::uint64_t closed) {
+    const EpochCounts& counts = enqueued.with(rank);
+    return counts.sent == sent && counts.opened == opened && counts.closed == closed;
+  };
+  CHECK((has(500, 1, 1, 0) && has(1023, 0, 2, 0) && has(0, 0, 0, 1) && has(501, 0, 0, 0) && has(700, 0, 0, 0)));
 }
 
 TEST_CASE("the launcher tells how many ranks share a node", "[creation]") {
