@@ -170,6 +170,19 @@ TEST_CASE("ranks that relay and ranks that do not are told apart, on several nod
   });
 }
 
+TEST_CASE("a displacement unit that ranks could not tell each other is refused", "[creation]") {
+  const Settings settings = quiet_settings();
+  auto device = make_host_device(settings, 2);
+  ThreadRanks(2).run([&](Bootstrap& bootstrap) {
+    std::vector<char> memory(100);
+    const std::size_t unit = bootstrap.rank() == 1 ? std::size_t{1} << 32 : 1;
+    EXPECT(contains(error_of([&] {
+                      Window("w", {memory.data(), memory.size(), unit}, bootstrap, *device, settings);
+                    }),
+                    "displacement unit is above 4 GiB"));
+  });
+}
+
 TEST_CASE("ranks that name different networks are told so, by each that cannot reach the other", "[creation]") {
   auto device = make_host_device(quiet_settings(), 3);
   ThreadRanks(3, 1).run([&](Bootstrap& bootstrap) {
