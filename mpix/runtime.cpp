@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 #include <climits>
+#include <exception>
 #include <mutex>
 #include <numeric>
 #include <string>
@@ -139,7 +140,11 @@ Runtime& start_runtime_over_world() {
 void release_mpi() {
   Runtime* const runtime = find_runtime();
   if (!runtime || !runtime->message_world) return;
-  drain_windows_between_nodes();
+  try {
+    drain_windows_between_nodes();
+  } catch (const std::exception& error) {
+    log(LogLevel::warn, error.what());
+  }
   std::lock_guard<std::mutex> hold(birth);
   end_messages(*runtime->message_world, runtime->messages);
 }

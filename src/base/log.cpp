@@ -2,9 +2,11 @@
 // Copyright (c) the libmpix authors
 #include "base/log.h"
 
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <cstdio>
 
 namespace mpix {
 namespace {
@@ -21,12 +23,14 @@ void set_log(LogLevel level, int rank) {
 
 bool logs(LogLevel level) { return level <= threshold.load(std::memory_order_relaxed); }
 
-void log(LogLevel level, const std::string& text) {
+void log(LogLevel level, std::string_view text) noexcept {
   if (!logs(level)) return;
-  const int rank = own_rank;
-  const std::string line = "mpix" + (rank < 0 ? std::string() : "[" + std::to_string(rank) + "]") + ": " + text + "\n";
+  char name[24] = "mpix: ";
+  if (const int rank = own_rank; rank >= 0) std::snprintf(name, sizeof name, "mpix[%d]: ", rank);
+  const auto part = [](std::string_view from) { return iovec{const_cast<char*>(from.data()), from.size()}; };
+  const iovec line[] = {part(name), part(text), part("\n")};
   // One write, so that the lines of several ranks do not mix. A closed stderr is the user's wish.
-  if (write(STDERR_FILENO, line.data(), line.size()) < 0) return;
+  if (writev(STDERR_FILENO, line, 3) < 0) return;
 }
 
 }  // namespace mpix

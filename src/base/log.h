@@ -2,7 +2,7 @@
 // Copyright (c) the libmpix authors
 #pragma once
 
-#include <string>
+#include <string_view>
 
 #include "base/settings.h"
 
@@ -11,6 +11,7 @@ namespace mpix {
 /// Lines on standard error, "mpix[rank] text", each written whole. One log for the process.
 void set_log(LogLevel level, int rank);
 bool logs(LogLevel level);
-void log(LogLevel level, const std::string& text);
+/// Takes no memory: also for those that have none.
+void log(LogLevel level, std::string_view text) noexcept;
 
 }  // namespace mpix

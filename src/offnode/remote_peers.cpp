@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <iterator>
 #include <utility>
 
 #include "base/error.h"
@@ -184,15 +183,15 @@ void RemotePeers::note_ridden(RemotePeer& peer, std::uint32_t posts) {
   }
 }
 
-void RemotePeers::end_window() {
+void RemotePeers::end_window() noexcept {
   window_exposed_ = nullptr;
-  std::vector<HeldPost> forgotten;  // ends without the lock
-  std::lock_guard<std::mutex> hold(held_mutex_);
   for (RemotePeer& peer : peers_) {
-    forgotten.push_back(take_held(peer));
+    HeldPost held;  // these end without the lock
+    std::vector<HeldPost> refused;
+    std::lock_guard<std::mutex> hold(held_mutex_);
+    held = take_held(peer);
     held_count_ -= peer.refused.size();
-    std::move(peer.refused.begin(), peer.refused.end(), std::back_inserter(forgotten));
-    peer.refused.clear();
+    refused.swap(peer.refused);
   }
 }
 

@@ -130,7 +130,7 @@ class RemotePeers final : public HeldPosts, public std::enable_shared_from_this<
   std::string probe(const RemotePeer& peer);
   /// The window ends, and this may not: what arrives from now on is refused, for its memory is the program's again. Of
   /// a window that broke posts may be held still; they refer to this, and would keep it for ever.
-  void end_window();
+  void end_window() noexcept;
   /// After a marked message was read: there may come another. False: ask again.
   bool open(const RemotePeer& peer, std::size_t slot) { return !inlet_ || inlet_->open(place_of(peer, slot)); }
   /// Epochs without direct data are marked messages.
