@@ -25,8 +25,7 @@ WaitWatch::WaitWatch(const HostWords& words, std::size_t ranks, StallReporter& r
       reporter_(reporter),
       guards_(guards),
       patience_(std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(reporter.patience()))),
-      sends_(ranks),
-      receives_(ranks) {
+      ranks_(words.notes ? static_cast<int>(ranks) : 0) {
   begin_service(*this, interval());
 }
 
@@ -62,10 +61,14 @@ void WaitWatch::follow(Noted& noted, std::uint64_t note, Clock::time_point now) 
   noted.changed = now;
 }
 
+void WaitWatch::look_at_note(AllNoted& all, int rank, std::uint64_t note, Clock::time_point now) const {
+  if (note != 0) follow(all[rank], note, now);
+}
+
 void WaitWatch::look_at_notes(Clock::time_point now) {
-  for (std::size_t rank = 0; rank < sends_.size(); ++rank) {
-    follow(sends_[rank], load_acquire(&words_.notes[rank].send), now);
-    follow(receives_[rank], load_acquire(&words_.notes[rank].receive), now);
+  for (int rank = 0; rank < ranks_; ++rank) {
+    look_at_note(sends_, rank, load_acquire(&words_.notes[rank].send), now);
+    look_at_note(receives_, rank, load_acquire(&words_.notes[rank].receive), now);
   }
   for (Call call : {Call::complete, Call::wait, Call::complete_wait}) report_notes(call, now);
 }
@@ -78,13 +81,12 @@ void WaitWatch::report_notes(Call call, Clock::time_point now) {
   std::vector<Late> all_late;
   bool due = false;
   Clock::duration longest{};
-  const auto look = [&](std::vector<Noted>& all, Call alone) {
-    for (std::size_t rank = 0; rank < all.size(); ++rank) {
-      Noted& noted = all[rank];
+  const auto look = [&](AllNoted& all, Call alone) {
+    for (auto& [rank, noted] : all) {
       if (!noted.lasts || (unpacked(noted.note).fused ? Call::complete_wait : alone) != call) continue;
       due = due || is_due(noted, now);
       longest = std::max(longest, now - noted.since);
-      all_late.push_back({static_cast<int>(rank), &noted});
+      all_late.push_back({rank, &noted});
     }
   };
   look(sends_, Call::complete);

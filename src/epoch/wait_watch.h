@@ -3,7 +3,7 @@
 #pragma once
 
 #include <cstdint>
-#include <vector>
+#include <map>
 
 #include "base/service.h"
 #include "epoch/guards.h"
@@ -47,6 +47,8 @@ class WaitWatch final : public Poller {
   };
 
   void look_at_notes(Clock::time_point now);
+  using AllNoted = std::map<int, Noted>;  ///< by rank; those that kernels have ever waited for
+  void look_at_note(AllNoted& all, int rank, std::uint64_t note, Clock::time_point now) const;
   void follow(Noted& noted, std::uint64_t note, Clock::time_point now) const;
   void report_notes(Call call, Clock::time_point now);
   void look_at_guard(Guards::Side side, Guarded& guarded, Clock::time_point now);
@@ -59,7 +61,8 @@ class WaitWatch final : public Poller {
   StallReporter& reporter_;
   Guards* const guards_;
   const Clock::duration patience_;
-  std::vector<Noted> sends_, receives_;  ///< by rank
+  const int ranks_;
+  AllNoted sends_, receives_;
   Guarded to_targets_, to_origins_;
 };
 

@@ -124,7 +124,7 @@ struct GuardMarks;
 struct HostWords {
   std::uint64_t executed;  ///< programs that have run to their end, and hold on to nothing
   std::uint32_t released;  ///< not 0: stop waiting, the window is broken (MPIX_ON_TIMEOUT=error)
-  WaitNotes* notes;        ///< by rank
+  WaitNotes* notes;        ///< by rank, 0 at first; null: kernels write none
 };
 
 /// A ring of `depth` slots, a power of two. Slot of epoch e: e mod depth.
