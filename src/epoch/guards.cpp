@@ -47,7 +47,7 @@ std::uint64_t Guards::mark_of(Record&& record) {
 }
 
 void Guards::open() {
-  for (int rank = 0; rank < peers_.size(); ++rank) {
+  for (int rank : peers_.team().locals()) {
     if (!peers_.peer(rank).reachable) continue;
     for (Side side : {Side::targets, Side::origins}) device_.write_word(awaited_word(side, rank), open_guard);
   }

@@ -66,9 +66,9 @@ EpochCounts NodeProgress::run(int rank) const {
 
 /// Those for all epochs that this rank has sent on its node: peers write no word here after them.
 bool NodeProgress::has_all_posts(bool with_guards) const {
-  for (int rank = 0; rank < peers_.size(); ++rank) {
+  for (int rank : peers_.team().locals()) {
     const Peer& peer = peers_.peer(rank);
-    if (!peer.words || peer.relayed) continue;
+    if (!peer.words) continue;
     PairWords words;
     device_.read(&words, peer.words, sizeof words);
     if (words.posted < words.own.sent[0] || (with_guards && words.credit < peer.outbox.depth)) return false;

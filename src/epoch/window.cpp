@@ -128,12 +128,9 @@ void Window::check_ranks(const std::vector<int>& ranks) const {
   for (int rank : ranks) {
     if (rank < 0 || rank >= peers_.size())
       throw Error(Fault::rank, "rank " + std::to_string(rank) + " is not in the window's group");
-    const RemotePeer* remote = off_node_.find(rank);
-    if (remote && !remote->reachable)
-      throw Error(Fault::unsupported, "rank " + std::to_string(rank) +
-                                          " is on another node, and cannot be reached: " + off_node_.peers().why_not());
-    if (!remote && !peers_.peer(rank).trouble.empty()) throw Error(Fault::unsupported, peers_.peer(rank).trouble);
-    if (!remote && !peers_.peer(rank).reachable)
+    const std::string trouble = peers_.same_node(rank) ? peers_.peer(rank).trouble : off_node_.trouble(rank);
+    if (!trouble.empty()) throw Error(Fault::unsupported, trouble);
+    if (peers_.same_node(rank) && !peers_.peer(rank).reachable)
       throw Error(Fault::unsupported, "the memory of rank " + std::to_string(rank) + " cannot be mapped from here");
   }
 }
@@ -149,7 +146,7 @@ void Window::close_access() {
 std::shared_ptr<const ExposurePlan> Window::exposure_plan(const std::vector<int>& origins) {
   check_ranks(origins);
   for (int rank : origins) peers_.connect_origin(rank);
-  off_node_.expect_from(origins);
+  off_node_.name_origins(origins);
   enqueued_.make_room(origins);
   auto plan = exposure_plans_.find([&](const ExposurePlan& known) { return known.origins == origins; });
   if (plan) return plan;
@@ -169,14 +166,14 @@ void Window::post_stream(const std::vector<int>& origins, Stream stream) {
   };
   check();
   auto plan = exposure_plan(origins);
-  OperationBudget::Lease lease =
-      off_node_.admit(hold, {plan->remote.size(), plan->remote.size()}, Call::post, check, stats_);
+  const Grant wanted = off_node_.grant_for_posts(plan->remote);
+  OperationBudget::Lease lease = off_node_.admit(hold, wanted, Call::post, check, stats_);
   launching_.post(plan, in, std::move(lease));
   exposure_ = std::move(plan);
   state_.post_stream();
   lacks_access_.store(state_.lacks_access(), std::memory_order_release);
   ++stats_.exposure_epochs;
-  stats_.network_operations += exposure_->remote.size();
+  stats_.network_operations += wanted.operations;
 }
 
 void Window::wait_stream(Stream stream) {
@@ -204,7 +201,7 @@ void Window::start_stream(const std::vector<int>& targets) {
   state_.check_start_stream();
   check_ranks(targets);
   for (int rank : targets) peers_.connect_target(rank);
-  off_node_.begin(targets);
+  off_node_.name_targets(targets);
   enqueued_.make_room(targets);
   recorder_.start(targets);
   state_.start_stream();

@@ -38,11 +38,20 @@ WindowCard OffNode::offer(const LocalMemory& memory) {
 }
 
 void OffNode::connect(const std::vector<WindowCard>& cards) {
-  remote_->connect(neighbours_.team(), cards);
+  remote_->connect(cards);
   if (!relayed_) return;
-  relayed_->connect(cards, neighbours_);
-  if (relayed_->is_connected()) relay_ = std::make_unique<Relay>(std::move(relayed_), window_, stall_, words_);
-  relayed_ = nullptr;
+  relayed_->connect(cards);
+  if (relayed_->is_connected()) relay_ = std::make_unique<Relay>(relayed_, window_, stall_, words_);
+}
+
+std::string OffNode::trouble(int rank) const {
+  const bool reaches = relayed_ ? relayed_->reaches(rank) : remote_->reaches(rank);
+  if (reaches) return "";
+  const std::string& why = neighbours_.team().why_no_network();
+  return "rank " + std::to_string(rank) + " is on another node, and cannot be reached: " +
+         (!why.empty() ? why
+          : relayed_   ? relayed_->why_not()
+                       : remote_->why_not());
 }
 
 // ---- its life ----------------------------------------------------------------------------------------
@@ -67,16 +76,25 @@ void OffNode::retire() {
 }
 
 void OffNode::begin(const std::vector<int>& ranks) {
-  const auto is_remote = [this](int rank) { return remote_->find(rank) || neighbours_.peer(rank).relayed; };
+  const auto is_remote = [this](int rank) { return !neighbours_.same_node(rank); };
   if (has_begun_ || std::none_of(ranks.begin(), ranks.end(), is_remote)) return;
   budget()->begin();
   if (relay_) relay_->begin();
   has_begun_ = true;
 }
 
-void OffNode::expect_from(const std::vector<int>& origins) {
+void OffNode::name_origins(const std::vector<int>& origins) {
   begin(origins);
-  if (relay_) relay_->make_room_for(origins);
+  remote_->name_origins(origins);
+  if (!relay_) return;
+  relay_->name(origins, neighbours_);
+  relay_->make_room_for(origins);
+}
+
+void OffNode::name_targets(const std::vector<int>& targets) {
+  begin(targets);
+  remote_->name_targets(targets, neighbours_);
+  if (relay_) relay_->name(targets, neighbours_);
 }
 
 OperationBudget::Lease OffNode::admit(Lock& hold, const Grant& wanted, Call call,
@@ -157,6 +175,13 @@ std::shared_ptr<RemoteOperations> OffNode::queued(std::shared_ptr<RemoteOperatio
   return operations;
 }
 
+Grant OffNode::grant_for_posts(const std::vector<RemotePeer*>& origins) const {
+  Grant grant;
+  for (const RemotePeer* peer : origins)
+    grant.add({RemotePeers::tells(enqueued_.with(peer->rank).opened + 1) ? 2u : 1u, 1});
+  return grant;
+}
+
 std::shared_ptr<RemoteOperations> OffNode::queue_posts(const std::vector<RemotePeer*>& origins,
                                                        OperationBudget::Lease lease) {
   if (origins.empty()) return nullptr;
@@ -210,15 +235,13 @@ void OffNode::add_to(Stats& stats) const {
 
 bool OffNode::remote_has_run() {
   if (is_broken()) return true;
-  for (int rank = 0; rank < neighbours_.size(); ++rank) {
-    const RemotePeer* peer = remote_->find(rank);
-    if (!peer) continue;
+  for (const auto& [rank, peer] : remote_->named()) {
     const EpochCounts& enqueued = enqueued_.with(rank);
     const auto reached = [](const std::uint64_t& counter, std::uint64_t value) {
       return load_acquire(&counter) >= value;
     };
-    if (!reached(peer->opened, enqueued.opened) || !reached(peer->sent, enqueued.sent) ||
-        !reached(peer->closed, enqueued.closed))
+    if (!reached(peer.opened, enqueued.opened) || !reached(peer.sent, enqueued.sent) ||
+        !reached(peer.closed, enqueued.closed))
       return false;
   }
   remote_->send_all_held();

@@ -41,20 +41,24 @@ class OffNode {
   WindowCard offer(const LocalMemory& memory);
   void connect(const std::vector<WindowCard>& cards);
 
+  /// Why this rank of another node cannot be reached; empty: it can.
+  std::string trouble(int rank) const;
+  /// Before the first epochs with these ranks, of whatever node: memory for those of other nodes, and what a program
+  /// without such epochs does not need. Throws Error, and may be tried again.
+  void name_origins(const std::vector<int>& origins);
+  void name_targets(const std::vector<int>& targets);
+  bool has_begun() const { return has_begun_; }
   /// Of host streams: null for ranks of this node.
   const RemotePeer* find(int rank) const { return remote_->find(rank); }
   RemotePeers& peers() { return *remote_; }
   const RemotePeers& peers() const { return *remote_; }
-  /// What a program without such epochs does not need is there from the first one on.
-  void begin(const std::vector<int>& ranks);
-  bool has_begun() const { return has_begun_; }
-  /// The same, for an exposure epoch.
-  void expect_from(const std::vector<int>& origins);
 
   using Lock = std::unique_lock<std::mutex>;
   /// Lets go of the window while it waits, and checks again what the call demands.
   OperationBudget::Lease admit(Lock& hold, const Grant& wanted, Call call, const std::function<void()>& check_again,
                                Stats& stats);
+  /// What the posts for these ask of the budget.
+  Grant grant_for_posts(const std::vector<RemotePeer*>& origins) const;
   /// Null where there are none. `keep`: what the sends are part of.
   std::shared_ptr<RemoteOperations> queue_posts(const std::vector<RemotePeer*>& origins, OperationBudget::Lease lease);
   std::shared_ptr<RemoteOperations> queue_sends(const std::vector<RemoteSend>& sends, std::shared_ptr<const void> keep,
@@ -89,6 +93,7 @@ class OffNode {
 
  private:
   OperationBudget* budget() const;
+  void begin(const std::vector<int>& ranks);
   std::shared_ptr<RemoteOperations> queued(std::shared_ptr<RemoteOperations> operations, Call call,
                                            OperationBudget::Lease lease);
   void report_throttling(Call call, const Grant& wanted, double waited, double* reported);
@@ -102,8 +107,8 @@ class OffNode {
   StallReporter& stall_;
   const std::shared_ptr<HostWords> words_;
   const std::shared_ptr<RemotePeers> remote_;
-  std::shared_ptr<RelayPeers> relayed_;  ///< until it is connected
-  std::unique_ptr<Relay> relay_;         ///< null: nobody is relayed
+  std::shared_ptr<RelayPeers> relayed_;  ///< null: the streams serve them
+  std::unique_ptr<Relay> relay_;         ///< null: nobody is relayed, or can be
   bool has_begun_ = false;
   std::optional<std::chrono::steady_clock::time_point>
       draining_since_;  ///< nothing but the network is left to wait for

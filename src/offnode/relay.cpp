@@ -31,8 +31,16 @@ std::uint64_t slot_offset(const RelayPeer& peer, std::uint64_t epoch) {
 
 Relay::Relay(std::shared_ptr<RelayPeers> peers, const void* window, StallHandler& stall,
              std::shared_ptr<const HostWords> words)
-    : peers_(std::move(peers)), window_(window), stall_(stall), words_(std::move(words)) {
-  for (RelayPeer* peer : peers_->connected()) pairs_.emplace_back(*peer);
+    : peers_(std::move(peers)), window_(window), stall_(stall), words_(std::move(words)) {}
+
+void Relay::name(const std::vector<int>& ranks, Neighbourhood& neighbours) {
+  peers_->name(ranks, neighbours);
+  if (pairs_.size() == peers_->named().size()) return;
+  Hold hold(mutex_);
+  for (auto& [rank, peer] : peers_->named()) {
+    const auto is_this = [its = &peer](const Pair& pair) { return pair.peer == its; };
+    if (std::none_of(pairs_.begin(), pairs_.end(), is_this)) pairs_.emplace_back(peer);
+  }
 }
 
 void Relay::begin() {
@@ -121,8 +129,14 @@ bool Relay::end_shipments(Pair& pair) {
   return moved;
 }
 
+/// Their number is told modulo 2^32, and neither side is ever far ahead.
+void Relay::count_posts(Pair& pair) const {
+  pair.landed += peers_->doorsteps().posts(pair.peer->rank) - static_cast<std::uint32_t>(pair.landed);
+}
+
 bool Relay::pass_posts_on(Pair& pair) {
-  const std::uint64_t posted = std::min(load_acquire(&pair.peer->words->landed), pair.finished + 1);
+  count_posts(pair);
+  const std::uint64_t posted = std::min(pair.landed, pair.finished + 1);
   if (posted <= pair.told) return false;
   pair.told = posted;
   store_release(&pair.peer->words->mine.posted, posted);
@@ -132,9 +146,16 @@ bool Relay::pass_posts_on(Pair& pair) {
 bool Relay::take_post(Pair& pair) {
   const std::uint64_t posted = load_acquire(&pair.peer->words->there.posted);
   if (posted <= pair.posts) return false;
-  const NetworkSignal signal =
-      signal_to(pair, NetworkSignal::Kind::add, posted - pair.posts, offsetof(RelayWords, landed));
-  auto shipment = dispatch({pair.peer, "post", posted, {}, signal}, pair.posts_turn);
+  const RelayPeer& peer = *pair.peer;
+  const Doorsteps& doorsteps = peers_->doorsteps();
+  Shipment::Content content{&peer, "post", posted, {}, std::nullopt};
+  if (pair.posts == 0) {
+    content.writes.push_back(doorsteps.tell(peer.rank, *peer.told, peer.registered));
+    content.signal = doorsteps.first_posts(peer.rank, posted, 0);
+  } else {
+    content.signal = doorsteps.further_posts(peer.rank, posted - pair.posts);
+  }
+  auto shipment = dispatch(std::move(content), pair.posts_turn);
   if (!shipment) return false;
   pair.posts = posted;
   pair.posts_under_way.push_back(std::move(shipment));
@@ -144,7 +165,8 @@ bool Relay::take_post(Pair& pair) {
 bool Relay::take_send(Pair& pair) {
   RelayPeer& peer = *pair.peer;
   const std::uint64_t epoch = pair.sends + 1;
-  if (!pair.slot.look(peer.outbox, epoch) || !has_landing(pair)) return false;
+  if (!pair.slot.look(peer.outbox, epoch) || !peers_->doorsteps().has_told(peer.rank) || !has_landing(pair))
+    return false;
   auto shipment = dispatch(content_of_send(pair), pair.sends_turn);
   if (!shipment) return false;
   pair.sends = epoch;
@@ -165,9 +187,11 @@ bool Relay::has_landing(Pair& pair) {
     return false;
   }
   if (has >= needed || pair.awaits_answer()) return has >= needed;
-  const NetworkSignal signal =
-      signal_to(pair, NetworkSignal::Kind::add, needed - pair.asked, offsetof(RelayWords, asked));
-  auto shipment = dispatch({&peer, "ask for memory", pair.sends + 1, {}, signal}, pair.sends_turn);
+  const NetworkSignal signal{NetworkSignal::Kind::add, needed - pair.asked, peers_->block_of(peer),
+                             offsetof(RelayWords, asked)};
+  const NetworkWrite asker{&peer.told->block, peer.registered, sizeof peer.told->block, peers_->block_of(peer),
+                           offsetof(RelayWords, asker)};
+  auto shipment = dispatch({&peer, "ask for memory", pair.sends + 1, {asker}, signal}, pair.sends_turn);
   if (!shipment) return false;
   pair.asked = needed;
   pair.asked_since = Clock::now();
@@ -189,23 +213,24 @@ void Relay::make_room_for(const std::vector<int>& origins) {
 
 bool Relay::take_ask(Pair& pair) {
   RelayPeer& peer = *pair.peer;
-  const std::uint64_t asked = std::max<std::uint64_t>(load_acquire(&peer.words->asked), peer.landing.bytes());
+  std::uint64_t asked = load_acquire(&peer.words->asked);
   if (asked <= pair.given || (pair.answer && !pair.answer->is_over())) return false;
+  asked = std::max<std::uint64_t>(asked, peer.landing.bytes());
   std::string trouble;
   try {
     peers_->grow_landing(peer, asked);
   } catch (const Error& error) {
     trouble = error.what();
   }
-  const std::size_t place = peer.words_offset + offsetof(RelayWords, landing);
+  const RemoteMemory& asker = peer.words->asker;
   Shipment::Content content{&peer, "answer", pair.posts, {}, std::nullopt};
   if (trouble.empty()) {
     *peer.answer = peer.landing.place();
     content.writes.push_back(
-        {peer.answer, peers_->outbox_registration(), LandingPlace::told_before, peer.block, place});
+        {peer.answer, peer.registered, LandingPlace::told_before, asker, offsetof(RelayWords, landing)});
   }
-  content.signal = signal_to(pair, NetworkSignal::Kind::set, trouble.empty() ? asked : LandingPlace::refused,
-                             offsetof(RelayWords, landing) + offsetof(LandingPlace, bytes));
+  content.signal = NetworkSignal{NetworkSignal::Kind::set, trouble.empty() ? asked : LandingPlace::refused, asker,
+                                 offsetof(RelayWords, landing) + offsetof(LandingPlace, bytes)};
   auto shipment = dispatch(std::move(content), pair.answers_turn);
   if (!shipment) return false;
   pair.given = asked;
@@ -216,14 +241,11 @@ bool Relay::take_ask(Pair& pair) {
   return true;
 }
 
-NetworkSignal Relay::signal_to(const Pair& pair, NetworkSignal::Kind kind, std::uint64_t value, std::size_t word) {
-  return {kind, value, pair.peer->block, pair.peer->words_offset + word};
-}
-
 Shipment::Content Relay::content_of_send(const Pair& pair) const {
   const RelayPeer& peer = *pair.peer;
   const std::uint64_t epoch = pair.sends + 1;
-  const std::uint64_t in_ring = slot_offset(peer, epoch);
+  const RemoteMemory& there = peers_->block_of(peer);
+  const std::uint64_t in_ring = RelayPeers::inbox_offset + slot_offset(peer, epoch);
   Line* slot = slot_of(peer.outbox, epoch);
   Shipment::Content content{&peer, "data", epoch, {}, std::nullopt};
   // As the target does in its ring: no line may carry the flag of an epoch when that comes again.
@@ -247,10 +269,8 @@ Shipment::Content Relay::content_of_send(const Pair& pair) const {
   write_line(&header, pair.slot.header_to_send().word, flag_of(epoch));
   slot->half[0] = header.half[0];
   slot->half[1] = 0;
-  content.writes.push_back(
-      {slot, peers_->outbox_registration(), pair.slot.lines() * sizeof(Line), peer.block, peer.inbox_offset + in_ring});
-  content.signal = NetworkSignal{NetworkSignal::Kind::set, header.half[1], peer.block,
-                                 peer.inbox_offset + in_ring + sizeof header.half[0]};
+  content.writes.push_back({slot, peer.registered, pair.slot.lines() * sizeof(Line), there, in_ring});
+  content.signal = NetworkSignal{NetworkSignal::Kind::set, header.half[1], there, in_ring + sizeof header.half[0]};
   return content;
 }
 
@@ -295,9 +315,10 @@ std::string Relay::look_for_dead() {
   if (patience <= 0) return "";
   for (Pair& pair : pairs_) {
     const RelayWords& words = *pair.peer->words;
-    const std::uint64_t landed = load_acquire(&words.landed), closed = load_acquire(words.mine.own.closed.epochs);
-    const bool owes = pair.posts > closed || pair.sends > landed || pair.awaits_answer();
-    const std::uint64_t seen = landed + closed + pair.posts + pair.sends + pair.asked;
+    const std::uint64_t closed = load_acquire(words.mine.own.closed.epochs);
+    const std::uint64_t sent = std::max(pair.sends, load_acquire(words.mine.own.sent.epochs));  // also what waits here
+    const bool owes = pair.posts > closed || sent > pair.landed || pair.awaits_answer();
+    const std::uint64_t seen = pair.landed + closed + pair.posts + pair.sends + pair.asked;
     if (!owes || std::exchange(pair.seen, seen) != seen) pair.seen_since = now;
     if (std::chrono::duration<double>(now - pair.seen_since).count() < patience) continue;
     pair.seen_since = now;
@@ -357,11 +378,12 @@ bool Relay::nothing_under_way(const Pair& pair) const {
   const RelayWords& words = *pair.peer->words;
   const std::uint64_t sent = load_acquire(words.mine.own.sent.epochs);
   return pair.posts_under_way.empty() && pair.posts == load_acquire(&words.there.posted) && pair.finished >= sent &&
-         load_acquire(&words.landed) >= sent;
+         pair.landed >= sent;
 }
 
 bool Relay::has_run() {
   Hold hold(mutex_);
+  for (Pair& pair : pairs_) count_posts(pair);
   return std::all_of(pairs_.begin(), pairs_.end(), [this](const Pair& pair) { return nothing_under_way(pair); });
 }
 
@@ -369,9 +391,8 @@ std::string Relay::unposted() const {
   Hold hold(mutex_);
   MissingRanks missing;
   for (const Pair& pair : pairs_) {
-    const std::uint64_t landed = load_acquire(&pair.peer->words->landed);
-    if (landed < load_acquire(pair.peer->words->mine.own.sent.epochs))
-      missing.add(pair.peer->rank, Missing::post, landed + 1);
+    if (pair.landed < load_acquire(pair.peer->words->mine.own.sent.epochs))
+      missing.add(pair.peer->rank, Missing::post, pair.landed + 1);
   }
   return missing.text();
 }

@@ -27,10 +27,10 @@ namespace mpix {
 ///
 /// | to go      | when                                           | as |
 /// |------------|------------------------------------------------|----|
-/// | posts      | there.posted is more than was taken            | a signal that adds the difference |
-/// | epoch e    | all lines of its slot are there, e - 1 is taken, and there is landing memory for what is staged | a write for all staged puts, one for the lines, without half of the header, and this half as the signal |
-/// | an ask     | the same, but there is not, and none is asked for | a signal that adds what is missing |
-/// | an answer  | words.asked is more than was given, or there is room unasked for; and the answer before is over | a write of the place, and its size as the signal; or `refused` alone, and the window is broken |
+/// | posts      | there.posted is more than was taken            | a signal that adds the difference; the first ones with a write of what they tell |
+/// | epoch e    | all lines of its slot are there, e - 1 is taken, the peer has told where, and there is landing memory for what is staged | a write for all staged puts, one for the lines, without half of the header, and this half as the signal |
+/// | an ask     | the same, but there is not, and none is asked for | a write of who asks, and a signal that adds what is missing |
+/// | an answer  | words.asked is more than was given, and the answer before is over | a write of the place, and its size as the signal; or `refused` alone, and the window is broken |
 ///
 /// The lines could do without a signal where a network writes each half of a line whole. None promises that: a stream
 /// of bytes may be cut within a word, and a copy of what is left of the word may store its end first.
@@ -45,7 +45,8 @@ class Relay final : public Poller {
   Relay(const Relay&) = delete;
   Relay& operator=(const Relay&) = delete;
 
-  /// Before the first epoch of the window with a relayed rank; again it does nothing.
+  /// Before an epoch with these ranks, relayed or not; the first one with a relayed rank begins.
+  void name(const std::vector<int>& ranks, Neighbourhood& neighbours);
   void begin();
   /// Before an epoch that these ranks, relayed or not, are origins of: landing memory for what most epochs put, where
   /// the service cannot well give it when it is asked for, as a call of the device waits for a launch that is being
@@ -72,6 +73,7 @@ class Relay final : public Poller {
   struct Pair {
     explicit Pair(RelayPeer& its_peer) : peer(&its_peer) {}
     RelayPeer* peer;
+    std::uint64_t landed = 0;    ///< posts that have come
     std::uint64_t posts = 0;     ///< taken
     std::uint64_t sends = 0;     ///< taken
     std::uint64_t finished = 0;  ///< epochs that are over, and all before them
@@ -89,6 +91,7 @@ class Relay final : public Poller {
 
     bool awaits_answer() const { return asked > load_acquire(&peer->words->landing.bytes); }
   };
+  void count_posts(Pair& pair) const;
 
   bool push_on(Clock::time_point now, bool moved);
   bool serve_all();
@@ -99,7 +102,6 @@ class Relay final : public Poller {
   bool take_ask(Pair& pair);
   bool end_shipments(Pair& pair);
   bool pass_posts_on(Pair& pair);
-  static NetworkSignal signal_to(const Pair& pair, NetworkSignal::Kind kind, std::uint64_t value, std::size_t word);
   Shipment::Content content_of_send(const Pair& pair) const;
   std::shared_ptr<Shipment> dispatch(Shipment::Content content, OperationBudget::Turn& turn);
   void leave_lines();

@@ -40,62 +40,85 @@ class RelayPeers::ToPeer final : public OutgoingSource {
   Outgoing& outgoing_;
 };
 
-/// Offsets in the block of one rank.
-struct RelayPeers::Offsets {
-  std::size_t peers, inbox_bytes;
-
-  static std::size_t words(std::size_t peer) { return peer * sizeof(RelayWords); }
-  std::size_t inbox(std::size_t peer) const { return words(peers) + peer * inbox_bytes; }
-  std::size_t bytes() const { return inbox(peers); }
-};
-
 RelayPeers::RelayPeers(const Team& team, Device& device, OperationBudget* budget, const std::string& why_not,
                        const Settings& settings)
     : device_(device),
+      team_(team),
       budget_(budget),
       why_not_(team.why_not().empty() ? why_not : team.why_not()),
       eager_bytes_(settings.nic_eager_bytes.value_or(preset_eager_bytes)),
-      depth_(settings.mailbox_slots) {
-  for (int rank = 0; rank < team.size(); ++rank)
-    if (!team.same_node(rank)) peers_.emplace_back().rank = rank;
-}
+      depth_(settings.mailbox_slots) {}
 
-/// With the outboxes, in the largest size that they may have to be: what fails now is told to all.
 void RelayPeers::offer(const LocalMemory& memory, WindowCard& card) {
-  if (peers_.empty() || !budget_) return;
+  if (!budget_) return;
   window_bytes_ = memory.bytes;
   slot_lines_ = slot_lines_for(memory.bytes, max_relayed_puts, eager_bytes_);
-  const std::uint32_t most_lines = slot_lines_for(SIZE_MAX, max_relayed_puts, eager_bytes_);
   try {
-    Network& network = budget_->network();
-    const Offsets layout{peers_.size(), ring_bytes(depth_, slot_lines_)};
-    region_ = device_.allocate_pinned(layout.bytes());
-    region_exposed_ = network.expose(region_.get(), layout.bytes());
-    const std::size_t bytes = peers_.size() * (ring_bytes(depth_, most_lines) + sizeof(LandingPlace));
-    outboxes_ = device_.allocate_pinned(bytes);
-    outboxes_registered_ = network.register_source(outboxes_.get(), bytes);
-    card.set_block(region_exposed_->remote());
+    doorsteps_.offer(team_, budget_->network(), card);
   } catch (const Error& error) {
     why_not_ = error.what();
     log(LogLevel::info, why_not_);  // a call that needs it tells
   }
 }
 
-void RelayPeers::connect(RelayPeer& peer, std::size_t position, const WindowCard& card, std::size_t my_position_there,
-                         std::size_t peers_there) {
-  const std::uint32_t slot_lines = slot_lines_for(card.bytes, max_relayed_puts, eager_bytes_);
-  const Offsets there{peers_there, ring_bytes(depth_, slot_lines)};
-  peer.block = card.block();
-  peer.words_offset = Offsets::words(my_position_there);
-  peer.inbox_offset = there.inbox(my_position_there);
-  peer.words = reinterpret_cast<RelayWords*>(region_.get() + Offsets::words(position));
-  peer.outbox = Ring{nullptr, depth_, slot_lines};
+void RelayPeers::connect(const std::vector<WindowCard>& cards) {
+  doorsteps_.connect(team_, cards);
+  if (why_not_.empty()) why_not_ = "it has no network";
 }
 
-void RelayPeers::introduce(RelayPeer& peer, std::size_t position, Peer& neighbour) {
-  const Offsets here{peers_.size(), ring_bytes(depth_, slot_lines_)};
-  neighbour.reachable = true;
-  neighbour.relayed = true;
+// ---- ranks that epochs name ----------------------------------------------------------------------------
+
+std::size_t RelayPeers::half_bytes() const { return sizeof(RelayWords) + ring_bytes(depth_, slot_lines_); }
+
+std::size_t RelayPeers::outbox_bytes(const Peer& neighbour) const {
+  return ring_bytes(depth_, slot_lines_for(neighbour.window_bytes, max_relayed_puts, eager_bytes_)) +
+         sizeof(LandingPlace) + sizeof(FirstPost);
+}
+
+RelayPeers::Halves RelayPeers::new_halves(std::size_t pairs, std::size_t outbox_bytes) {
+  Network& network = budget_->network();
+  Halves halves;
+  halves.memory = device_.allocate_pinned(pairs * half_bytes());
+  halves.outboxes = device_.allocate_pinned(outbox_bytes);
+  halves.exposed = network.expose(halves.memory.get(), pairs * half_bytes());
+  halves.registered = network.register_source(halves.outboxes.get(), outbox_bytes);
+  return halves;
+}
+
+void RelayPeers::name(const std::vector<int>& ranks, Neighbourhood& neighbours) {
+  std::vector<int> added;
+  std::size_t all_outboxes = 0;
+  for (int rank : ranks)
+    if (reaches(rank) && !neighbours.peer(rank).relayed) {
+      added.push_back(rank);
+      all_outboxes += outbox_bytes(neighbours.peer(rank));
+    }
+  if (added.empty()) return;
+  halves_.push_back(new_halves(added.size(), all_outboxes));
+  const Halves& halves = halves_.back();
+  char *half = halves.memory.get(), *outbox = halves.outboxes.get();
+  for (int rank : added) {
+    Peer& neighbour = neighbours.peer(rank);
+    RelayPeer& peer = peers_[rank];
+    peer.rank = rank;
+    peer.connection = team_.far(rank).connection;
+    peer.registered = halves.registered.get();
+    peer.words = reinterpret_cast<RelayWords*>(half);
+    peer.outbox = Ring{reinterpret_cast<Line*>(outbox), depth_,
+                       slot_lines_for(neighbour.window_bytes, max_relayed_puts, eager_bytes_)};
+    char* const behind = outbox + ring_bytes(depth_, peer.outbox.slot_lines);
+    peer.answer = reinterpret_cast<LandingPlace*>(behind);
+    auto* const told = reinterpret_cast<FirstPost*>(behind + sizeof(LandingPlace));
+    told->block = halves.exposed->remote();
+    told->block.base += static_cast<std::uint64_t>(half - halves.memory.get());
+    peer.told = told;
+    introduce(peer, neighbour);
+    half += half_bytes();
+    outbox += outbox_bytes(neighbour);
+  }
+}
+
+void RelayPeers::introduce(RelayPeer& peer, Peer& neighbour) {
   neighbour.outbox = peer.outbox;
   peer.outgoing =
       std::make_unique<Outgoing>(device_, budget_->network(), *peer.words->mine.own.sent.epochs, peer.words->finished);
@@ -105,38 +128,10 @@ void RelayPeers::introduce(RelayPeer& peer, std::size_t position, Peer& neighbou
   neighbour.most_puts = max_relayed_puts;
   neighbour.eager_bytes = eager_bytes_;
   neighbour.bell = &peer.words->bell;
-  neighbour.inbox = Ring{reinterpret_cast<Line*>(region_.get() + here.inbox(position)), depth_, slot_lines_};
+  neighbour.inbox = Ring{reinterpret_cast<Line*>(peer.words + 1), depth_, slot_lines_};
   neighbour.words = &peer.words->mine;
   neighbour.there = &peer.words->there;
-}
-
-/// A pair needs both sides: a rank that has a block has all that it takes, and the team knows which ranks reach each
-/// other.
-void RelayPeers::connect(const std::vector<WindowCard>& cards, Neighbourhood& neighbours) {
-  const Team& team = neighbours.team();
-  const NumbersElsewhere numbers(team);
-  if (why_not_.empty()) why_not_ = "it has no network";
-  const bool usable = cards[static_cast<std::size_t>(team.rank())].has_block;
-  char* next = outboxes_.get();
-  for (std::size_t position = 0; position < peers_.size(); ++position) {
-    RelayPeer& peer = peers_[position];
-    const WindowCard& card = cards[static_cast<std::size_t>(peer.rank)];
-    const Team::Far& far = team.far(peer.rank);
-    Peer& neighbour = neighbours.peer(peer.rank);
-    if (!usable || !card.has_block || !far.reachable) {
-      neighbour.trouble =
-          "rank " + std::to_string(peer.rank) + " is on another node, and cannot be reached: " + why_not_;
-      continue;
-    }
-    peer.connection = far.connection;
-    connect(peer, position, card, numbers.number_at(peer.rank), numbers.count_at(peer.rank));
-    peer.outbox.lines = reinterpret_cast<Line*>(next);
-    next += ring_bytes(depth_, peer.outbox.slot_lines);
-    peer.answer = reinterpret_cast<LandingPlace*>(next);
-    next += sizeof(LandingPlace);
-    introduce(peer, position, neighbour);
-    connected_.push_back(&peer);
-  }
+  neighbour.reachable = neighbour.relayed = true;
 }
 
 Landing RelayPeers::new_landing() {
@@ -152,22 +147,20 @@ Landing RelayPeers::new_landing() {
 
 std::string RelayPeers::probe(const RelayPeer& peer) {
   const std::string why =
-      budget_->network().probe(peer.connection, peer.block, peer.words_offset + offsetof(RelayWords, landed));
+      budget_->network().probe(peer.connection, doorsteps_.table(peer.rank), doorsteps_.offset_of_mine());
   return why.empty() ? why : peer.lost(why);
 }
 
 void RelayPeers::retire(const PairWords& words) {
-  for (RelayPeer* peer : connected_) std::memcpy(&peer->words->mine, &words, sizeof words);
+  for (auto& peer : peers_) std::memcpy(&peer.second.words->mine, &words, sizeof words);
 }
 
 void RelayPeers::withdraw() {
-  region_exposed_ = nullptr;
-  for (RelayPeer& peer : peers_) peer.landing.withdraw();
+  doorsteps_.withdraw();
+  for (Halves& halves : halves_) halves.exposed = nullptr;
+  for (auto& peer : peers_) peer.second.landing.withdraw();
 }
 
-RelayPeers::~RelayPeers() {
-  withdraw();  // before the memory goes
-  outboxes_registered_ = nullptr;
-}
+RelayPeers::~RelayPeers() = default;
 
 }  // namespace mpix

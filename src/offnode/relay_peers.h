@@ -4,6 +4,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <list>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -11,6 +13,7 @@
 #include "base/settings.h"
 #include "device/device.h"
 #include "net/operation_budget.h"
+#include "offnode/doorsteps.h"
 #include "offnode/landing.h"
 #include "offnode/outgoing.h"
 #include "team/neighbourhood.h"
@@ -23,9 +26,9 @@ namespace mpix {
 struct RelayWords {
   PairWords mine;                      ///< what kernels take for their words for that rank
   PairWords there;                     ///< and for those in its memory
-  alignas(64) std::uint64_t landed;    ///< posts of that rank that have come
   alignas(64) std::uint64_t finished;  ///< epochs to that rank that are over here, and all before them
   alignas(64) std::uint64_t asked;     ///< bytes of landing memory that rank wants here
+  RemoteMemory asker;                  ///< its half of the pair, for the answer
   alignas(64) LandingPlace landing;    ///< mine, there
   Bell bell;                           ///< rung by kernels; nobody sleeps on it
 };
@@ -37,12 +40,13 @@ struct RelayWords {
 /// | what               | lies in | written by          | read by           | order |
 /// |--------------------|---------|---------------------|-------------------|-------|
 /// | there.posted       | t       | t's post            | t's relay         | as `posted` in program.h; the relay acquires, and starts a transfer |
-/// | landed             | o       | t's NIC: adds       | o's relay         | a signal |
-/// | mine.posted        | o       | o's relay           | o's complete      | release. min(landed, finished + 1): all epochs up to `finished` have left this process for good |
+/// | posts              | o       | t's NIC: adds       | o's relay         | offnode/doorsteps.h |
+/// | mine.posted        | o       | o's relay           | o's complete      | release. min(posts, finished + 1): all epochs up to `finished` have left this process for good |
 /// | outbox lines       | o       | o's complete        | o's relay and NIC | each half line has its epoch's flag; the relay looks at every one before the NIC may |
 /// | outgoing memory    | o       | o's complete        | o's NIC           | before the header, which is a release then; the relay acquires |
 /// | asked              | t       | o's NIC: adds       | t's relay         | a signal, for an epoch whose slot is complete at o |
-/// | landing            | o       | t's NIC             | o's relay, after its `bytes` | `bytes` is the signal of the transfer that writes the rest; t answers an ask, and tells of room that nobody asked for, when this transfer is over for the one before |
+/// | asker              | t       | o's NIC             | t's relay, after `asked` | a write of each transfer whose signal is `asked`: always the same |
+/// | landing            | o       | t's NIC             | o's relay, after its `bytes` | `bytes` is the signal of the transfer that writes the rest; t answers an ask when this transfer is over for the one before |
 /// | inbox lines        | t       | o's NIC             | t's wait, after the header | as below |
 /// | landing memory     | t       | o's NIC             | t's wait, after the header | the transfer's signal, which sets the second half of the header, comes after its writes. For what is staged t acquires; a line has its epoch's flag besides |
 ///
@@ -53,33 +57,33 @@ struct RelayWords {
 /// earliest, which needs the same: so e is finished, whatever a network may mean by that t has received it. The post of
 /// t says that t's slot and landing memory may be written, as on a node.
 ///
-/// No deadlock: mine.posted follows `landed` as transfers end, and these wait for no program, only for the budget and
+/// No deadlock: mine.posted follows `posts` as transfers end, and these wait for no program, only for the budget and
 /// the network. Data may wait for landing memory besides: what o asks for t's relay gives, of its own accord. It looks
 /// by then, for t has posted the epoch, and as long as that lasts, for t's wait is still to come. An ask holds nothing
 /// of the budget while it waits for the answer, and each of the two takes an operation at a time if need be.
 struct RelayPeer {
   int rank = -1;
   Connection connection = 0;
-  RemoteMemory block;                                ///< its, and
-  std::uint64_t words_offset = 0, inbox_offset = 0;  ///< what is for me in there
+  const FirstPost* told = nullptr;  ///< what it is told of this rank's half of the pair
   RelayWords* words = nullptr;
   Ring outbox{};
   std::unique_ptr<Outgoing> outgoing;
   std::unique_ptr<OutgoingSource> to_outgoing;  ///< for plans
   Landing landing;                              ///< of what it puts here
   LandingPlace* answer = nullptr;               ///< in memory that is registered: what it is told of that
+  const Registration* registered = nullptr;     ///< of the outbox, the answer and what it is told
 
   std::string lost(const std::string& why) const {
     return "rank " + std::to_string(rank) + " cannot be reached over the network: " + why;
   }
 };
 
-/// The relayed ranks of one window, and the memory for them. Kept alive by what is under way, and by graphs.
+/// The relayed ranks of one window: what all of them have are doorsteps; those that an epoch has named, memory. Kept
+/// alive by what is under way, and by graphs.
 ///
-/// The block of a rank with m such peers, pinned, and exposed to the network:
-///   for each peer: RelayWords | for each peer: the ring of slots that it writes (inbox)
-/// The outboxes, each with a place for an answer behind it, are an allocation of their own, and so are the outgoing and
-/// the landing memory of each peer.
+/// A rank's half of a pair, pinned, and exposed to the network: RelayWords | the ring of slots that the other writes
+/// (inbox). The outbox, with what the other is told behind it, is an allocation of its own; so are the outgoing and the
+/// landing memory. The halves for the ranks that one call names are one allocation.
 class RelayPeers : public std::enable_shared_from_this<RelayPeers> {
  public:
   /// Without a budget none of them can be reached, and `why_not` says why.
@@ -89,17 +93,26 @@ class RelayPeers : public std::enable_shared_from_this<RelayPeers> {
   RelayPeers(const RelayPeers&) = delete;
   RelayPeers& operator=(const RelayPeers&) = delete;
 
-  /// What the window's creation takes: say what is here, and, when all have, connect, and fill in what `neighbours`
-  /// knows of ranks on other nodes.
+  /// What the window's creation takes: say what is here, and, when all have, connect.
   void offer(const LocalMemory& memory, WindowCard& card);
-  void connect(const std::vector<WindowCard>& cards, Neighbourhood& neighbours);
+  void connect(const std::vector<WindowCard>& cards);
 
   /// Some of them can be reached: then there is a budget.
-  bool is_connected() const { return !connected_.empty(); }
+  bool is_connected() const { return doorsteps_.reaches_some(); }
+  bool reaches(int rank) const { return doorsteps_.reaches(rank); }
+  const std::string& why_not() const { return why_not_; }
   OperationBudget& budget() { return *budget_; }
-  const std::vector<RelayPeer*>& connected() const { return connected_; }
-  const Registration* outbox_registration() const { return outboxes_registered_.get(); }
-  /// Unasked for: as much as an origin may put in most epochs, where there is memory.
+  /// Before the first epoch with these ranks, of whatever node: fills in what `neighbours` knows of them. Throws Error
+  /// where there is no memory, and may be tried again.
+  void name(const std::vector<int>& ranks, Neighbourhood& neighbours);
+  std::map<int, RelayPeer>& named() { return peers_; }
+
+  const Doorsteps& doorsteps() const { return doorsteps_; }
+  /// Its half of the pair; once it has told.
+  const RemoteMemory& block_of(const RelayPeer& peer) const { return doorsteps_.first(peer.rank).block; }
+  static constexpr std::uint64_t inbox_offset = sizeof(RelayWords);
+
+  /// As much as an origin may put in most epochs, where there is memory.
   Landing new_landing();
   /// What its origin asks for. Throws Error.
   void grow_landing(RelayPeer& peer, std::size_t bytes) { peer.landing.grow(bytes, device_, budget_->network()); }
@@ -111,23 +124,28 @@ class RelayPeers : public std::enable_shared_from_this<RelayPeers> {
   void withdraw();
 
  private:
-  struct Offsets;
+  /// What was allocated for the ranks that one call named.
+  struct Halves {
+    std::shared_ptr<char> memory, outboxes;
+    std::shared_ptr<const Registration> exposed, registered;  ///< these end before the memory
+  };
   class ToPeer;
-  void connect(RelayPeer& peer, std::size_t position, const WindowCard& card, std::size_t my_position_there,
-               std::size_t peers_there);
-  void introduce(RelayPeer& peer, std::size_t position, Peer& neighbour);
+  std::size_t half_bytes() const;
+  std::size_t outbox_bytes(const Peer& neighbour) const;
+  Halves new_halves(std::size_t pairs, std::size_t outbox_bytes);
+  void introduce(RelayPeer& peer, Peer& neighbour);
 
   Device& device_;
+  const Team& team_;  ///< may end before this: only while the window is there
   OperationBudget* const budget_;
   std::string why_not_;
   const std::size_t eager_bytes_;
   const std::uint32_t depth_;
   std::size_t window_bytes_ = 0;
   std::uint32_t slot_lines_ = 0;  ///< of the inboxes
-  std::shared_ptr<char> region_, outboxes_;
-  std::shared_ptr<const Registration> region_exposed_, outboxes_registered_;
-  std::vector<RelayPeer> peers_;
-  std::vector<RelayPeer*> connected_;
+  std::list<Halves> halves_;
+  std::map<int, RelayPeer> peers_;
+  Doorsteps doorsteps_;
 };
 
 }  // namespace mpix

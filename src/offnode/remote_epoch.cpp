@@ -38,25 +38,30 @@ void RemoteOperations::add_send(const RemoteSend& send, std::uint64_t epoch) {
 void RemoteOperations::queue_ahead() {
   Hold hold(mutex_);
   // What may ride is queued when it turns out that it does not; it must be able to then, come what may.
-  const bool all_granted = free_.operations >= items_.size() && free_.transfers >= items_.size();
+  std::size_t operations = 0;
+  for (const Item& item : items_) operations += item.writes() + 1;
+  const bool all_granted = free_.operations >= operations && free_.transfers >= items_.size();
   for (Item& item : items_) {
-    item.may_ride = !item.send && all_granted && peers_->may_ride(*item.peer);
-    if (!item.may_ride && !queue_stage(item)) return;
+    item.may_ride = !item.send && !RemotePeers::tells(item.epoch) && all_granted && peers_->may_ride(*item.peer);
+    if (item.may_ride || !knows_where(item)) continue;
+    if (!queue_stage(item)) return;
   }
 }
 
+/// A post goes to a table that is known; of all else the first post of the peer tells. What is queued then is queued by
+/// the stream.
+bool RemoteOperations::knows_where(const Item& item) const { return !item.send || peers_->has_told(*item.peer); }
+
 NetworkWrite RemoteOperations::write_of(const Item& item, std::size_t i) const {
+  if (!item.send) return peers_->tell(*item.peer);
   const RemoteSend& send = *item.send;
   const bool has_message = send.has_message();
-  if (!has_message || i > 0) return send.direct[i - (has_message ? 1 : 0)];
-  const std::size_t slot = peers_->slot(item.epoch) * item.peer->slot_bytes;
-  const bool sent = send.marked && item.peer->place != 0;
-  return {item.peer->staging + slot,
-          peers_->staging_registration(),
-          send.marked ? 8 * send.words() : send.message_bytes,
-          item.peer->control,
-          item.peer->inbox_offset + slot,
-          sent ? item.peer->place + peers_->slot(item.epoch) : 0};
+  if (has_message && i == 0)
+    return peers_->message_to(*item.peer, peers_->slot(item.epoch), send.marked ? 8 * send.words() : send.message_bytes,
+                              send.marked);
+  NetworkWrite write = send.direct[i - (has_message ? 1 : 0)];
+  write.memory = peers_->window_of(*item.peer);
+  return write;
 }
 
 void RemoteOperations::write_message(const Item& item) {
@@ -74,11 +79,9 @@ void RemoteOperations::write_message(const Item& item) {
 }
 
 NetworkSignal RemoteOperations::signal_of(const Item& item) const {
-  const RemotePeer& peer = *item.peer;
-  if (!item.send) return {NetworkSignal::Kind::add, 1, peer.control, peer.posted_offset};
+  if (!item.send) return peers_->post_to(*item.peer, item.epoch);
   const std::uint64_t has_message = item.send->message_bytes > 0 ? 1 : 0;
-  return {NetworkSignal::Kind::set, 2 * item.epoch + has_message, peer.control,
-          peer.arrived_offset + 8 * peers_->slot(item.epoch)};
+  return peers_->arrival_at(*item.peer, peers_->slot(item.epoch), 2 * item.epoch + has_message);
 }
 
 /// As much of the item as what is free allows; false when that is nothing.
@@ -291,7 +294,7 @@ void RemoteOperations::describe(std::size_t first, std::size_t end, std::string&
       case State::waiting:
         append(text, item.peer->rank,
                "has not posted " +
-                   epoch(peers_->has_credit(*item.peer, item.epoch) ? item.epoch : item.epoch - peers_->depth() + 1));
+                   epoch(peers_->has_credit(*item.peer, item.epoch) ? item.epoch : peers_->awaited_post(item.epoch)));
         break;
       case State::ready:
       case State::moving:

@@ -76,7 +76,7 @@ class RemoteOperations final : public GrantHolder, public std::enable_shared_fro
     bool at_hand = false;  ///< its stream has come to it
     bool may_ride = false;
     StagedTransfer transfer;
-    std::size_t writes() const { return send ? send->writes() : 0; }
+    std::size_t writes() const { return send ? send->writes() : RemotePeers::tells(epoch) ? 1 : 0; }
     bool has_signal() const { return !send || !send->marked; }
   };
 
@@ -84,6 +84,7 @@ class RemoteOperations final : public GrantHolder, public std::enable_shared_fro
   static bool is_served(const Item& item) { return item.state == State::served || item.state == State::held; }
   bool serve(Item& item);
   bool is_ready(const Item& item) const;
+  bool knows_where(const Item& item) const;
   void write_message(const Item& item);
   bool queue_stage(Item& item);
   NetworkWrite write_of(const Item& item, std::size_t i) const;

@@ -37,36 +37,21 @@ constexpr std::uint32_t rides_skipped = 16;
 
 }  // namespace
 
-/// Offsets in the block of one rank.
-struct RemotePeers::Offsets {
-  std::size_t peers, depth, slot_bytes;
-
-  std::size_t words_bytes() const { return rounded_up(8) + rounded_up(8 * depth); }
-  std::size_t posted(std::size_t peer) const { return peer * words_bytes(); }
-  std::size_t arrived(std::size_t peer) const { return posted(peer) + line; }
-  std::size_t inbox(std::size_t peer) const { return peers * words_bytes() + peer * depth * slot_bytes; }
-  std::size_t end_of_inboxes() const { return inbox(peers); }
-};
-
 RemotePeers::RemotePeers(const LocalMemory& memory, const Team& team, Device& device, OperationBudget* budget,
                          std::string why_not, const Settings& settings, bool relayed)
     : device_(device),
+      team_(team),
       budget_(budget),
       why_not_(std::move(why_not)),
       window_(static_cast<char*>(memory.base)),
       window_bytes_(memory.bytes),
       depth_(settings.mailbox_slots),
-      eager_bytes_(settings.nic_eager_bytes.value_or(preset_eager_bytes)),
-      index_(static_cast<std::size_t>(team.size()), -1) {
+      eager_bytes_(settings.nic_eager_bytes.value_or(preset_eager_bytes)) {
   if (relayed) return;
-  for (int rank = 0; rank < team.size(); ++rank) {
-    if (team.same_node(rank)) continue;
-    index_[static_cast<std::size_t>(rank)] = static_cast<int>(peers_.size());
-    peers_.emplace_back().rank = rank;
-  }
   if (!team.why_not().empty()) why_not_ = team.why_not();
   if (!team.why_no_network().empty()) why_not_ = team.why_no_network();
-  if (peers_.empty() || !budget || !team.why_no_network().empty()) return;
+  if (!team.spans_nodes() || !budget || !team.why_no_network().empty()) return;
+  marks_ = budget->network().keeps_words_whole();
   gathers_small_ = team.gathers_small();
   slot_bytes_ = slot_bytes_for(memory.bytes, eager_bytes_, gathers_small_);
 }
@@ -74,97 +59,129 @@ RemotePeers::RemotePeers(const LocalMemory& memory, const Team& team, Device& de
 void RemotePeers::offer(WindowCard& card) {
   if (slot_bytes_ == 0) return;
   try {
-    Network& network = budget_->network();
-    marks_ = network.keeps_words_whole();
-    const Offsets layout{peers_.size(), depth_, slot_bytes_};
-    region_ = device_.allocate_pinned(layout.end_of_inboxes());
-    region_exposed_ = network.expose(region_.get(), layout.end_of_inboxes());
-    if (marks_) inlet_ = network.open_inlet(region_.get() + layout.inbox(0), peers_.size() * depth_, slot_bytes_);
-    for (std::size_t place = 0; inlet_ && place < peers_.size() * depth_; ++place)
-      if (!inlet_->open(place)) throw Error(Fault::memory, "the network has no room for receives");
-    if (window_bytes_ > 0) {
-      window_exposed_ = network.expose(window_, window_bytes_);
-      card.set_window(window_exposed_->remote());
-    }
-    card.inlet = inlet_ ? inlet_->name() : 0;
-    card.set_block(region_exposed_->remote());
+    doorsteps_.offer(team_, budget_->network(), card);
   } catch (const Error& error) {
     why_not_ = error.what();
     log(LogLevel::info, why_not_);  // a call that needs it tells
   }
 }
 
-void RemotePeers::connect(RemotePeer& peer, std::size_t position, const WindowCard& card, std::size_t my_position_there,
-                          std::size_t peers_there) {
-  const Offsets here{peers_.size(), depth_, slot_bytes_};
-  const Offsets there{peers_there, depth_, peer.slot_bytes};
-  peer.control = card.block();
-  peer.posted_offset = there.posted(my_position_there);
-  peer.arrived_offset = there.arrived(my_position_there);
-  peer.inbox_offset = there.inbox(my_position_there);
-  peer.window = card.window();
-  peer.place = card.inlet ? card.inlet + my_position_there * depth_ : 0;
-  peer.posted = reinterpret_cast<std::uint64_t*>(region_.get() + here.posted(position));
-  peer.arrived = reinterpret_cast<std::uint64_t*>(region_.get() + here.arrived(position));
-  peer.inbox = region_.get() + here.inbox(position);
-  peer.reachable = true;
-}
-
-/// A pair needs both sides: a rank that has a block has all that it takes, and the team knows which ranks reach each
-/// other.
-void RemotePeers::connect(const Team& team, const std::vector<WindowCard>& cards) {
-  const NumbersElsewhere numbers(team);
-  const bool usable = cards[static_cast<std::size_t>(team.rank())].has_block;
-  for (std::size_t position = 0; usable && position < peers_.size(); ++position) {
-    RemotePeer& peer = peers_[position];
-    const WindowCard& card = cards[static_cast<std::size_t>(peer.rank)];
-    const Team::Far& far = team.far(peer.rank);
-    if (!card.has_block || !far.reachable) continue;
-    peer.connection = far.connection;
-    peer.slot_bytes = slot_bytes_for(card.bytes, eager_bytes_, far.gathers_small);
-    connect(peer, position, card, numbers.number_at(peer.rank), numbers.count_at(peer.rank));
-  }
+void RemotePeers::connect(const std::vector<WindowCard>& cards) {
+  doorsteps_.connect(team_, cards);
   if (why_not_.empty()) why_not_ = "it has no network";
-  try {
-    make_staging();
-  } catch (const Error& error) {
-    why_not_ = error.what();
-    for (RemotePeer& peer : peers_) peer.reachable = false;
+}
+
+// ---- ranks that epochs name ----------------------------------------------------------------------------
+
+RemotePeer& RemotePeers::peer(int rank) {
+  const auto [at, is_new] = peers_.try_emplace(rank);
+  RemotePeer& peer = at->second;
+  if (!is_new) return peer;
+  peer.rank = rank;
+  peer.connection = team_.far(rank).connection;
+  peer.next = newest_;
+  __atomic_store_n(&newest_, &peer, __ATOMIC_RELEASE);
+  return peer;
+}
+
+/// Those that have no memory for this yet.
+std::vector<RemotePeer*> RemotePeers::of_other_nodes(const std::vector<int>& ranks, char* RemotePeer::*needs) {
+  std::vector<RemotePeer*> peers;
+  for (int rank : ranks)
+    if (reaches(rank) && !(peer(rank).*needs)) peers.push_back(&peer(rank));
+  return peers;
+}
+
+void RemotePeers::name_origins(const std::vector<int>& origins) {
+  const std::vector<RemotePeer*> peers = of_other_nodes(origins, &RemotePeer::inbox);
+  if (peers.empty()) return;
+  Network& network = budget_->network();
+  if (!window_exposed_ && window_bytes_ > 0) window_exposed_ = network.expose(window_, window_bytes_);
+  const std::size_t half_bytes = inbox_offset() + depth_ * slot_bytes_, told_bytes = peers.size() * sizeof(FirstPost);
+  Halves halves;
+  halves.memory = device_.allocate_pinned(peers.size() * half_bytes + told_bytes);
+  halves.exposed = network.expose(halves.memory.get(), peers.size() * half_bytes);
+  char* const half = halves.memory.get();
+  auto* const told = reinterpret_cast<FirstPost*>(half + peers.size() * half_bytes);
+  halves.registered = network.register_source(told, told_bytes);
+  for (std::size_t i = 0; marks_ && i < peers.size(); ++i) {
+    halves.inlets.push_back(network.open_inlet(half + i * half_bytes + inbox_offset(), depth_, slot_bytes_));
+    for (std::size_t slot = 0; halves.inlets[i] && slot < depth_; ++slot)
+      if (!halves.inlets[i]->open(slot)) throw Error(Fault::memory, "the network has no room for receives");
+  }
+  halves_.push_back(std::move(halves));
+  const Halves& kept = halves_.back();
+  for (std::size_t i = 0; i < peers.size(); ++i) {
+    RemotePeer& peer = *peers[i];
+    told[i].block = kept.exposed->remote();
+    told[i].block.base += i * half_bytes;
+    if (window_exposed_) told[i].window = window_exposed_->remote();
+    peer.told = &told[i];
+    peer.told_registered = kept.registered.get();
+    peer.inlet = marks_ ? kept.inlets[i].get() : nullptr;
+    peer.arrived = reinterpret_cast<std::uint64_t*>(half + i * half_bytes);
+    // Streams may look for posts there.
+    __atomic_store_n(&peer.inbox, half + i * half_bytes + inbox_offset(), __ATOMIC_RELEASE);
   }
 }
 
-void RemotePeers::make_staging() {
+void RemotePeers::name_targets(const std::vector<int>& targets, const Neighbourhood& neighbours) {
+  const std::vector<RemotePeer*> peers = of_other_nodes(targets, &RemotePeer::staging);
   std::size_t bytes = 0;
-  for (const RemotePeer& peer : peers_)
-    if (peer.reachable) bytes += depth_ * peer.slot_bytes;
-  if (bytes == 0) return;
-  staging_ = device_.allocate_pinned(bytes);
-  staging_registered_ = budget_->network().register_source(staging_.get(), bytes);
-  char* next = staging_.get();
-  for (RemotePeer& peer : peers_) {
-    if (!peer.reachable) continue;
-    peer.staging = next;
-    next += depth_ * peer.slot_bytes;
+  for (RemotePeer* peer : peers) {
+    peer->slot_bytes =
+        slot_bytes_for(neighbours.peer(peer->rank).window_bytes, eager_bytes_, team_.far(peer->rank).gathers_small);
+    bytes += depth_ * peer->slot_bytes;
   }
-  connected_ = true;
+  if (bytes == 0) return;
+  Halves halves;
+  halves.memory = device_.allocate_pinned(bytes);
+  halves.registered = budget_->network().register_source(halves.memory.get(), bytes);
+  halves_.push_back(std::move(halves));
+  char* next = halves_.back().memory.get();
+  for (RemotePeer* peer : peers) {
+    peer->staging_registered = halves_.back().registered.get();
+    peer->staging = next;
+    next += depth_ * peer->slot_bytes;
+  }
+}
+
+// ---- what goes there -----------------------------------------------------------------------------------
+
+NetworkWrite RemotePeers::message_to(const RemotePeer& peer, std::size_t slot, std::size_t bytes,
+                                     bool as_message) const {
+  const std::uint64_t inlet = as_message ? doorsteps_.inlet(peer.rank) : 0;
+  const std::size_t offset = slot * peer.slot_bytes;
+  return {peer.staging + offset,   peer.staging_registered,      bytes, doorsteps_.first(peer.rank).block,
+          inbox_offset() + offset, inlet != 0 ? inlet + slot : 0};
+}
+
+NetworkSignal RemotePeers::arrival_at(const RemotePeer& peer, std::size_t slot, std::uint64_t value) const {
+  return {NetworkSignal::Kind::set, value, doorsteps_.first(peer.rank).block, 8 * slot};
 }
 
 std::string RemotePeers::probe(const RemotePeer& peer) {
-  const std::string why = budget_->network().probe(peer.connection, peer.control, peer.posted_offset);
+  const std::string why =
+      budget_->network().probe(peer.connection, doorsteps_.table(peer.rank), doorsteps_.offset_of_mine());
   return why.empty() ? why : peer.lost(why);
 }
 
 // ---- posts -------------------------------------------------------------------------------------------
 
+/// Modulo 2^32: neither side is ever far ahead.
 bool RemotePeers::has_posted(RemotePeer& peer, std::uint64_t epoch) const {
-  const auto known = [&] { return load_acquire(peer.posted) + load_acquire(&peer.posts_ridden) >= epoch; };
+  const auto known = [&] {
+    const std::uint32_t posts = doorsteps_.posts(peer.rank) + __atomic_load_n(&peer.posts_ridden, __ATOMIC_ACQUIRE);
+    return static_cast<std::int32_t>(posts - static_cast<std::uint32_t>(epoch)) >= 0;
+  };
   if (known()) return true;
-  if (!marks_) return false;
+  const char* const inbox = __atomic_load_n(&peer.inbox, __ATOMIC_ACQUIRE);
+  if (!marks_ || !inbox) return false;
   // In messages that no wait has read yet; what those that are read said is known.
   budget_->network().read_still([&] {
     for (std::uint32_t slot = 0; slot < depth_; ++slot) {
       MarkedMessage::Front front;
-      if (MarkedMessage::read_front(reinterpret_cast<const std::uint64_t*>(peer.inbox + slot * slot_bytes_), &front))
+      if (MarkedMessage::read_front(reinterpret_cast<const std::uint64_t*>(inbox + slot * slot_bytes_), &front))
         note_ridden(peer, front.posts);
     }
   });
@@ -172,27 +189,22 @@ bool RemotePeers::has_posted(RemotePeer& peer, std::uint64_t epoch) const {
 }
 
 void RemotePeers::note_ridden(RemotePeer& peer, std::uint32_t posts) {
-  std::uint64_t known = load_acquire(&peer.posts_ridden);
-  for (;;) {
-    // The front has 32 bits of the number, and is never far behind.
-    const auto more = static_cast<std::int32_t>(posts - static_cast<std::uint32_t>(known));
-    if (more <= 0) return;
-    if (__atomic_compare_exchange_n(&peer.posts_ridden, &known, known + static_cast<std::uint64_t>(more), true,
-                                    __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
-      return;
+  std::uint32_t known = __atomic_load_n(&peer.posts_ridden, __ATOMIC_ACQUIRE);
+  while (static_cast<std::int32_t>(posts - known) > 0 &&
+         !__atomic_compare_exchange_n(&peer.posts_ridden, &known, posts, true, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
   }
 }
 
 void RemotePeers::end_window() noexcept {
   window_exposed_ = nullptr;
-  for (RemotePeer& peer : peers_) {
+  for_all([this](RemotePeer& peer) {
     HeldPost held;  // these end without the lock
     std::vector<HeldPost> refused;
     std::lock_guard<std::mutex> hold(held_mutex_);
     held = take_held(peer);
     held_count_ -= peer.refused.size();
     refused.swap(peer.refused);
-  }
+  });
 }
 
 bool RemotePeers::may_ride(RemotePeer& peer) {
@@ -269,33 +281,35 @@ void RemotePeers::send_held(RemotePeer& peer) {
 
 void RemotePeers::send_all_held() {
   if (held_count_ == 0) return;
-  for (RemotePeer& peer : peers_) {
+  for_all([this](RemotePeer& peer) {
     send_refused(peer);
     send_held(peer);
-  }
+  });
 }
 
 HeldPosts::Late RemotePeers::send_late() {
   bool some_sent = false;
-  for (RemotePeer& peer : peers_) {
+  for_all([&](RemotePeer& peer) {
     send_refused(peer);
-    bool late;
     {
       std::lock_guard<std::mutex> hold(held_mutex_);
-      late = peer.held.operations && std::exchange(peer.held_for_long, true);
+      if (!peer.held.operations || !std::exchange(peer.held_for_long, true)) return;
     }
-    if (!late) continue;
     send_held(peer);
     some_sent = true;
-  }
+  });
   return {some_sent, held_count_ > 0};
 }
 
 RemotePeers::~RemotePeers() {
-  window_exposed_ = region_exposed_ = staging_registered_ = nullptr;  // before the memory goes
-  if (!inlet_ || inlet_->close()) return;
-  log(LogLevel::info, "the slots of a window that broke stay allocated: a message may be half-way in");
-  keep_for_ever(region_);  // and never ends
+  for (Halves& halves : halves_) {
+    bool all_closed = true;
+    for (const auto& inlet : halves.inlets)
+      if (inlet && !inlet->close()) all_closed = false;
+    if (all_closed) continue;
+    log(LogLevel::info, "the slots of a window that broke stay allocated: a message may be half-way in");
+    keep_for_ever(halves.memory);  // and never ends
+  }
 }
 
 }  // namespace mpix

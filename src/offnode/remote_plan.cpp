@@ -31,7 +31,7 @@ RemoteSend RemoteSend::build(RemotePeer& peer, RemotePeers& peers, const std::ve
       continue;
     }
     auto registration = peers.budget().network().register_source(put->source, put->bytes);
-    send.direct.push_back({put->source, registration.get(), put->bytes, peer.window, offset});
+    send.direct.push_back({put->source, registration.get(), put->bytes, {}, offset});
     if (registration) send.sources.push_back(std::move(registration));
   }
   if (!send.gathered.empty()) send.message_bytes = message;

@@ -16,9 +16,10 @@ namespace mpix {
 struct RemoteSend {
   RemotePeer* peer = nullptr;
   std::vector<GatheredPut> gathered;
-  std::size_t message_bytes = 0;     ///< 0: no message; without marks
-  bool marked = false;               ///< the message is a marked one, and all there is: also where there are no puts
-  std::vector<NetworkWrite> direct;  ///< straight from the origin buffers into the window, after the post
+  std::size_t message_bytes = 0;  ///< 0: no message; without marks
+  bool marked = false;            ///< the message is a marked one, and all there is: also where there are no puts
+  std::vector<NetworkWrite>
+      direct;  ///< straight from the origin buffers into the window (RemotePeers::window_of), after the post
   std::vector<std::shared_ptr<const Registration>> sources;
 
   bool awaits_post() const { return !direct.empty(); }

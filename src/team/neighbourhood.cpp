@@ -86,7 +86,7 @@ Neighbourhood::NodeCard Neighbourhood::make_card(const LocalMemory& memory) {
 }
 
 void Neighbourhood::join(int rank, const NodeCard& card) {
-  Peer& peer = peers_[static_cast<std::size_t>(rank)];
+  Peer& peer = this->peer(rank);
   memory_->join(card.as_node_rank(local(rank), depth_), card.offer);
   peer.outbox = Ring{nullptr, depth_, card.slot_lines};
   peer.inbox = Ring{nullptr, depth_, slot_lines_};
@@ -109,7 +109,7 @@ void Neighbourhood::join(const std::vector<NodeCard>& cards) {
     log(LogLevel::info, alone);  // a call that needs it tells
   }
   for (int rank : team_->group()) {
-    Peer& peer = peers_[static_cast<std::size_t>(rank)];
+    Peer& peer = this->peer(rank);
     try {
       if (!alone.empty()) throw Error(Fault::memory, alone);
       join(rank, card_of(rank));
@@ -122,20 +122,17 @@ void Neighbourhood::join(const std::vector<NodeCard>& cards) {
   if (!alone.empty()) memory_ = nullptr;
 }
 
-/// Of the ranks that are not reached, and for another reason than that they failed to be.
+/// Of the ranks of this node that are not reached, and for another reason than that they failed to be.
 void Neighbourhood::name_trouble() {
   const std::string& ours = team_->device_of(local(me_));
-  for (int rank = 0; rank < size(); ++rank) {
-    Peer& peer = peers_[static_cast<std::size_t>(rank)];
+  for (int rank : team_->locals()) {
+    Peer& peer = this->peer(rank);
     if (peer.reachable || !peer.trouble.empty()) continue;
-    const int number = local(rank);
-    if (number < 0 && team_->why_no_network().empty()) continue;  // reached otherwise, or not
+    const std::string& theirs = team_->device_of(local(rank));
     peer.trouble = "rank " + std::to_string(rank) +
-                   (number < 0 ? " is on another node, and cannot be reached: " + team_->why_no_network()
-                    : team_->device_of(number) == ours
-                        ? "'s memory cannot be mapped from here: it has another user or PID namespace"
-                        : " works with the device " + team_->device_of(number) + ", and this rank with " + ours +
-                              ": ranks with different devices have no stream epochs with each other");
+                   (theirs == ours ? "'s memory cannot be mapped from here: it has another user or PID namespace"
+                                   : " works with the device " + theirs + ", and this rank with " + ours +
+                                         ": ranks with different devices have no stream epochs with each other");
   }
 }
 
@@ -149,7 +146,7 @@ Neighbourhood::Neighbourhood(const LocalMemory& memory, std::shared_ptr<const Te
       me_(team_->rank()),
       window_bytes_(memory.bytes),
       displacement_unit_(memory.displacement_unit),
-      peers_(static_cast<std::size_t>(team_->size())) {
+      peers_(team_->locals().size()) {
   const std::vector<NodeCard> cards = bootstrap.node_allgather(make_card(memory), team_->locals().size());
   const auto unusable = std::find_if(cards.begin(), cards.end(), [](const NodeCard& card) { return !card.usable; });
   if (unusable != cards.end())
@@ -175,11 +172,7 @@ std::vector<WindowCard> Neighbourhood::agree(Bootstrap& bootstrap, WindowCard ca
   if (memory_ && least == me_) card.set_extent(memory_->choose_extent());
   std::vector<WindowCard> cards = bootstrap.allgather(card);
   const auto card_of = [&](int rank) -> const WindowCard& { return cards[static_cast<std::size_t>(rank)]; };
-  for (int rank = 0; rank < size(); ++rank) {
-    Peer& peer = peers_[static_cast<std::size_t>(rank)];
-    peer.window_bytes = card_of(rank).bytes;
-    peer.displacement_unit = card_of(rank).displacement_unit;
-  }
+  note_sizes(cards);
   const bool all_joined =
       std::none_of(team_->group().begin(), team_->group().end(), [&](int rank) { return card_of(rank).misses_some; });
   if (memory_) memory_->open(card_of(least).extent(), all_joined);
@@ -188,12 +181,23 @@ std::vector<WindowCard> Neighbourhood::agree(Bootstrap& bootstrap, WindowCard ca
   return cards;
 }
 
+void Neighbourhood::note_sizes(const std::vector<WindowCard>& cards) {
+  const auto card_of = [&](int rank) -> const WindowCard& { return cards[static_cast<std::size_t>(rank)]; };
+  for (int rank : team_->locals()) {
+    peer(rank).window_bytes = card_of(rank).bytes;
+    peer(rank).displacement_unit = card_of(rank).displacement_unit;
+  }
+  if (!team_->spans_nodes()) return;
+  bytes_.emplace(cards.size(), [&](std::size_t rank) { return card_of(static_cast<int>(rank)).bytes; });
+  units_.emplace(cards.size(), [&](std::size_t rank) { return card_of(static_cast<int>(rank)).displacement_unit; });
+}
+
 /// A pair works only when each side can map the other. Hardly ever does a rank have something to tell here.
 void Neighbourhood::drop_pairs(const std::vector<WindowCard>& cards, Bootstrap& bootstrap) {
   if (std::none_of(cards.begin(), cards.end(), [](const WindowCard& card) { return card.misses_some; })) return;
   const std::vector<Unreached> all = bootstrap.allgather(unreached_);
   for (int rank : team_->group()) {
-    Peer& peer = peers_[static_cast<std::size_t>(rank)];
+    Peer& peer = this->peer(rank);
     if (!peer.reachable || !all[static_cast<std::size_t>(rank)].has(me_)) continue;
     peer.reachable = false;
     peer.trouble = "rank " + std::to_string(rank) + " cannot map the memory of this rank";
@@ -224,7 +228,7 @@ void Neighbourhood::use() {
   if (in_use_ || !memory_) return;
   char* const own = memory_->header(local(me_));
   for (int rank : team_->group()) {
-    Peer& peer = peers_[static_cast<std::size_t>(rank)];
+    Peer& peer = this->peer(rank);
     if (!peer.reachable) continue;
     char* const there = memory_->header(local(rank));
     peer.words = reinterpret_cast<PairWords*>(own + NodeMemory::words_offset(local(rank)));
@@ -235,14 +239,24 @@ void Neighbourhood::use() {
   in_use_ = true;
 }
 
+Peer& Neighbourhood::named(int rank) {
+  if (same_node(rank)) return peer(rank);
+  const auto [at, is_new] = elsewhere_.try_emplace(rank);
+  if (is_new) {
+    at->second.window_bytes = (*bytes_)[rank];
+    at->second.displacement_unit = (*units_)[rank];
+  }
+  return at->second;
+}
+
 void Neighbourhood::map_mailboxes(int rank) {
-  Peer& peer = peers_[static_cast<std::size_t>(rank)];
+  Peer& peer = this->peer(rank);
   peer.outbox.lines = reinterpret_cast<Line*>(memory_->mailbox(local(rank), local(me_)));
   peer.inbox.lines = reinterpret_cast<Line*>(memory_->mailbox(local(me_), local(rank)));
 }
 
 void Neighbourhood::connect_origin(int rank) {
-  Peer& peer = peers_[static_cast<std::size_t>(rank)];
+  Peer& peer = named(rank);
   if (peer.is_origin) return;
   use();
   if (peer.reachable && !peer.relayed) {
@@ -253,7 +267,7 @@ void Neighbourhood::connect_origin(int rank) {
 }
 
 void Neighbourhood::connect_target(int rank) {
-  Peer& peer = peers_[static_cast<std::size_t>(rank)];
+  Peer& peer = named(rank);
   if (peer.is_target) return;
   use();
   if (peer.reachable && !peer.relayed) {
@@ -315,7 +329,7 @@ void Neighbourhood::say_farewell(Farewell farewell) {
 }
 
 Farewell Neighbourhood::farewell_of(int rank) const noexcept {
-  if (!memory_ || !peer(rank).reachable || peer(rank).relayed) return Farewell::none;
+  if (!memory_ || !same_node(rank) || !peer(rank).reachable) return Farewell::none;
   try {
     return memory_->farewell_of(local(rank));
   } catch (const std::exception&) {

@@ -5,7 +5,9 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,6 +15,7 @@
 #include "device/device.h"
 #include "device/node_memory.h"
 #include "team/bootstrap.h"
+#include "team/each_rank.h"
 #include "team/team.h"
 #include "team/window_card.h"
 
@@ -75,7 +78,8 @@ struct Peer {
 };
 
 /// What a window has of its team: the memory that its ranks share on this node (device/node_memory.h), as it is mapped
-/// here for those that epochs have named, and what all told each other when it was created.
+/// here for those that epochs have named, and what all told each other when it was created. Of ranks of other nodes
+/// that no epoch has named it knows the size of their windows.
 class Neighbourhood {
  public:
   /// Collective, with agree(). Throws on all ranks of the node where one of them cannot go along.
@@ -91,9 +95,14 @@ class Neighbourhood {
   std::vector<WindowCard> agree(Bootstrap& bootstrap, WindowCard card = {});
 
   const Team& team() const { return *team_; }
-  int size() const { return static_cast<int>(peers_.size()); }
-  const Peer& peer(int rank) const { return peers_[static_cast<std::size_t>(rank)]; }
-  Peer& peer(int rank) { return peers_[static_cast<std::size_t>(rank)]; }
+  int size() const { return team_->size(); }
+  bool same_node(int rank) const { return local(rank) >= 0; }
+  /// Of this node: any thread. Or one that an epoch has named: under the window's lock.
+  const Peer& peer(int rank) const { return const_cast<Neighbourhood*>(this)->peer(rank); }
+  Peer& peer(int rank) {
+    const int number = local(rank);
+    return number >= 0 ? peers_[static_cast<std::size_t>(number)] : elsewhere_.at(rank);
+  }
   /// Before a rank, of whatever node, is part of an epoch. Throws Error where its memory cannot be mapped, and may be
   /// tried again.
   void connect_origin(int rank);
@@ -134,12 +143,14 @@ class Neighbourhood {
   void join(const std::vector<NodeCard>& cards);
   void join(int rank, const NodeCard& card);
   void name_trouble();
+  void note_sizes(const std::vector<WindowCard>& cards);
   void drop_pairs(const std::vector<WindowCard>& cards, Bootstrap& bootstrap);
   void make_ready(Bootstrap& bootstrap);
   bool decide_guards(const std::vector<NodeCard>& cards, const Settings& settings) const;
   static bool share_in_turns(const std::vector<NodeCard>& cards);
   static bool lack_places(const std::vector<NodeCard>& cards);
   void use();
+  Peer& named(int rank);
   void map_mailboxes(int rank);
   void fill_words(const PairWords& words);
   int local(int rank) const { return team_->local(rank); }
@@ -159,7 +170,10 @@ class Neighbourhood {
   const std::size_t window_bytes_;
   const std::size_t displacement_unit_;
   Unreached unreached_;
-  std::vector<Peer> peers_;
+  std::vector<Peer> peers_;                       ///< of this node, by number there
+  std::map<int, Peer> elsewhere_;                 ///< by rank, those that epochs have named
+  std::optional<EachRank<std::uint64_t>> bytes_;  ///< of all windows, where there are several nodes, and
+  std::optional<EachRank<std::uint32_t>> units_;
   Header own_header_{};  ///< while there is no other
   std::atomic<Header*> header_{&own_header_};
   bool in_use_ = false;

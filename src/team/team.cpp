@@ -15,7 +15,7 @@ namespace mpix {
 namespace {
 
 /// Grows with every change of what ranks write into each other's memory, or tell each other.
-constexpr std::uint32_t wire_version = 4;
+constexpr std::uint32_t wire_version = 5;
 
 /// In front of all that ranks tell each other, and the same for ever: which library this is.
 struct Build {
@@ -196,14 +196,6 @@ Team::Team(Bootstrap& ranks, Device& device, const Settings& settings, Network* 
 int Team::local(int rank) const {
   const auto found = std::lower_bound(locals_.begin(), locals_.end(), rank);
   return found != locals_.end() && *found == rank ? static_cast<int>(found - locals_.begin()) : -1;
-}
-
-NumbersElsewhere::NumbersElsewhere(const Team& team) : team_(team) {
-  for (int rank = 0; rank < team.size(); ++rank) {
-    Node& node = nodes_[team.node_of(rank)];
-    ++node.ranks;
-    if (rank < team.rank()) ++node.below_this;
-  }
 }
 
 }  // namespace mpix

@@ -85,23 +85,4 @@ class Team {
   std::vector<Far> far_;  ///< by rank; empty: no rank is on another node
 };
 
-/// How ranks of other nodes number this one, if each numbers the ranks of other nodes than its own.
-class NumbersElsewhere {
- public:
-  explicit NumbersElsewhere(const Team& team);
-  /// Of this rank, at a rank of another node.
-  std::size_t number_at(int rank) const { return static_cast<std::size_t>(team_.rank() - node(rank).below_this); }
-  /// How many there are.
-  std::size_t count_at(int rank) const { return static_cast<std::size_t>(team_.size() - node(rank).ranks); }
-
- private:
-  struct Node {
-    int ranks = 0, below_this = 0;
-  };
-  const Node& node(int rank) const { return nodes_.at(team_.node_of(rank)); }
-
-  const Team& team_;
-  std::map<int, Node> nodes_;
-};
-
 }  // namespace mpix

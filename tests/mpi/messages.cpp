@@ -73,9 +73,9 @@ TEST_CASE("small puts go together") {
   MPIX_Win_stats stats{};
   MPI_OK(MPIX_Win_get_stats(window, &stats, sizeof stats));
   const char* network = std::getenv("MPIX_NIC");
-  // a post, a message, and its signal
+  // a post, a message, and its signal; what the first post tells
   if (spans_nodes() && !goes_by_relay() && network && std::string(network) == "sockets")
-    CHECK(stats.network_operations <= 3 * epochs);
+    CHECK(stats.network_operations <= 3 * epochs + 1);
 }
 
 TEST_CASE("bursts and pauses") {

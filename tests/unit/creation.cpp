@@ -23,6 +23,7 @@
 #include "device/host/host_device.h"
 #include "device/host/stream.h"
 #include "epoch/window.h"
+#include "fake_network.h"
 #include "forwarding_device.h"
 #include "offnode/remote_peers.h"
 #include "support/catch.h"
@@ -306,23 +307,6 @@ TEST_CASE("of unreached ranks there may be more than there is room to name", "[c
   CHECK((many.has(0) && many.has(99) && many.has(1000)));
 }
 
-TEST_CASE("ranks of other nodes number this one without its own node", "[creation]") {
-  const Settings settings = quiet_settings();
-  auto device = make_host_device(settings, 7);
-  ThreadRanks(7, 3).run([&](Bootstrap& bootstrap) {
-    const Team team(bootstrap, *device, settings, nullptr);
-    const NumbersElsewhere numbers(team);
-    const std::size_t at_first[] = {0, 0, 0, 0, 1, 2, 3}, at_second[] = {0, 1, 2, 0, 0, 0, 3},
-                      at_last[] = {0, 1, 2, 3, 4, 5, 0};
-    const auto me = static_cast<std::size_t>(bootstrap.rank());
-    if (me > 2) EXPECT(numbers.number_at(0) == at_first[me]);
-    if (me < 3 || me > 5) EXPECT(numbers.number_at(4) == at_second[me]);
-    if (me < 6) EXPECT(numbers.number_at(6) == at_last[me]);
-    EXPECT(numbers.count_at(0) == 4);
-    EXPECT(numbers.count_at(6) == 6);
-  });
-}
-
 // ---- what it takes -----------------------------------------------------------------------------------
 
 TEST_CASE("a further window of a team tells all ranks 64 bytes, and its node a card", "[creation]") {
@@ -388,22 +372,26 @@ bool counts_allocations() {
 
 }  // namespace
 
-TEST_CASE("a window keeps a record or two for each rank that no epoch has named, and no counts", "[creation]") {
+TEST_CASE("a window takes 64 bytes for each rank of another node that no epoch has named", "[creation]") {
   if (!counts_allocations()) return;
-  const Settings settings = quiet_settings();
-  auto device = make_host_device(settings, 1);
-  const auto bytes_of = [&](int ranks) {
+  Settings own = quiet_settings();
+  own.relay = GENERATE(false, true);
+  auto device = make_host_device(own, 1);
+  const auto bytes_of = [&](int ranks, bool with_network) {
     OneOfMany bootstrap(ranks);
-    const auto team = std::make_shared<const Team>(bootstrap, *device, settings, nullptr);
+    OperationBudget budget(std::make_unique<FakeNetwork>(Capacity{8, 8}, 1, true), own);
+    const auto team = std::make_shared<const Team>(bootstrap, *device, own, &budget.network());
     std::vector<char> memory(100);
     const std::size_t before = allocated_bytes();
-    const Window window("w", {memory.data(), memory.size(), 1}, team, bootstrap, *device, settings);
+    const Window window("w", {memory.data(), memory.size(), 1}, team, bootstrap, *device, own,
+                        with_network ? &budget : nullptr);
     return allocated_bytes() - before;
   };
-  bytes_of(2);  // what is made once
-  const std::size_t few = bytes_of(512), many = bytes_of(1024);
-  constexpr std::size_t records = sizeof(Peer) + sizeof(RemotePeer);
-  CHECK(many - few <= 512 * (records + 32));
+  bytes_of(2, true);  // what is made once
+  const std::size_t few = bytes_of(512, true), many = bytes_of(1024, true);
+  CHECK(many - few <= 512 * 64);
+  CHECK(many <= 64 * 1024);
+  CHECK(bytes_of(1024, false) <= 24 * 1024);
 }
 
 TEST_CASE("counts of epochs take memory for ranks that epochs have named", "[epochs]") {

@@ -443,14 +443,17 @@ TEST_CASE("where the target has no memory for what is put the window breaks on b
     Rank rank(bootstrap, device, settings, {100, 100}, bytes);
     const std::vector<char> data(bytes, 'x');
     const int other = 1 - rank.me;
-    if (rank.me == 1) device.have_no_more_than(1000);
+    if (rank.me == 1) {
+      rank.window->post_stream({other}, rank.stream);
+      device.have_no_more_than(1000);
+    }
+    bootstrap.allgather(0);
     if (rank.me == 0) {
       rank.window->start_stream({other});
       rank.window->put({data.data(), bytes, other, 0});
       rank.window->complete_stream(rank.stream);
       EXPECT(!rank.window->drain());
     } else {
-      rank.window->post_stream({other}, rank.stream);
       rank.window->wait_stream(rank.stream);
       EXPECT(!rank.stream->synchronize());
       EXPECT(!rank.window->drain());
@@ -459,6 +462,37 @@ TEST_CASE("where the target has no memory for what is put the window breaks on b
     EXPECT(contains(text, rank.me == 0 ? "rank 1 has no memory for" : "no memory for what rank 0 puts"));
     bootstrap.allgather(0);
     rank.window.reset();
+    bootstrap.allgather(0);
+  });
+}
+
+TEST_CASE("a rank that finds no memory when an epoch first names another fails the call, which may be tried again",
+          "[relay]") {
+  Settings settings = relay_settings();
+  settings.relay = GENERATE(true, false);
+  auto host = make_host_device(settings, 2);
+  ThreadRanks(2, 1).run([&](Bootstrap& bootstrap) {
+    CountingDevice device(*host);
+    Rank rank(bootstrap, device, settings, {100, 100}, 64);
+    EXPECT(device.pinned() == 0);
+    const std::vector<int> other{1 - rank.me};
+    const std::uint64_t value = 100 + static_cast<std::uint64_t>(rank.me);
+    device.have_no_more_than(100);
+    EXPECT(error_of([&] { rank.window->post_stream(other, rank.stream); }, Fault::memory) == "no such memory");
+    EXPECT(error_of([&] { rank.window->start_stream(other); }, Fault::memory) == "no such memory");
+    EXPECT(device.pinned() == 0);
+    device.have_no_more_than(SIZE_MAX);
+    for (int epoch = 0; epoch < 3; ++epoch) {
+      rank.window->post_stream(other, rank.stream);
+      rank.window->start_stream(other);
+      rank.window->put({&value, 8, other[0], 0});
+      rank.window->complete_wait_stream(rank.stream);
+    }
+    EXPECT(rank.stream->synchronize());
+    EXPECT(rank.window->drain());
+    std::uint64_t got = 0;
+    std::memcpy(&got, rank.memory.data(), sizeof got);
+    EXPECT(got == 100 + static_cast<std::uint64_t>(other[0]));
     bootstrap.allgather(0);
   });
 }
@@ -564,18 +598,23 @@ TEST_CASE("posts that the relay takes together are told together", "[relay]") {
   ThreadRanks(2, 1).run([&](Bootstrap& bootstrap) {
     Rank rank(bootstrap, *device, settings, {100, 100}, 64);
     const char data[9] = "12345678";
-    if (rank.me == 1) rank.network->refuse(0, Fault::memory);  // its posts pile up
-    bootstrap.allgather(0);
-    for (int epoch = 0; epoch < 3; ++epoch) {
+    const auto exchange = [&] {
       if (rank.me == 0) {
         rank.window->start_stream({1});
         rank.window->put({data, 8, 1, 0});
-        rank.window->complete_stream(rank.stream);  // eager: it waits for no post
+        rank.window->complete_stream(rank.stream);  // eager: it waits for no post, but for the first
       } else {
         rank.window->post_stream({0}, rank.stream);
         rank.window->wait_stream(rank.stream);
       }
-    }
+    };
+    exchange();
+    EXPECT(rank.stream->synchronize());
+    EXPECT(rank.window->drain());
+    bootstrap.allgather(0);
+    if (rank.me == 1) rank.network->refuse(0, Fault::memory);  // its posts pile up
+    bootstrap.allgather(0);
+    for (int epoch = 0; epoch < 3; ++epoch) exchange();
     EXPECT(rank.stream->synchronize());
     rank.network->accept();
     EXPECT(rank.window->drain());
