@@ -3,7 +3,7 @@
 # Copyright (c) the libmpix authors
 #
 # Check the epoch protocol with the model checker spin: on a node (epoch.pml) and posts that ride between nodes
-# (riding.pml); what is checked is said there.
+# (riding.pml), where the first one tells where messages go; what is checked is said there.
 # "verify": the whole state space, no error. "control": a rule of the protocol is left out, and spin must find
 # a violation of the named property; a model that cannot fail proves nothing.
 #
@@ -77,6 +77,7 @@ control() {
     whole) violation='assertion violated.*window\[' ;;
     deadlock) violation='invalid end state' ;;
     emptied) violation='assertion violated ( *!(rank' ;;
+    found) violation='assertion violated.*].record' ;;
     counted) violation='assertion violated.*].opened' ;;
   esac
   explore "$*" -DSAFETY
@@ -162,6 +163,9 @@ control 'a post rides in what cannot start'    deadlock  -DRIDES_EARLY
 control 'numbers in fronts are added'          counted   -DRIDDEN_ADDS
 control 'riding posts, no wait for the credit' emptied   -DNO_CREDIT
 control 'wipe after the post'                  emptied   -DLATE_WIPE
+control 'the first message before it is told'  found     -DEAGER_FIRST
+control 'told before the record is there'      found     -DSIGNAL_FIRST
+control 'the first post rides'                 deadlock  -DFIRST_RIDES
 echo "$number" >"$scratch/listed"
 }
 

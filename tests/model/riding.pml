@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Copyright (c) the libmpix authors
  *
- * Posts that ride in messages between nodes (src/offnode/remote_peers.h) for the model checker spin. check.sh runs it.
+ * Posts that ride in messages between nodes (src/offnode/remote_peers.h), and the first one, which tells where messages go
+ * (src/offnode/doorsteps.h), for the model checker spin. check.sh runs it.
  *
  * Two ranks, which put to each other. rank[r] has what r keeps of its one peer. The processes: the streams of each rank;
  * its NIC, which brings what has been started, in any order; and its LatePosts, the thread that sends held posts.
@@ -11,7 +12,10 @@
  * started, but the sender's memory is as it was: it is written again in epoch e + D. An epoch may also be direct: it
  * awaits the post, takes no post along, and sets `arrived` when its data are there.
  *
+ * The first post of each rank is a write of the record and then its signal; the peer sends nothing before it is told.
+ *
  * What is checked, in all interleavings:
+ *   found       what is sent goes where the record says, to slots that are there
  *   emptied     a slot is written only when it is wiped
  *   whole       a wait takes the message of its epoch
  *   exposed     direct data come when the target has posted for them, and not yet waited
@@ -39,9 +43,11 @@
 
 /* Negative controls: one rule left out. Each must lead to a counterexample. */
 #ifdef NO_CREDIT
-#define has_credit(r, e) true
-#else
+#define has_credit(r, e) rank[r].told
+#elif defined(EAGER_FIRST)
 #define has_credit(r, e) (e <= D || known(r) >= e + 1 - D)
+#else
+#define has_credit(r, e) (rank[r].told && (e <= D || known(r) >= e + 1 - D))
 #endif
 #ifdef NO_LATE_POSTS
 #define late_posts_look(r) false
@@ -56,16 +62,21 @@ typedef Slot {   /* a slot in the memory of the rank that is put to, and what is
 };
 
 typedef Rank {
-  byte posted;             /* words: written by the peer's NIC */
+  byte posted;             /* words: written by the peer's NIC, as are */
+  bool record, told;       /* what its first post tells, and that it has */
   Slot slot[D];
   byte posts_ridden;       /* what it has read in fronts */
   byte opened, sent, closed;
   byte rides_given;
   bool held, held_for_long;
-  byte posts_due           /* posts to the peer that are on their way */
+  byte posts_due;          /* posts to the peer that are on their way */
+  byte first_due           /* of the first one: WRITE, then SIGNAL */
 };
 
 Rank rank[2];
+
+#define WRITE 1
+#define SIGNAL 2
 
 #define peer(r) (1 - (r))
 #define known(r) (rank[r].posted + rank[r].posts_ridden)
@@ -113,12 +124,20 @@ inline look_at_fronts(r, s) {
 inline post(r) {
   atomic {
     rank[r].opened++;
+    if
+#ifndef FIRST_RIDES
+    :: rank[r].opened == 1 -> rank[r].first_due = WRITE
+    :: rank[r].opened > 1 ->
+#else
+    :: true ->
+#endif
     if /* whether it may ride was found when it was called, by what posts before it did */
     :: true ->
       send_held(r); /* the one before */
       rank[r].held = true;
       rank[r].held_for_long = false
     :: true -> rank[r].posts_due++
+    fi
     fi
   }
 }
@@ -138,6 +157,7 @@ inline start_message(r, e) {
 
 #define is_ready(r, e, direct) (has_credit(r, e) && (!direct || known(r) >= e))
 inline start(r, e, direct) {
+  assert(rank[r].record && rank[peer(r)].opened > 0);                               /* found */
   if
   :: direct -> slot_of(peer(r), e).arrived_due = e
   :: else -> start_message(r, e)
@@ -211,6 +231,15 @@ end:
   :: atomic { rank[r].posts_due ->
       rank[r].posts_due--; rank[peer(r)].posted++;
       assert(known(peer(r)) <= rank[r].opened) }                                    /* counted */
+#ifdef SIGNAL_FIRST
+  :: atomic { rank[r].first_due == WRITE ->
+      rank[r].first_due = SIGNAL; rank[peer(r)].told = true; rank[peer(r)].posted++ }
+  :: atomic { rank[r].first_due == SIGNAL -> rank[r].first_due = 0; rank[peer(r)].record = true }
+#else
+  :: atomic { rank[r].first_due == WRITE -> rank[r].first_due = SIGNAL; rank[peer(r)].record = true }
+  :: atomic { rank[r].first_due == SIGNAL ->
+      rank[r].first_due = 0; rank[peer(r)].told = true; rank[peer(r)].posted++ }
+#endif
   :: atomic { slot_of(peer(r), 0).front_due -> s = 0; bring_front(peer(r)) }
   :: atomic { slot_of(peer(r), 0).data_due -> s = 0; bring_data(peer(r)) }
   :: atomic { slot_of(peer(r), 0).arrived_due -> s = 0; bring_arrived(peer(r)) }
@@ -288,6 +317,7 @@ init {
       run late_posts(r)
     }
   };
-  running == 0 && !rank[0].held && !rank[1].held && !rank[0].posts_due && !rank[1].posts_due;
+  running == 0 && !rank[0].held && !rank[1].held && !rank[0].posts_due && !rank[1].posts_due &&
+    !rank[0].first_due && !rank[1].first_due;
   assert(known(0) == rank[1].opened && known(1) == rank[0].opened)                  /* counted */
 }
