@@ -197,7 +197,7 @@ std::shared_ptr<const AccessPlan> AccessPlan::build(std::vector<int> targets, st
 }
 
 void AccessRecorder::start(const std::vector<int>& targets) {
-  if (targets != targets_ || is_target_.empty()) {  // of the first epoch the targets may be none
+  if (!had_last(targets)) {  // of the first epoch the targets may be none
     targets_ = targets;
     is_target_.assign(static_cast<std::size_t>(peers_.size()), false);
     for (int rank : targets) is_target_[static_cast<std::size_t>(rank)] = true;

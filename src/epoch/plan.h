@@ -103,6 +103,8 @@ class AccessRecorder {
       : peers_(peers), remote_(remote), device_(device), merge_(merge) {}
 
   void start(const std::vector<int>& targets);
+  /// The epoch before was for these.
+  bool had_last(const std::vector<int>& targets) const { return targets == targets_ && !is_target_.empty(); }
   /// Throws Error when the put breaks a rule; the epoch is then as before.
   void put(const Put& put);
   /// The plan of the epoch; `reused` tells whether it was there before.

@@ -144,12 +144,12 @@ void Window::close_access() {
 // ---- exposure ----------------------------------------------------------------------------------------
 
 std::shared_ptr<const ExposurePlan> Window::exposure_plan(const std::vector<int>& origins) {
+  auto plan = exposure_plans_.find([&](const ExposurePlan& known) { return known.origins == origins; });
+  if (plan) return plan;  // and all that it takes
   check_ranks(origins);
   for (int rank : origins) peers_.connect_origin(rank);
   off_node_.name_origins(origins);
   enqueued_.make_room(origins);
-  auto plan = exposure_plans_.find([&](const ExposurePlan& known) { return known.origins == origins; });
-  if (plan) return plan;
   plan = ExposurePlan::build(origins, peers_, off_node_.peers(), device_);
   exposure_plans_.add(plan);
   return plan;
@@ -199,10 +199,12 @@ void Window::start_stream(const std::vector<int>& targets) {
   Hold hold(mutex_);
   check_usable();
   state_.check_start_stream();
-  check_ranks(targets);
-  for (int rank : targets) peers_.connect_target(rank);
-  off_node_.name_targets(targets);
-  enqueued_.make_room(targets);
+  if (!recorder_.had_last(targets)) {
+    check_ranks(targets);
+    for (int rank : targets) peers_.connect_target(rank);
+    off_node_.name_targets(targets);
+    enqueued_.make_room(targets);
+  }
   recorder_.start(targets);
   state_.start_stream();
   recording_.store(true, std::memory_order_release);
