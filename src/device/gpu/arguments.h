@@ -39,8 +39,8 @@ struct Early {
 enum class Role { send, receive, both };
 
 /// Whether some of its peers may be relayed, or parts of it have to leave as places are few (places.h): any. What these
-/// need takes code, which cost a captured epoch on one node 0.14 µs of 2.7, and takes so long that two more kernels for
-/// each role will do: no usual ones, and none for small programs.
+/// need takes code, which cost a captured epoch on one node 0.14 µs of 2.7. Nobody gains by kernels of this kind for
+/// small programs. Sends to relayed peers are never usual: there one thread looks for all.
 enum class Reach { node, any };
 
 /// How a launch is cut into blocks: a grid of parts × peers; twice that for both roles, sends first.

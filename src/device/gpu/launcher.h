@@ -106,7 +106,8 @@ class Launcher {
   /// peer.
   void open(int device) {
     load();
-    const std::uint32_t places = gpu_room_for_blocks(device, for_relayed<FarProgram>(Role::both).symbol, most_threads);
+    const Kernel& largest = for_programs<FarProgram, Reach::any>(Role::both, false);
+    const std::uint32_t places = gpu_room_for_blocks(device, largest.symbol, most_threads);
     most_blocks_ = std::clamp(places / 2, 1u, most_blocks_worth_it);
     places_for_blocks_ = places;
   }
@@ -119,9 +120,9 @@ class Launcher {
     for (const Role role : {Role::send, Role::receive, Role::both})
       for (const bool usual : {true, false})
         (void)for_programs<NearProgram<1, 1>>(role, usual), (void)for_programs<NearProgram<4, 4>>(role, usual),
-            (void)for_programs<NearProgram<8, 32>>(role, usual), (void)for_programs<FarProgram>(role, usual);
-    for (const Role role : {Role::send, Role::receive, Role::both})
-      (void)for_relayed<NearProgram<8, 32>>(role), (void)for_relayed<FarProgram>(role);
+            (void)for_programs<NearProgram<8, 32>>(role, usual), (void)for_programs<FarProgram>(role, usual),
+            (void)for_programs<NearProgram<8, 32>, Reach::any>(role, usual),
+            (void)for_programs<FarProgram, Reach::any>(role, usual);
   }
 
   static void raise(gpuStream_t stream, NearRaises& near) {
@@ -233,23 +234,19 @@ class Launcher {
     static const Kernel kernel(run_raises);
     return kernel;
   }
-  template <Role role, bool usual, class AnyProgram, Reach reach = Reach::node>
+  template <Role role, bool usual, Reach reach, class AnyProgram>
   static const Kernel& the_kernel() {
     static const Kernel kernel(run_program<role, usual, reach, AnyProgram>);
     return kernel;
   }
-  template <class AnyProgram>
-  static const Kernel& for_relayed(Role role) {
-    if (role == Role::receive) return the_kernel<Role::receive, false, AnyProgram, Reach::any>();
-    if (role == Role::send) return the_kernel<Role::send, false, AnyProgram, Reach::any>();
-    return the_kernel<Role::both, false, AnyProgram, Reach::any>();
-  }
-  template <class AnyProgram>
+  template <class AnyProgram, Reach reach = Reach::node>
   static const Kernel& for_programs(Role role, bool usual) {
-    if (role == Role::receive) return the_kernel<Role::receive, false, AnyProgram>();  // finds out what is usual
+    if (role == Role::receive) return the_kernel<Role::receive, false, reach, AnyProgram>();  // finds out what is usual
     if (role == Role::send)
-      return usual ? the_kernel<Role::send, true, AnyProgram>() : the_kernel<Role::send, false, AnyProgram>();
-    return usual ? the_kernel<Role::both, true, AnyProgram>() : the_kernel<Role::both, false, AnyProgram>();
+      return usual ? the_kernel<Role::send, true, reach, AnyProgram>()
+                   : the_kernel<Role::send, false, reach, AnyProgram>();
+    return usual ? the_kernel<Role::both, true, reach, AnyProgram>()
+                 : the_kernel<Role::both, false, reach, AnyProgram>();
   }
 
   template <Reach reach = Reach::node, class AnyProgram>
@@ -310,12 +307,11 @@ class Launcher {
 
   template <Reach reach, class AnyProgram>
   static const Kernel& kernel_for(Role role, const Shape& shape, const Launch& launch, unsigned threads) {
-    if constexpr (reach == Reach::any) return for_relayed<AnyProgram>(role);
     const SendPeer* const sends = launch.on_host.sends;
     const bool usual = std::all_of(sends, sends + launch.program.send_count, [&](const SendPeer& send) {
-      return shape.is_usual(send, launch.on_host.ops, threads);
+      return !send.relayed && shape.is_usual(send, launch.on_host.ops, threads);
     });
-    return for_programs<AnyProgram>(role, usual);
+    return for_programs<AnyProgram, reach>(role, usual);
   }
 
   void launch_posts(NearPosts& near, gpuStream_t stream, const Launch& launch) {
@@ -330,8 +326,11 @@ class Launcher {
       // Behind kernels of ours there is nothing to gain: they overlap.
       if (!front && post_beside(near, stream, capture, launch)) return;
     }
+    // Outside of graphs it does not depend on what is in front: a dependent launch in a stream that is destroyed at
+    // once may be held up by kernels of a stream that is made then (CUDA 13.0), and those may wait for what this post
+    // brings.
     launch_kernel(for_posts(), dim3(1), NearPosts::most, &near, sizeof near, stream, launch,
-                  may_overlap(for_posts(), launch.program));
+                  near.captured && may_overlap(for_posts(), launch.program));
     if (near.captured)
       captured_.add(gpu_capture_of(stream), {kind, may_wait});
     else
