@@ -185,14 +185,15 @@ void end_service(Poller& poller) noexcept { Service::of_process().end(poller); }
 void wake_service(Poller& poller) noexcept { Service::of_process().wake(poller); }
 std::uint64_t service_round() noexcept { return Service::of_process().round(); }
 
-Poller::Clock::duration BackOff::next(bool moved, Poller::Clock::time_point now) {
-  constexpr auto polls_for = microseconds(200);
+Poller::Clock::duration BackOff::next(bool moved, bool data_move, Poller::Clock::time_point now) {
+  constexpr auto polls_for = microseconds(200), polls_for_data = microseconds(100'000);
   constexpr auto shortest_nap = microseconds(10), longest_nap = microseconds(100);
   constexpr auto long_quiet = milliseconds(1000);
   constexpr auto idle_nap = microseconds(1000);
-  if (moved) quiet_since_ = now;
+  if (moved || (data_move && !data_moved_)) quiet_since_ = now;
+  data_moved_ = data_move;
   const Poller::Clock::duration quiet = now - quiet_since_;
-  if (quiet < polls_for) return {};
+  if (quiet < (data_move ? polls_for_data : polls_for)) return {};
   return quiet < long_quiet ? std::clamp<Poller::Clock::duration>(quiet / 8, shortest_nap, longest_nap) : idle_nap;
 }
 

@@ -55,9 +55,12 @@ std::uint64_t service_round() noexcept;
 /// and naps longer and longer when nothing does.
 class BackOff {
  public:
-  Poller::Clock::duration next(bool moved, Poller::Clock::time_point now);
+  /// `data_move`: something large is under way, which takes the network many looks. A nap after each would take longer
+  /// than the data, so there is none until nothing has been seen to move for long.
+  Poller::Clock::duration next(bool moved, bool data_move, Poller::Clock::time_point now);
 
  private:
+  bool data_moved_ = false;
   Poller::Clock::time_point quiet_since_{};
 };
 

@@ -139,8 +139,7 @@ class PostStreams {
   /// None is under way.
   virtual bool have_raised() noexcept = 0;
   /// Behind the point, and behind nothing else. Returns the point behind the launch.
-  virtual std::shared_ptr<StreamPoint> launch_behind(const std::shared_ptr<StreamPoint>& point,
-                                                     const Launch& launch) = 0;
+  virtual std::shared_ptr<StreamPoint> launch_behind(const std::shared_ptr<StreamPoint>& point, Launch&& launch) = 0;
   /// What is enqueued in `stream` from now on is behind the point; captured: in every launch of the graph, which keeps
   /// the point.
   virtual void hold_back(Stream stream, bool captured, const std::shared_ptr<StreamPoint>& point) = 0;
@@ -233,8 +232,8 @@ class Device {
   virtual std::unique_ptr<LaunchMemory> new_launch_memory() { return nullptr; }
   /// Keep something alive for as long as the graph can be launched that the stream is being captured into.
   virtual void keep_for_graph(Stream stream, std::shared_ptr<const void> what) = 0;
-  /// Enqueue; returns at once.
-  virtual void launch(Stream stream, const Launch& launch) = 0;
+  /// Enqueue; returns at once. What the launch keeps alive may be taken out of it.
+  virtual void launch(Stream stream, Launch&& launch) = 0;
   /// Enqueue a copy by the copy engine.
   virtual void copy(Stream stream, void* to, const void* from, std::size_t bytes) = 0;
   virtual void run_memory_ops(Stream stream, MemoryOps ops) = 0;

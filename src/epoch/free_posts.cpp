@@ -18,7 +18,7 @@ using Hold = std::lock_guard<std::mutex>;
 /// Of a post whose point has passed: a carrier may well be coming to run.
 constexpr auto time_for_a_carrier = std::chrono::microseconds(30);
 constexpr auto shortest_nap = std::chrono::microseconds(25), longest_nap = std::chrono::microseconds(100);
-constexpr std::size_t most_spare = 64;
+constexpr std::size_t most_spare = 1024;  ///< points: a stream of a GPU has room for about as many launches
 
 }  // namespace
 

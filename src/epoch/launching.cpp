@@ -214,7 +214,7 @@ void Launching::carry_post(Launch& launch, const StreamNow& in) {
 void Launching::launch_aside() {
   Launch launch = new_launch(Call::post, StreamNow{});
   add_posts(launch, to_carry_.plan, 0, to_carry_.plan->posts.count());
-  keep_and(launch, [&] { last_aside_ = device_.post_streams()->launch_behind(to_carry_.point, launch); });
+  keep_and(launch, [&] { last_aside_ = device_.post_streams()->launch_behind(to_carry_.point, std::move(launch)); });
   enqueued_.add_opened(to_carry_.plan->origins);
   to_carry_ = CarriedPost{};
 }
@@ -231,9 +231,10 @@ bool Launching::is_alive(Stream stream) const {
 
 void Launching::enqueue(Launch& launch, const StreamNow& in) {
   launch.memory = memory_.get();
-  keep_and(launch, [&] { device_.launch(in.stream, launch); });
+  const bool carries = launch.program.post_count > 0 && to_carry_.plan;
+  keep_and(launch, [&] { device_.launch(in.stream, std::move(launch)); });
   off_node_.wake();
-  if (launch.program.post_count == 0 || !to_carry_.plan) return;
+  if (!carries) return;
   // Only now is it enqueued.
   if (!to_carry_.in.capture) enqueued_.add_opened(to_carry_.plan->origins);
   to_carry_ = CarriedPost{};

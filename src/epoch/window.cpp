@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstring>
 #include <exception>
+#include <functional>
 #include <thread>
 #include <utility>
 
@@ -106,8 +107,9 @@ void Window::close_epochs_if_broken() {
 }
 
 void Window::check_usable() {
+  if (!is_broken()) return;
   close_epochs_if_broken();
-  if (is_broken()) throw Error(Fault::synchronization, "the window is broken: " + stall_.cause());
+  throw Error(Fault::synchronization, "the window is broken: " + stall_.cause());
 }
 
 std::unique_ptr<BlockedCall> Window::watch_ordinary(const char* call, Ordinary side) {
@@ -167,7 +169,7 @@ void Window::post_stream(const std::vector<int>& origins, Stream stream) {
   check();
   auto plan = exposure_plan(origins);
   const Grant wanted = off_node_.grant_for_posts(plan->remote);
-  OperationBudget::Lease lease = off_node_.admit(hold, wanted, Call::post, check, stats_);
+  OperationBudget::Lease lease = off_node_.admit(hold, wanted, Call::post, std::cref(check), stats_);
   launching_.post(plan, in, std::move(lease));
   exposure_ = std::move(plan);
   state_.post_stream();
@@ -239,7 +241,8 @@ void Window::complete_stream(Stream stream) {
   check();
   bool reused = false;
   const auto plan = recorder_.finish(&reused);
-  launching_.complete(plan, in, off_node_.admit(hold, grant_for(plan->remote), Call::complete, check, stats_));
+  launching_.complete(plan, in,
+                      off_node_.admit(hold, grant_for(plan->remote), Call::complete, std::cref(check), stats_));
   last_complete_ = stream;
   close_access(*plan, reused);
 }
@@ -257,8 +260,9 @@ void Window::complete_wait_stream(Stream stream) {
   check();
   bool reused = false;
   const auto access = recorder_.finish(&reused);
-  launching_.complete_wait(access, exposure_, in,
-                           off_node_.admit(hold, grant_for(access->remote), Call::complete_wait, check, stats_));
+  launching_.complete_wait(
+      access, exposure_, in,
+      off_node_.admit(hold, grant_for(access->remote), Call::complete_wait, std::cref(check), stats_));
   last_wait_ = last_complete_ = stream;
   close_access(*access, reused);
   close_exposure();

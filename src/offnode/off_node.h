@@ -54,7 +54,8 @@ class OffNode {
   const RemotePeers& peers() const { return *remote_; }
 
   using Lock = std::unique_lock<std::mutex>;
-  /// Lets go of the window while it waits, and checks again what the call demands.
+  /// Lets go of the window while it waits, and checks again what the call demands (by std::cref: a copy would take
+  /// memory in each call).
   OperationBudget::Lease admit(Lock& hold, const Grant& wanted, Call call, const std::function<void()>& check_again,
                                Stats& stats);
   /// What the posts for these ask of the budget.

@@ -19,9 +19,6 @@ using Hold = std::lock_guard<std::mutex>;
 /// Dearer than a look.
 constexpr unsigned looks_between_troubles = 256;
 
-constexpr int looks_while_moving = 8;
-constexpr auto longest_without_naps = std::chrono::milliseconds(100);
-
 std::uint64_t slot_offset(const RelayPeer& peer, std::uint64_t epoch) {
   return static_cast<std::uint64_t>(reinterpret_cast<const char*>(slot_of(peer.outbox, epoch)) -
                                     reinterpret_cast<const char*>(peer.outbox.lines));
@@ -71,18 +68,7 @@ bool Relay::is_released() const { return __atomic_load_n(&words_->released, __AT
 Poller::Clock::duration Relay::look(Clock::time_point now) {
   const bool moved = serve_all();
   peers_->budget().progress_once(service_round());
-  return back_off_.next(push_on(now, moved) || moved, now);
-}
-
-/// Large data take many looks of the network: messages of MPI over TCP some KB in each. A nap after each would take
-/// longer than the data. Whether there was something to push on, and it seems to move.
-bool Relay::push_on(Clock::time_point now, bool moved) {
-  Network& network = peers_->budget().network();
-  const bool is_moving = network.is_moving();
-  if (moved || !is_moving) unmoved_since_ = now;
-  if (!is_moving || now - unmoved_since_ > longest_without_naps) return false;
-  for (int look = 0; look < looks_while_moving && network.is_moving(); ++look) network.progress();
-  return true;
+  return back_off_.next(moved, peers_->budget().network().is_moving(), now);
 }
 
 void Relay::failed(const char* why) noexcept {

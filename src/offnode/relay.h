@@ -93,7 +93,6 @@ class Relay final : public Poller {
   };
   void count_posts(Pair& pair) const;
 
-  bool push_on(Clock::time_point now, bool moved);
   bool serve_all();
   bool serve(Pair& pair);
   bool take_post(Pair& pair);
@@ -119,7 +118,6 @@ class Relay final : public Poller {
   bool listed_ = false;
   unsigned looks_ = 0;
   BackOff back_off_;
-  Clock::time_point unmoved_since_{};
   std::optional<Clock::time_point> full_since_;  ///< the network has had no room for what the budget allows
   Clock::time_point reported_{};
   Stats effect_;

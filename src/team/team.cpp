@@ -91,16 +91,20 @@ Team::Card Team::make_card(Device& device, const Settings& settings, const Netwo
   return card;
 }
 
+/// "MPIX_NIC differs between the ranks: mpi on rank 0, none on rank 1"; empty: it does not.
+template <class Text>
+std::string Team::difference(const std::vector<Card>& cards, const std::string& what, Text text_of) {
+  std::vector<std::string> texts;
+  for (const Card& card : cards) texts.push_back(text_of(card));
+  const std::string by_rank = differing(texts);
+  return by_rank.empty() ? "" : what + " between the ranks: " + by_rank;
+}
+
 /// Every rank sees the same cards, so all throw or none, with the same text.
 void Team::check_cards(const std::vector<Card>& cards) {
-  const auto differs = [&](auto text_of) {
-    std::vector<std::string> texts;
-    for (const Card& card : cards) texts.push_back(text_of(card));
-    return differing(texts);
-  };
   const auto check = [&](const std::string& what, auto text_of) {
-    const std::string text = differs(text_of);
-    if (!text.empty()) throw Error(Fault::memory, what + " between the ranks: " + text);
+    const std::string text = difference(cards, what, text_of);
+    if (!text.empty()) throw Error(Fault::memory, text);
   };
   const auto same = [&](auto value_of) {
     return std::all_of(cards.begin(), cards.end(),
@@ -123,27 +127,25 @@ void Team::check_cards(const std::vector<Card>& cards) {
   if (!spans_nodes() || same([](const Card& card) { return card.relayed; })) return;
   if (same([](const Card& card) { return card.device_name(); }))
     check("MPIX_RELAY differs", [](const Card& card) { return std::string(card.relayed ? "on" : "off"); });
-  why_no_network_ =
-      "the devices differ between the ranks: " + differs([](const Card& card) { return card.device_name(); });
+  why_no_network_ = difference(cards, "the devices differ", [](const Card& card) { return card.device_name(); });
 }
 
 /// A pair needs both sides, so each tells what it found out.
 void Team::connect(const std::vector<Card>& cards, Network& network) {
   const Card& mine = cards[static_cast<std::size_t>(me_)];
-  const auto difference = [&](const Card& there) -> std::string {
-    const auto text = [](const char* what, const std::string& a, const std::string& b) {
-      return std::string(what) + " differs between the ranks: " + a + " here, " + b + " there";
-    };
-    if (std::strcmp(mine.network, there.network) != 0) return text("the network", mine.network, there.network);
+  const auto refusal = [&](const Card& there) -> std::string {
+    if (std::strcmp(mine.network, there.network) != 0)
+      return difference(cards, "the network differs",
+                        [](const Card& card) { return card.network[0] ? std::string(card.network) : "none"; });
     if (mine.network_eager_setting == there.network_eager_setting) return "";
-    return text("MPIX_NIC_EAGER_SIZE", number_text(mine.network_eager_setting),
-                number_text(there.network_eager_setting));
+    return difference(cards, "MPIX_NIC_EAGER_SIZE differs",
+                      [](const Card& card) { return number_text(card.network_eager_setting); });
   };
   for (int rank = 0; rank < size(); ++rank) {
     const Card& card = cards[static_cast<std::size_t>(rank)];
     if (same_node(rank) || card.network[0] == '\0') continue;
-    if (const std::string differs = difference(card); !differs.empty()) {
-      why_not_ = differs;
+    if (const std::string refused = refusal(card); !refused.empty()) {
+      why_not_ = refused;
       continue;
     }
     Far& far = far_[static_cast<std::size_t>(rank)];
@@ -186,11 +188,11 @@ Team::Team(Bootstrap& ranks, Device& device, const Settings& settings, Network* 
     reaches_all = reaches_all && (same_node(rank) || there.reachable);
   }
   // Whatever else was noticed follows from that.
-  std::vector<std::string> settings_of_nic;
-  for (const Card& card : cards)
-    settings_of_nic.emplace_back(card.nic_setting, strnlen(card.nic_setting, sizeof card.nic_setting));
-  const std::string differs = differing(settings_of_nic);
-  if (!reaches_all && !differs.empty()) why_not_ = "MPIX_NIC differs between the ranks: " + differs;
+  if (reaches_all) return;
+  const std::string differs = difference(cards, "MPIX_NIC differs", [](const Card& card) {
+    return std::string(card.nic_setting, strnlen(card.nic_setting, sizeof card.nic_setting));
+  });
+  if (!differs.empty()) why_not_ = differs;
 }
 
 int Team::local(int rank) const {

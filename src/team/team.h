@@ -73,6 +73,8 @@ class Team {
  private:
   struct Card;
   Card make_card(Device& device, const Settings& settings, const Network* network);
+  template <class Text>
+  static std::string difference(const std::vector<Card>& cards, const std::string& what, Text text_of);
   void check_cards(const std::vector<Card>& cards);
   void connect(const std::vector<Card>& cards, Network& network);
 

@@ -120,11 +120,12 @@ struct WaitNotes {
 
 struct GuardMarks;
 
-/// Words of a window that its kernels and its own host share.
+/// Words of a window that its kernels and its own host share. All calls read `released`; so what each launch writes
+/// lies in another cache line.
 struct HostWords {
-  std::uint64_t executed;  ///< programs that have run to their end, and hold on to nothing
-  std::uint32_t released;  ///< not 0: stop waiting, the window is broken (MPIX_ON_TIMEOUT=error)
-  WaitNotes* notes;        ///< by rank, 0 at first; null: kernels write none
+  alignas(64) std::uint64_t executed;  ///< programs that have run to their end, and hold on to nothing
+  alignas(64) std::uint32_t released;  ///< not 0: stop waiting, the window is broken (MPIX_ON_TIMEOUT=error)
+  WaitNotes* notes;                    ///< by rank, 0 at first; null: kernels write none
 };
 
 /// A ring of `depth` slots, a power of two. Slot of epoch e: e mod depth.

@@ -48,7 +48,7 @@ class ForwardingDevice : public mpix::Device {
   void keep_for_graph(mpix::Stream stream, std::shared_ptr<const void> what) override {
     to_.keep_for_graph(stream, std::move(what));
   }
-  void launch(mpix::Stream stream, const mpix::Launch& launch) override { to_.launch(stream, launch); }
+  void launch(mpix::Stream stream, mpix::Launch&& launch) override { to_.launch(stream, std::move(launch)); }
   void copy(mpix::Stream stream, void* to, const void* from, std::size_t bytes) override {
     to_.copy(stream, to, from, bytes);
   }

@@ -9,6 +9,7 @@
 #include <random>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "device/host/host_device.h"
@@ -44,9 +45,9 @@ class Counting final : public PostStreams {
     to_.raise(raised);
   }
   bool have_raised() noexcept override { return to_.have_raised(); }
-  std::shared_ptr<StreamPoint> launch_behind(const std::shared_ptr<StreamPoint>& point, const Launch& launch) override {
+  std::shared_ptr<StreamPoint> launch_behind(const std::shared_ptr<StreamPoint>& point, Launch&& launch) override {
     ++asides;
-    return to_.launch_behind(point, launch);
+    return to_.launch_behind(point, std::move(launch));
   }
   void hold_back(Stream stream, bool captured, const std::shared_ptr<StreamPoint>& point) override {
     ++held_back;

@@ -17,6 +17,7 @@
 #include <fstream>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
@@ -205,7 +206,7 @@ TEST_CASE("a launch counts as executed when it holds on to nothing", "[stream]")
     launch.program.host = &words;
     launch.keep[0] = std::shared_ptr<const void>(
         &words, [&](const void*) { executed_at_the_end = __atomic_load_n(&words.executed, __ATOMIC_ACQUIRE); });
-    stream->launch(launch);
+    stream->launch(std::move(launch));
   }
   stream->synchronize();
   CHECK(executed_at_the_end == 0);

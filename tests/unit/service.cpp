@@ -258,12 +258,25 @@ TEST_CASE("a child of fork() ends as others do, and its parent's service goes on
 TEST_CASE("naps grow while nothing moves", "[service]") {
   BackOff back_off;
   auto now = Clock::now();
-  CHECK(back_off.next(true, now) == Clock::duration{});
-  CHECK(back_off.next(false, now + microseconds(100)) == Clock::duration{});
-  const auto soon = back_off.next(false, now + microseconds(300)),
-             later = back_off.next(false, now + milliseconds(500));
+  CHECK(back_off.next(true, false, now) == Clock::duration{});
+  CHECK(back_off.next(false, false, now + microseconds(100)) == Clock::duration{});
+  const auto soon = back_off.next(false, false, now + microseconds(300)),
+             later = back_off.next(false, false, now + milliseconds(500));
   CHECK(soon > Clock::duration{});
   CHECK(later > soon);
-  CHECK(back_off.next(false, now + seconds(2)) > later);
-  CHECK(back_off.next(true, now + seconds(2)) == Clock::duration{});
+  CHECK(back_off.next(false, false, now + seconds(2)) > later);
+  CHECK(back_off.next(true, false, now + seconds(2)) == Clock::duration{});
+}
+
+TEST_CASE("there are no naps while data move, unless nothing comes of it", "[service]") {
+  BackOff back_off;
+  auto now = Clock::now();
+  (void)back_off.next(true, false, now);
+  now += seconds(2);
+  CHECK(back_off.next(false, true, now) == Clock::duration{});  // they begin to move
+  CHECK(back_off.next(false, true, now + milliseconds(50)) == Clock::duration{});
+  CHECK(back_off.next(false, true, now + milliseconds(150)) > Clock::duration{});
+  CHECK(back_off.next(true, true, now + milliseconds(151)) == Clock::duration{});
+  CHECK(back_off.next(false, true, now + milliseconds(200)) == Clock::duration{});
+  CHECK(back_off.next(false, false, now + milliseconds(200)) > Clock::duration{});
 }

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <memory>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
@@ -271,9 +272,9 @@ TEST_CASE("a stream that has passed its guards waits in none", "[waits]") {
       receives.program.tables.receives = exposure->receives.data();
       receives.program.receive_count = exposure->receives.count();
       guards.before_send(*access, nullptr, Call::complete, stream);
-      stream->launch(sends);
+      stream->launch(std::move(sends));
       guards.before_receive(*exposure, Call::wait, stream);
-      stream->launch(receives);
+      stream->launch(std::move(receives));
       EXPECT(stream->synchronize());
       EXPECT(guards.look(Guards::Side::targets).mark == 0);
       EXPECT(guards.look(Guards::Side::origins).mark == 0);

@@ -170,7 +170,7 @@ class GpuDevice final : public Device {
     keeper_.keep(static_cast<gpuStream_t>(stream), std::move(what));
   }
 
-  void launch(Stream stream, const Launch& launch) override {
+  void launch(Stream stream, Launch&& launch) override {
     DeviceScope scope(memory().device());
     launcher_.launch(static_cast<gpuStream_t>(stream), launch);
   }

@@ -79,7 +79,7 @@ class GpuPostStreams final : public PostStreams {
     return raised_.passed();
   }
 
-  std::shared_ptr<StreamPoint> launch_behind(const std::shared_ptr<StreamPoint>& point, const Launch& launch) override {
+  std::shared_ptr<StreamPoint> launch_behind(const std::shared_ptr<StreamPoint>& point, Launch&& launch) override {
     const OutsideCapture outside;
     DeviceScope scope(device_);
     std::lock_guard<std::mutex> hold(mutex_);

@@ -99,7 +99,7 @@ class HostDevice final : public Device {
   }
   bool reads_plans_later() const noexcept override { return false; }
   void keep_for_graph(Stream, std::shared_ptr<const void>) override {}
-  void launch(Stream stream, const Launch& launch) override { host_stream_launch(stream, launch); }
+  void launch(Stream stream, Launch&& launch) override { host_stream_launch(stream, std::move(launch)); }
   void copy(Stream, void*, const void*, std::size_t) override {}  // preferred_copy_bytes()
   void run_memory_ops(Stream stream, MemoryOps ops) override { host_stream_launch(stream, std::move(ops)); }
   PostStreams* post_streams() override { return &post_streams_; }

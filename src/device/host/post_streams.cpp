@@ -78,14 +78,14 @@ void HostPostStreams::raise(const std::vector<PostRaise>& raises) {
 }
 
 std::shared_ptr<StreamPoint> HostPostStreams::launch_behind(const std::shared_ptr<StreamPoint>& point,
-                                                            const Launch& launch) {
+                                                            Launch&& launch) {
   std::lock_guard<std::mutex> hold(mutex_);
   auto aside = std::find_if(asides_.begin(), asides_.end(),
                             [](const Aside& known) { return !known.end || known.end->passed(); });
   if (aside == asides_.end()) aside = asides_.insert(aside, {create_host_stream(), nullptr});
   auto end = new_point();
   enqueue<&Passage::wait>(aside->stream, passage_of(point));
-  host_stream_launch(aside->stream, launch);
+  host_stream_launch(aside->stream, std::move(launch));
   end->set(aside->stream);
   aside->end = end;
   return end;

@@ -17,7 +17,7 @@ class HostPostStreams final : public PostStreams {
   std::shared_ptr<StreamPoint> new_point() override;
   void raise(const std::vector<PostRaise>& raises) override;
   bool have_raised() noexcept override { return true; }
-  std::shared_ptr<StreamPoint> launch_behind(const std::shared_ptr<StreamPoint>& point, const Launch& launch) override;
+  std::shared_ptr<StreamPoint> launch_behind(const std::shared_ptr<StreamPoint>& point, Launch&& launch) override;
   void hold_back(Stream stream, bool captured, const std::shared_ptr<StreamPoint>& point) override;
 
  private:

@@ -63,29 +63,28 @@ HostStream::~HostStream() {
 }
 
 void HostStream::launch(void (*function)(void*), void* argument) {
-  Task task;
-  task.function = function;
-  task.argument = argument;
-  enqueue(std::move(task));
+  enqueue([=](Task& task) {
+    task.function = function;
+    task.argument = argument;
+  });
 }
 
-void HostStream::launch(const Launch& launch) {
-  Task task;
-  task.launch = launch;
-  enqueue(std::move(task));
+void HostStream::launch(Launch&& launch) {
+  enqueue([&](Task& task) { task.launch = std::move(launch); });
 }
 
 void HostStream::launch(MemoryOps ops) {
-  Task task;
-  task.memory = std::make_unique<MemoryOps>(std::move(ops));
-  enqueue(std::move(task));
+  auto memory = std::make_unique<MemoryOps>(std::move(ops));
+  enqueue([&](Task& task) { task.memory = std::move(memory); });
 }
 
-void HostStream::enqueue(Task&& task) {
+/// In the queue itself: a task is large.
+template <class Fill>
+void HostStream::enqueue(Fill fill) {
   bool wake;
   {
     std::lock_guard<std::mutex> hold(mutex_);
-    incoming_.push_back(std::move(task));
+    fill(incoming_.emplace_back());
     enqueued_.store(enqueued_.load(std::memory_order_relaxed) + 1, std::memory_order_release);
     wake = worker_sleeps_;
     worker_sleeps_ = false;
@@ -260,8 +259,8 @@ void host_stream_launch(Stream stream, void (*function)(void*), void* argument) 
   with_stream(stream, [&](HostStream& live) { live.launch(function, argument); });
 }
 
-void host_stream_launch(Stream stream, const Launch& launch) {
-  with_stream(stream, [&](HostStream& live) { live.launch(launch); });
+void host_stream_launch(Stream stream, Launch&& launch) {
+  with_stream(stream, [&](HostStream& live) { live.launch(std::move(launch)); });
 }
 
 void host_stream_launch(Stream stream, MemoryOps ops) {

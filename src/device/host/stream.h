@@ -27,7 +27,7 @@ class HostStream {
   HostStream& operator=(const HostStream&) = delete;
 
   void launch(void (*function)(void*), void* argument);
-  void launch(const Launch& launch);
+  void launch(Launch&& launch);
   void launch(MemoryOps ops);
 
   /// Wait, asleep, for everything enqueued so far. False when a wait in it was released by its time-out.
@@ -44,7 +44,8 @@ class HostStream {
 
   static constexpr std::uint64_t no_target = UINT64_MAX;
 
-  void enqueue(Task&& task);
+  template <class Fill>
+  void enqueue(Fill fill);
   void work();
   bool take(std::vector<Task>& batch);
   void run(Task& task);
@@ -74,7 +75,7 @@ bool destroy_host_stream(Stream stream);
 void check_host_stream(Stream stream);
 bool is_host_stream(Stream stream);  ///< never throws; not for the null stream
 void host_stream_launch(Stream stream, void (*function)(void*), void* argument);
-void host_stream_launch(Stream stream, const Launch& launch);
+void host_stream_launch(Stream stream, Launch&& launch);
 void host_stream_launch(Stream stream, MemoryOps ops);
 /// False: a wait was released by its time-out (MPIX_ON_TIMEOUT=error).
 bool host_stream_synchronize(Stream stream);
