@@ -17,7 +17,6 @@
 #include <vector>
 
 #include "base/error.h"
-#include "base/service.h"
 #include "net/network.h"
 #include "thread_ranks.h"
 
@@ -69,8 +68,6 @@ class FakeNetwork final : public mpix::Network {
   void hold_back_posts() { state_->holds_posts = true; }
   std::size_t most_operations() const { return state_->most_operations; }
   std::size_t most_transfers() const { return state_->most_transfers; }
-  /// Looks in one round of the service.
-  unsigned most_looks() const { return most_looks_; }
 
   std::string name() const override { return "fake"; }
   mpix::NetworkAddress address() const override {
@@ -140,7 +137,6 @@ class FakeNetwork final : public mpix::Network {
 
   void progress() override {
     if (state_->progress_fails.exchange(false)) throw std::bad_alloc();
-    note_look();
     std::lock_guard<std::mutex> hold(state_->mutex);
     if (state_->started.empty()) return;
     const std::size_t at = state_->random() % state_->started.size();
@@ -371,16 +367,6 @@ class FakeNetwork final : public mpix::Network {
     const std::shared_ptr<Work> work_;
   };
 
-  void note_look() {
-    std::lock_guard<std::mutex> hold(state_->mutex);
-    const std::uint64_t round = mpix::service_round();
-    looks_ = std::exchange(round_, round) == round ? looks_ + 1 : 1;
-    most_looks_ = std::max<unsigned>(most_looks_, looks_);
-  }
-
-  std::uint64_t round_ = 0;  ///< guarded as the state is
-  unsigned looks_ = 0;
-  std::atomic<unsigned> most_looks_{0};
   const std::shared_ptr<State> state_;
   const mpix::Capacity capacity_;
   const bool keeps_words_whole_;

@@ -771,7 +771,7 @@ TEST_CASE("where the network has no room the relay asks again", "[relay]") {
   });
 }
 
-TEST_CASE("while data move the relay looks at the network again and again", "[relay]") {
+TEST_CASE("what an epoch stages for a target goes in one operation", "[relay]") {
   Settings settings = relay_settings();
   settings.nic_eager_bytes = 0;
   auto device = make_host_device(settings, 2);
@@ -790,10 +790,7 @@ TEST_CASE("while data move the relay looks at the network again and again", "[re
     }
     EXPECT(rank.stream->synchronize());
     EXPECT(rank.window->drain());
-    if (rank.me == 0) {
-      EXPECT(rank.network->most_looks() > 2);
-      EXPECT(rank.network->most_operations() == 3);  // the data of both puts, the lines, the signal
-    }
+    if (rank.me == 0) EXPECT(rank.network->most_operations() == 3);  // the data of both puts, the lines, the signal
     bootstrap.allgather(0);
   });
 }
