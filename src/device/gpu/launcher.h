@@ -264,8 +264,7 @@ class Launcher {
     for (std::uint32_t i = 0; i < program.receive_count; ++i) {
       const std::uint64_t bytes =
           launch.expected_bytes ? launch.expected_bytes[launch.on_host.receives[i].rank] : program.receive_bytes;
-      const auto own = static_cast<std::uint32_t>(
-          std::clamp<std::uint64_t>((bytes + eager_bytes_of_a_part - 1) / eager_bytes_of_a_part, 1, shape.most_parts));
+      const std::uint32_t own = shape.parts_of(launch.on_host.receives[i], bytes);
       set_receive_parts(any, i, own);
       most_expected = std::max(most_expected, bytes);
       shape.receive_parts = std::max(shape.receive_parts, own);
