@@ -48,6 +48,9 @@ enum class Reach { node, any };
 /// over PCIe.
 constexpr std::uint32_t relayed_bytes_of_a_part = 128 * 1024, most_relayed_parts = 4;
 
+/// At most, of a usual send or receive (kernel.h).
+constexpr std::uint32_t words_of_a_thread = 4;
+
 /// At most so many.
 MPIX_FN std::uint32_t parts_for(std::uint64_t bytes, std::uint32_t bytes_of_a_part, std::uint32_t most) {
   const std::uint64_t parts = (bytes + bytes_of_a_part - 1) / bytes_of_a_part;
@@ -73,12 +76,12 @@ struct Shape {
     return relayed && most_parts > most_relayed_parts ? most_relayed_parts : most_parts;
   }
 
-  /// A single put of whole words through the mailbox, a word for each thread.
+  /// A single put of whole words through the mailbox, a few for each thread.
   bool is_usual(const SendPeer& peer, const PutOp* ops, unsigned threads) const {
     if (!peer.header.is_single() || peer.awaits_post) return false;
     const PutOp& op = ops[peer.first_op];
     return (reinterpret_cast<std::uintptr_t>(op.source) | op.bytes) % 8 == 0 &&
-           op.bytes / 8 <= std::uint64_t{threads} * parts_of(peer);
+           op.bytes / 8 <= std::uint64_t{words_of_a_thread} * threads * parts_of(peer);
   }
 };
 

@@ -17,7 +17,7 @@
 /// - every thread polls by itself: no barrier between the look at a word and the data;
 /// - the header of the usual epoch says all about its one put;
 /// - loads are issued before the first of them is used;
-/// - the usual epoch, one put of whole words through the mailbox, a word a thread, has a kernel of its own: short
+/// - the usual epoch, one put of whole words through the mailbox, a few a thread, has a kernel of its own: short
 ///   straight code in few registers;
 /// - where the kernel in front in the stream is known to be ours, work starts before that one has ended (Early).
 namespace mpix {
@@ -171,12 +171,16 @@ __device__ inline void send_part(const AnyProgram& any, std::uint32_t index, std
   if (!shape.early.sources) gpu_wait_for_front();
   // Where places are few several parts let nobody start before they know that their own wait is over.
   if (reach == Reach::node || parts == 1) gpu_let_next_start();
-  std::uint64_t word = 0;
-  bool has_word = false;
+  std::uint64_t word[words_of_a_thread];
+  std::uint32_t words_to_send = 0;
   if (usual) {
     const PutOp& op = any.op(peer.first_op);
-    has_word = workers.index < op.bytes / 8;
-    if (has_word) word = load_once(reinterpret_cast<const unsigned long long*>(op.source) + workers.index);
+    const auto* const source = reinterpret_cast<const unsigned long long*>(op.source);
+    words_to_send = static_cast<std::uint32_t>(op.bytes / 8);
+    MPIX_UNROLL
+    for (std::uint32_t i = 0; i < words_of_a_thread; ++i)
+      if (workers.index + i * workers.size < words_to_send)
+        word[i] = load_once(source + workers.index + i * workers.size);
   }
   const std::uint64_t needed = post_needed(peer, epoch);
   const auto is_posted = [&] { return load_relaxed(&words->posted) >= needed; };
@@ -198,7 +202,10 @@ __device__ inline void send_part(const AnyProgram& any, std::uint32_t index, std
   if (go) {
     if (threadIdx.x == 0 && peer.signals && !peer.awaits_post) write_header(peer, epoch, part, parts);
     if (usual) {
-      if (has_word) write_line(slot + Header::single_payload + workers.index, word, flag);
+      Line* const payload = slot + Header::single_payload + workers.index;
+      MPIX_UNROLL
+      for (std::uint32_t i = 0; i < words_of_a_thread; ++i)
+        if (workers.index + i * workers.size < words_to_send) write_line(payload + i * workers.size, word[i], flag);
     } else {
       send_puts(block, peer, PutsOf<AnyProgram>{any}, slot, flag);
     }
@@ -258,6 +265,27 @@ GPU_OUT_OF_LINE void end_late_receive(const AnyProgram& any, std::uint32_t index
           outcome.leavers);
 }
 
+/// The words of a usual epoch that are this thread's. False where a wait was released.
+template <Reach reach>
+__device__ inline bool receive_words(const Program& program, const ReceivePeer& peer, const Line* payload,
+                                     std::uint32_t flag, std::uint64_t* to, std::uint32_t words, Workers workers) {
+  std::uint64_t word[words_of_a_thread];
+  bool there[words_of_a_thread];
+  MPIX_UNROLL
+  for (std::uint32_t i = 0; i < words_of_a_thread; ++i) {
+    const std::uint32_t at = workers.index + i * workers.size;
+    there[i] = at < words && line_arrived(payload + at, flag, &word[i]);
+  }
+  MPIX_UNROLL
+  for (std::uint32_t i = 0; i < words_of_a_thread; ++i) {
+    const std::uint32_t at = workers.index + i * workers.size;
+    if (at >= words) break;
+    if (!there[i] && !await_line<reach>(program, peer, payload + at, flag, &word[i])) return false;
+    to[at] = word[i];
+  }
+  return true;
+}
+
 template <Reach reach, class AnyProgram>
 __device__ inline void receive_part(const AnyProgram& any, std::uint32_t index, std::uint32_t part, std::uint32_t parts,
                                     EpochCounter before) {
@@ -268,7 +296,6 @@ __device__ inline void receive_part(const AnyProgram& any, std::uint32_t index, 
   const std::uint32_t flag = flag_of(epoch);
   const Line* slot = slot_of(peer.ring, epoch);
 
-  const Line* own_line = slot + Header::single_payload + workers.index;
   std::uint64_t first_word = 0;
   const auto has_header = [&] { return line_arrived(slot, flag, &first_word); };
   Waited waited;
@@ -291,17 +318,13 @@ __device__ inline void receive_part(const AnyProgram& any, std::uint32_t index, 
   bool usual = false;
   if (waited != Waited::gave_up && Header{first_word}.is_single()) {
     const Header header{first_word};
-    auto* to = reinterpret_cast<std::uint64_t*>(peer.window + header.single_offset());
-    const std::uint32_t bytes = header.single_bytes();
-    usual = (reinterpret_cast<std::uintptr_t>(to) | bytes) % 8 == 0 && bytes / 8 <= workers.size;
-    std::uint64_t word;
-    if (usual && workers.index < bytes / 8) {
-      if (await_line<reach>(any.program, peer, own_line, flag, &word))
-        to[workers.index] = word;
-      else
-        waited = Waited::gave_up;
-    }
-    if (usual && workers.index == 0) scrub(peer.ring, epoch, Header::single_payload + bytes / 8, 0);
+    auto* const to = reinterpret_cast<std::uint64_t*>(peer.window + header.single_offset());
+    const std::uint32_t words = header.single_bytes() / 8;
+    usual = (reinterpret_cast<std::uintptr_t>(to) | header.single_bytes()) % 8 == 0 &&
+            words <= words_of_a_thread * workers.size;
+    if (usual && !receive_words<reach>(any.program, peer, slot + Header::single_payload, flag, to, words, workers))
+      waited = Waited::gave_up;
+    if (usual && workers.index == 0) scrub(peer.ring, epoch, Header::single_payload + words, 0);
   }
   // All threads see the same epoch, but a wait may be given up by some and not by others.
   if constexpr (reach == Reach::any) {

@@ -145,23 +145,35 @@ class Launcher {
  private:
   using Kind = CapturedKernels::Kind;
 
-  /// So many blocks that it has to leave places to others, or some of its peers are relayed.
-  bool goes_anywhere(const Launch& launch) const {
-    if (launch.relayed || !launch.room) return launch.relayed;
+  /// How many parts a launch may have for one peer, and whether those that wait for long have to leave (places.h), or
+  /// some of its peers are relayed.
+  struct Room {
+    std::uint32_t most_parts;
+    bool is_short;
+  };
+  Room room_for(const Launch& launch) const {
+    if (launch.relayed || !launch.room) return {most_parts_worth_it, launch.relayed};
     const Program& program = launch.program;
-    std::uint64_t bytes = launch.program.receive_count > 0 ? program.receive_bytes : 0;
+    bool is_eager = true;
+    std::uint32_t parts =
+        program.receive_count > 0 ? parts_for(program.receive_bytes, eager_bytes_of_a_part, most_parts_worth_it) : 1;
     for (std::uint32_t i = 0; i < program.send_count; ++i) {
       const SendPeer& send = launch.on_host.sends[i];
-      bytes = std::max(bytes,
-                       send.awaits_post ? send.bytes / (direct_bytes_of_a_part / eager_bytes_of_a_part) : send.bytes);
+      is_eager = is_eager && !send.awaits_post;
+      const std::uint32_t unit = send.awaits_post ? direct_bytes_of_a_part : eager_bytes_of_a_part;
+      parts = std::max(parts, parts_for(send.bytes, unit, most_parts_worth_it));
     }
-    const std::uint64_t parts =
-        std::clamp<std::uint64_t>((bytes + eager_bytes_of_a_part - 1) / eager_bytes_of_a_part, 1, most_parts_worth_it);
-    if (parts == 1) return false;
+    if (parts == 1) return {most_parts_worth_it, false};
+    // Eager data do with fewer, of more words a thread. What goes direct fills the links with as many as it can have.
+    const std::uint32_t fewest = is_eager ? (parts + words_of_a_thread - 1) / words_of_a_thread : parts;
     const std::uint32_t most = std::max(1u, most_blocks_ / launch.sharers);
-    return !static_cast<WindowPlaces*>(launch.room)
-                ->blocks_for(std::min<std::uint32_t>(most, static_cast<std::uint32_t>(parts) * program.send_count),
-                             std::min<std::uint32_t>(most, static_cast<std::uint32_t>(parts) * program.receive_count));
+    auto* const places = static_cast<WindowPlaces*>(launch.room);
+    for (;; parts = std::max(parts / 2, fewest)) {
+      if (places->blocks_for(std::min(most, parts * program.send_count), std::min(most, parts * program.receive_count),
+                             parts > fewest))
+        return {parts, false};
+      if (parts == fewest) return {most_parts_worth_it, true};
+    }
   }
 
   void launch_one(gpuStream_t stream, const Launch& launch) {
@@ -174,19 +186,22 @@ class Launcher {
       near.raises = program.raises_posts;
       std::copy_n(launch.on_host.posts, near.count, near.posts);
       launch_posts(near, stream, launch);
-    } else if (goes_anywhere(launch)) {
+      return;
+    }
+    const auto [most, is_short] = room_for(launch);
+    if (is_short) {
       if (NearProgram<8, 32>::fits(program))
-        launch_program<Reach::any>(NearProgram<8, 32>(program, launch.on_host), stream, launch);
+        launch_program<Reach::any>(NearProgram<8, 32>(program, launch.on_host), stream, launch, most);
       else
-        launch_program<Reach::any>(FarProgram{program}, stream, launch);
+        launch_program<Reach::any>(FarProgram{program}, stream, launch, most);
     } else if (NearProgram<1, 1>::fits(program)) {
-      launch_program(NearProgram<1, 1>(program, launch.on_host), stream, launch);
+      launch_program(NearProgram<1, 1>(program, launch.on_host), stream, launch, most);
     } else if (NearProgram<4, 4>::fits(program)) {
-      launch_program(NearProgram<4, 4>(program, launch.on_host), stream, launch);
+      launch_program(NearProgram<4, 4>(program, launch.on_host), stream, launch, most);
     } else if (NearProgram<8, 32>::fits(program)) {
-      launch_program(NearProgram<8, 32>(program, launch.on_host), stream, launch);
+      launch_program(NearProgram<8, 32>(program, launch.on_host), stream, launch, most);
     } else {
-      launch_program(FarProgram{program}, stream, launch);
+      launch_program(FarProgram{program}, stream, launch, most);
     }
   }
 
@@ -250,7 +265,7 @@ class Launcher {
   }
 
   template <Reach reach = Reach::node, class AnyProgram>
-  void launch_program(const AnyProgram& filled, gpuStream_t stream, const Launch& launch) {
+  void launch_program(const AnyProgram& filled, gpuStream_t stream, const Launch& launch, std::uint32_t most_parts) {
     const Program& program = launch.program;
     Arguments<AnyProgram> arguments{filled, Shape{}};
     AnyProgram& any = arguments.any;
@@ -258,7 +273,7 @@ class Launcher {
     const std::uint32_t peers = std::max({1u, program.send_count, program.receive_count});
     shape.eager_bytes_of_a_part = eager_bytes_of_a_part;
     shape.direct_bytes_of_a_part = direct_bytes_of_a_part;
-    shape.most_parts = std::clamp(most_blocks_ / peers / launch.sharers, 1u, most_parts_worth_it);
+    shape.most_parts = std::clamp(most_blocks_ / peers / launch.sharers, 1u, most_parts);
     shape.receive_parts = 1;
     std::uint64_t most_expected = 0;
     for (std::uint32_t i = 0; i < program.receive_count; ++i) {
