@@ -163,7 +163,7 @@ class Launcher {
       const std::uint32_t unit = send.awaits_post ? direct_bytes_of_a_part : eager_bytes_of_a_part;
       parts = std::max(parts, parts_for(send.bytes, unit, most_parts_worth_it));
     }
-    if (parts == 1) return {most_parts_worth_it, false};
+    if (parts == 1) return {1, false};
     // Eager data do with fewer, of more words a thread. What goes direct fills the links with as many as it can have.
     const std::uint32_t fewest = is_eager ? (parts + words_of_a_thread - 1) / words_of_a_thread : parts;
     const std::uint32_t most = std::max(1u, most_blocks_ / launch.sharers);
