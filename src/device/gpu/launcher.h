@@ -145,6 +145,11 @@ class Launcher {
  private:
   using Kind = CapturedKernels::Kind;
 
+  static std::uint64_t likely_bytes(const Launch& launch, std::uint32_t receive) {
+    return launch.expected_bytes ? launch.expected_bytes[launch.on_host.receives[receive].rank]
+                                 : launch.program.receive_bytes;
+  }
+
   /// How many parts a launch may have for one peer, and whether those that wait for long have to leave (places.h), or
   /// some of its peers are relayed.
   struct Room {
@@ -155,8 +160,9 @@ class Launcher {
     if (launch.relayed || !launch.room) return {most_parts_worth_it, launch.relayed};
     const Program& program = launch.program;
     bool is_eager = true;
-    std::uint32_t parts =
-        program.receive_count > 0 ? parts_for(program.receive_bytes, eager_bytes_of_a_part, most_parts_worth_it) : 1;
+    std::uint32_t parts = 1;
+    for (std::uint32_t i = 0; i < program.receive_count; ++i)
+      parts = std::max(parts, parts_for(likely_bytes(launch, i), eager_bytes_of_a_part, most_parts_worth_it));
     for (std::uint32_t i = 0; i < program.send_count; ++i) {
       const SendPeer& send = launch.on_host.sends[i];
       is_eager = is_eager && !send.awaits_post;
@@ -277,8 +283,7 @@ class Launcher {
     shape.receive_parts = 1;
     std::uint64_t most_expected = 0;
     for (std::uint32_t i = 0; i < program.receive_count; ++i) {
-      const std::uint64_t bytes =
-          launch.expected_bytes ? launch.expected_bytes[launch.on_host.receives[i].rank] : program.receive_bytes;
+      const std::uint64_t bytes = likely_bytes(launch, i);
       const std::uint32_t own = shape.parts_of(launch.on_host.receives[i], bytes);
       set_receive_parts(any, i, own);
       most_expected = std::max(most_expected, bytes);
