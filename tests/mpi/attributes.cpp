@@ -212,6 +212,27 @@ TEST_CASE("a program's own attributes and error handlers") {
   MPI_OK(MPI_Win_free_keyval(&key));
 }
 
+// Past libmpix: it learns of that by the window's attributes, within MPI's call, while streams still need MPI.
+TEST_CASE("another layer frees a window with work under way") {
+  constexpr std::size_t bytes = 300000;
+  const Group to(right_of(rank())), from(left_of(rank()));
+  for (int i = 0; i < 2 * size(); ++i) {
+    Window window(Memory::device, bytes);
+    Buffer source(bytes);
+    Stream stream;
+    if (rank() == i % size()) stream.delay(20000);
+    MPI_OK(MPIX_Win_post_stream(from, window, stream));
+    MPI_OK(MPI_Win_start(to, MPIX_MODE_STREAM, window));
+    MPI_OK(MPI_Put(source.data(), static_cast<int>(bytes), MPI_BYTE, right_of(rank()), 0, static_cast<int>(bytes),
+                   MPI_BYTE, window));
+    MPI_OK(MPIX_Win_complete_stream(window, stream));
+    MPI_OK(MPIX_Win_wait_stream(window, stream));
+    MPI_OK(PMPI_Win_free(window.handle()));
+    CHECK(window == MPI_WIN_NULL);
+    stream.synchronize();
+  }
+}
+
 TEST_CASE("memory with and without a kind") {
   const DeviceInfo info;
   const auto use = [](MPI_Aint size, MPI_Info kind, bool of_device) {
