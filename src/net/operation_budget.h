@@ -114,7 +114,7 @@ class OperationBudget {
   /// The window ends, and what its epochs still hold is lost until it is over: their operations stay with the NIC.
   void abandon(const void* window);
 
-  /// Let the network work, and tell who waits for room now and then.
+  /// Let the network work, and tell calls that wait for room now and then.
   void progress();
   /// The same, but only once for all who ask in that round of the service.
   void progress_once(std::uint64_t round);

@@ -36,7 +36,7 @@ class ThrottlePolicy {
   virtual bool worth_waking(const Demand& demand) const { return admits(demand); }
 };
 
-/// `cores_to_spare`: who waits and who makes room for it do not take each other's core.
+/// `cores_to_spare`: a thread that waits and one that makes room for it do not take each other's core.
 std::unique_ptr<ThrottlePolicy> make_throttle_policy(Throttle throttle, bool cores_to_spare);
 
 }  // namespace mpix

@@ -279,8 +279,7 @@ MPIX_STEP bool receive(const Crew& crew, const ReceivePeer& peer, std::uint64_t 
     std::uint64_t same;
     for (std::uint32_t i = own.index; good && i < header.direct_parts(); i += own.size)
       good = crew.await(peer, slot + header_line(peer.ring, i), flag, &same);
-    // By those who have seen one, as agree() hands it on.
-    if (own.index < header.direct_parts()) fence_acquire();
+    fence_acquire();
     if (!crew.agree(good)) return false;
   }
   if (header.is_single()) {

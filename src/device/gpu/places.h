@@ -29,8 +29,8 @@ inline namespace GPU_NAMESPACE {
 /// are: whatever the program or a window launches finds room there, and all waits end that can.
 ///
 /// - Of places for the other parts a window leaves as many for others as it takes. Eager data do with a quarter of the
-///   parts, of four words a thread, and take the last places for these: 128 KiB captured take 3.4 µs with 8 or 16
-///   parts, 3.6 with 32, and 4.8 with 32 that may have to leave (H200, 2 ranks under MPS).
+///   parts, of four words a thread, and take the last places for these: 128 KiB, fused and captured, take 3.4 µs with
+///   8 or 16 parts, 3.7 with 32, and 4.8 with 32 that may have to leave (H200, 2 ranks under MPS).
 /// - A window takes places for one peer at its creation, and more with the first launch that has more peers. One
 ///   launch of a side may wait, and the next have started early: twice as many. A launch that finds too few goes in
 ///   several, one behind the other, each with as many peers as the window has places for. It gives none back before it
