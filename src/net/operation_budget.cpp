@@ -23,7 +23,8 @@ constexpr auto longest_standstill = std::chrono::milliseconds(10);
 /// Where nothing has come back for so long, the oldest epoch may be one that waits for a peer, and later ones be over.
 constexpr auto longest_trust_in_age = std::chrono::microseconds(500);
 
-/// Of a call that waits for room. Beside streams that look at the network its naps only guard against what these do not tell.
+/// Of a call that waits for room. Beside streams that look at the network its naps only guard against what these do not
+/// tell.
 constexpr auto shortest_nap = std::chrono::microseconds(20), longest_nap = std::chrono::microseconds(200),
                nap_beside_streams = std::chrono::microseconds(2000);
 
