@@ -99,6 +99,7 @@ void MessageReceives::accept() {
   const auto place = posted_.begin();
   ++packets_;
   place->reader = PacketReader(place->packet.get(), place->bytes);
+  expect_large(*place);
   const auto blocked = blocked_.empty() ? blocked_.end() : blocked_.find(place->source);
   if (blocked != blocked_.end()) {
     blocked->second.splice(blocked->second.end(), posted_, place);
@@ -124,11 +125,11 @@ bool MessageReceives::apply(Place& place) {
         if (!exposed_.write(record, place.reader.data())) drop(place, record);
         break;
       case PacketRecord::Kind::write_apart:
-        receive_large(place, record);
+        ++place.large_records;
         break;
       case PacketRecord::Kind::add:
       case PacketRecord::Kind::set:
-        if (!place.large.empty()) {
+        if (!large_have_come(place)) {
           place.signal = record;
           place.has_signal = true;
           return false;
@@ -139,7 +140,13 @@ bool MessageReceives::apply(Place& place) {
   }
   if (!place.reader.at_end())
     log(LogLevel::warn, "a message of " + rank_text(place.source) + " makes no sense from some point on");
-  return place.large.empty();
+  if (!large_have_come(place)) return false;
+  place.large.clear();
+  place.keys.clear();
+  place.large_end.clear();
+  place.nowhere.clear();
+  place.large_records = place.large_done = 0;
+  return true;
 }
 
 void MessageReceives::apply_signal(const Place& place, const PacketRecord& record) {
@@ -160,6 +167,16 @@ void MessageReceives::drop(const Place& place, const PacketRecord& record) {
 }
 
 // ---- large data --------------------------------------------------------------------------------------
+
+void MessageReceives::expect_large(Place& place) {
+  PacketReader reader = place.reader;
+  PacketRecord record;
+  while (reader.next(record)) {
+    if (record.kind != PacketRecord::Kind::write_apart) continue;
+    receive_large(place, record);
+    place.large_end.push_back(place.large.size());
+  }
+}
 
 void MessageReceives::receive_large(Place& place, const PacketRecord& record) {
   char* to = exposed_.find(record.key, record.offset, record.amount);
@@ -183,30 +200,27 @@ void MessageReceives::receive_large(Place& place, const PacketRecord& record) {
   });
 }
 
+/// Of the records that were applied.
+std::size_t MessageReceives::large_in_front(const Place& place) {
+  return place.large_records == 0 ? 0 : place.large_end[place.large_records - 1];
+}
+
+/// Those of the records that were applied.
 bool MessageReceives::large_have_come(Place& place) {
+  const std::size_t missing = large_in_front(place) - place.large_done;
+  if (missing == 0) return true;
+  MPI_Request* const first = place.large.data() + place.large_done;
   int done = 0;
-  statuses_.resize(place.large.size());
-  const int code = PMPI_Testall(static_cast<int>(place.large.size()), place.large.data(), &done, statuses_.data());
+  statuses_.resize(missing);
+  const int code = PMPI_Testall(static_cast<int>(missing), first, &done, statuses_.data());
   if (code != MPI_SUCCESS) {
     log(LogLevel::error, "data of " + rank_text(place.source) + " have not come: " + error_text(code));
     place.is_damaged = true;
     // With an error MPI says of each request whether it is over.
-    const auto pending = [&](std::size_t i) { return place.large[i] != MPI_REQUEST_NULL; };
-    std::size_t kept = 0;
-    for (std::size_t i = 0; i < place.large.size(); ++i) {
-      if (!pending(i)) continue;
-      place.large[kept] = place.large[i];
-      place.keys[kept++] = place.keys[i];
-    }
-    place.large.resize(kept);
-    place.keys.resize(kept);
-    done = kept == 0;
+    done = std::all_of(first, first + missing, [](MPI_Request request) { return request == MPI_REQUEST_NULL; });
   }
-  if (!done) return false;
-  place.large.clear();
-  place.keys.clear();
-  place.nowhere.clear();
-  return true;
+  if (done) place.large_done += missing;
+  return done;
 }
 
 void MessageReceives::continue_blocked() {
@@ -214,8 +228,7 @@ void MessageReceives::continue_blocked() {
     Places& places = at->second;
     while (!places.empty()) {
       Place& first = places.front();
-      if (!first.large.empty() && !large_have_come(first)) break;
-      if (!apply(first)) break;
+      if (!large_have_come(first) || !apply(first)) break;
       first.is_damaged = false;
       post(first);
       posted_.splice(posted_.end(), places, places.begin());
@@ -230,7 +243,9 @@ bool MessageReceives::hide(std::uint64_t key) {
   exposed_.remove(key);
   for (const auto& origin : blocked_)
     for (const Place& place : origin.second)
-      if (std::find(place.keys.begin(), place.keys.end(), key) != place.keys.end()) return true;
+      if (std::find(place.keys.begin() + static_cast<std::ptrdiff_t>(place.large_done), place.keys.end(), key) !=
+          place.keys.end())
+        return true;
   return false;
 }
 

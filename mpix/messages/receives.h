@@ -22,7 +22,8 @@ namespace mpix {
 /// each time (of 32 that took a tenth of the time of small exchanges). They are looked at in the order in which they
 /// were posted. That is also the order of each origin's packets, as messages of one pair are not to overtake. A packet
 /// is applied record by record; at a signal it stops while large data in front of it are missing, and the origin's next
-/// packets queue up behind it. Those of others go on.
+/// packets queue up behind it. Those of others go on. Receives for large data are posted as soon as their packet has
+/// come, also where it queues: so data of several transfers are under way at once.
 class MessageReceives {
  public:
   MessageReceives(const MessageWorld& world, MessageRequests& requests);
@@ -61,10 +62,13 @@ class MessageReceives {
     PacketReader reader;
     PacketRecord signal{};  ///< read, and not applied
     bool has_signal = false;
-    std::vector<MPI_Request> large;
-    std::vector<std::uint64_t> keys;  ///< of the memory where `large` go
-    std::vector<Buffer> nowhere;      ///< for large data that are dropped
-    bool is_damaged = false;          ///< some of its large data have not come
+    std::vector<MPI_Request> large;      ///< in the order of the records
+    std::vector<std::uint64_t> keys;     ///< of the memory where `large` go
+    std::vector<std::size_t> large_end;  ///< by record: so many of `large` are its own, or in front of it
+    std::size_t large_records = 0;       ///< applied
+    std::size_t large_done = 0;          ///< so many of `large` have come
+    std::vector<Buffer> nowhere;         ///< for large data that are dropped
+    bool is_damaged = false;             ///< some of its large data have not come
   };
   using Places = std::list<Place>;
 
@@ -76,7 +80,9 @@ class MessageReceives {
   void accept();
   bool apply(Place& place);
   void apply_signal(const Place& place, const PacketRecord& record);
+  void expect_large(Place& place);
   void receive_large(Place& place, const PacketRecord& record);
+  static std::size_t large_in_front(const Place& place);
   bool large_have_come(Place& place);
   void continue_blocked();
   void drop(const Place& place, const PacketRecord& record);
