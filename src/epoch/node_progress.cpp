@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <cstring>
 #include <exception>
 #include <thread>
 
@@ -27,18 +26,12 @@ bool NodeProgress::has_run() const {
     const EpochCounts& enqueued = enqueued_.with(rank);
     if (enqueued.opened + enqueued.sent + enqueued.closed == 0) continue;
     const Peer& peer = peers_.peer(rank);
-    const auto read = [&](auto* to, const auto* from) {
-      if (peer.relayed)
-        std::memcpy(to, from, sizeof *to);  // pinned memory
-      else
-        device_.read(to, from, sizeof *to);
-    };
     PairCounters done;
-    read(&done, &peer.words->own);
+    device_.read(&done, &peer.words->own, sizeof done);
     // Read again: what was replayed must not be older than the epochs.
     std::atomic_thread_fence(std::memory_order_seq_cst);  // two looks, also where they are plain copies
     PairCounters later;
-    read(&later, &peer.words->own);
+    device_.read(&later, &peer.words->own, sizeof later);
     if (done.opened.epochs < enqueued.opened + later.opened.replayed) return false;
     for (std::uint32_t part = 0; part < device_.parts_in_use(); ++part)
       if (done.sent[part] < enqueued.sent + later.sent.replayed ||
@@ -52,9 +45,7 @@ EpochCounts NodeProgress::run(int rank) const {
   if (const RemotePeer* remote = off_node_.find(rank))
     return {load_acquire(&remote->sent), load_acquire(&remote->opened), load_acquire(&remote->closed)};
   const Peer& peer = peers_.peer(rank);
-  const auto read = [&](const std::uint64_t& word) {
-    return peer.relayed ? load_acquire(&word) : device_.read_word(&word);  // pinned memory
-  };
+  const auto read = [&](const std::uint64_t& word) { return device_.read_word(&word); };
   const PairCounters& own = peer.words->own;
   EpochCounts run{read(own.sent[0]), read(own.opened.epochs), read(own.closed[0])};
   for (std::uint32_t part = 1; part < device_.parts_in_use(); ++part) {

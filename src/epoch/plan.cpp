@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "base/error.h"
-#include "offnode/outgoing.h"
 #include "team/route.h"
 #include "wire/protocol.h"
 
@@ -20,21 +19,14 @@ DeviceArray<T> uploaded(Device& device, std::vector<T> entries) {
   return {std::move(entries), std::move(memory)};
 }
 
-/// Where the puts of one target lie: on their route, and what the slot tells of them.
-class SlotPlanner {
+/// Where the puts of one target go: on their route, and what the slot tells of them. To a relayed one: the message.
+class TargetPlanner {
  public:
-  SlotPlanner(const Peer& target, const std::vector<const Put*>& puts) : target_(target) {
-    std::size_t lines = 1;  // the header
-    for (const Put* put : puts) {
-      bytes_ += put->bytes;
-      lines += 2 + payload_lines(*put);
-    }
-    route_ = route_by_stores(target, bytes_, lines);
-    if (route_ != Route::direct) descriptors_ = static_cast<std::uint32_t>(puts.size());
-    if (route_ != Route::relay) return;
-    std::size_t room = 0;
-    for (const Put* put : puts) room += Outgoing::rounded_up(put->bytes);
-    outgoing_ = target.outgoing->take(room);
+  TargetPlanner(const Peer& target, const std::vector<const Put*>& puts, bool in_chunks) : target_(target) {
+    if (target.relayed)
+      plan_message(puts, in_chunks);
+    else
+      plan_slot(puts);
   }
 
   /// Of each put, in order.
@@ -43,18 +35,13 @@ class SlotPlanner {
     op.source = static_cast<const char*>(put.source);
     op.bytes = put.bytes;
     op.offset = put.offset(target_.displacement_unit);
-    if (route_ == Route::relay) {
-      op.direct = outgoing_.base + outgoing_so_far_;
-      op.payload = line_of_staged(descriptors_, described_);
-      outgoing_so_far_ += Outgoing::rounded_up(put.bytes);
-    } else if (!is_in_slot(route_)) {
-      op.direct = target_.direct + op.offset;
+    if (target_.relayed) {
+      op.direct = taken_.send.data + positions_[placed_++];
+      return op;
     }
-    if (descriptors_ > 0) {
-      op.descriptor = 1 + 2 * described_;
-      ++described_;
-    }
-    if (is_in_slot(route_)) {
+    if (route_ != Route::mailbox) op.direct = target_.direct + op.offset;
+    if (descriptors_ > 0) op.descriptor = 1 + 2 * placed_++;
+    if (route_ == Route::mailbox) {
       op.payload = 1 + 2 * descriptors_ + payload_so_far_;
       payload_so_far_ += payload_lines(put);
     }
@@ -62,22 +49,75 @@ class SlotPlanner {
   }
 
   std::uint32_t descriptors() const { return descriptors_; }
-  std::shared_ptr<const void> outgoing() { return outgoing_.keep; }
+  const OutgoingSource::Taken& taken() const { return taken_; }
   Route route() const { return route_; }
-  std::size_t bytes_in_slot() const { return is_in_slot(route_) ? bytes_ : 0; }
+  std::size_t bytes_in_slot() const { return route_ == Route::mailbox ? bytes_ : 0; }
 
  private:
   static std::uint32_t payload_lines(const Put& put) { return static_cast<std::uint32_t>((put.bytes + 7) / 8); }
 
+  void plan_slot(const std::vector<const Put*>& puts) {
+    std::size_t lines = 1;  // the header
+    for (const Put* put : puts) {
+      bytes_ += put->bytes;
+      lines += 2 + payload_lines(*put);
+    }
+    route_ = route_by_stores(target_, bytes_, lines);
+    if (route_ != Route::direct) descriptors_ = static_cast<std::uint32_t>(puts.size());
+  }
+
+  /// The data lie one behind another.
+  void plan_message(const std::vector<const Put*>& puts, bool in_chunks) {
+    PlannedMessage message;
+    for (const Put* put : puts) {
+      bytes_ += put->bytes;
+      const std::size_t alignment = data_alignment(put->bytes);
+      const std::size_t at = (message.bytes + alignment - 1) / alignment * alignment;
+      message.entries.push_back({put->offset(target_.displacement_unit), put->bytes, at});
+      message.bytes = at + put->bytes;
+      positions_.push_back(at);
+    }
+    route_ = route_by_relay(target_, bytes_, entries_bytes(puts.size()) + message.bytes);
+    if (route_ == Route::relayed_apart) message.chunk_shift = in_chunks ? chunk_shift_for(message.bytes) : one_chunk;
+    taken_ = target_.outgoing->take(std::move(message));
+  }
+
   const Peer& target_;
   Route route_ = Route::mailbox;
-  OutgoingSource::Block outgoing_;
-  std::size_t outgoing_so_far_ = 0;
   std::size_t bytes_ = 0;
+  std::uint32_t placed_ = 0;
+  // of a slot
   std::uint32_t descriptors_ = 0;
-  std::uint32_t described_ = 0;
   std::uint32_t payload_so_far_ = 0;
+  // of a message
+  std::vector<std::size_t> positions_;
+  OutgoingSource::Taken taken_;
 };
+
+bool waits_for_post(Route route) {
+  return route != Route::mailbox && route != Route::relayed && route != Route::relayed_apart;
+}
+
+/// Of the targets that stores reach, or a relay, in order.
+std::vector<TargetPlanner> plan_ways(const std::vector<int>& targets,
+                                     const std::vector<std::vector<const Put*>>& of_rank, const Neighbourhood& peers,
+                                     RemotePeers& remote, bool in_chunks) {
+  std::vector<TargetPlanner> ways;
+  for (int rank : targets)
+    if (!remote.find(rank)) ways.emplace_back(peers.peer(rank), of_rank[static_cast<std::size_t>(rank)], in_chunks);
+  return ways;
+}
+
+DeviceArray<RelayedSend> upload_relayed(const std::vector<TargetPlanner>& ways, Device& device,
+                                        std::vector<std::shared_ptr<const void>>& keep) {
+  std::vector<RelayedSend> relayed;
+  for (const TargetPlanner& way : ways) {
+    if (!way.taken().keep) continue;
+    relayed.push_back(way.taken().send);
+    keep.push_back(way.taken().keep);
+  }
+  return uploaded(device, std::move(relayed));
+}
 
 }  // namespace
 
@@ -116,6 +156,9 @@ std::shared_ptr<const AccessPlan> AccessPlan::build(std::vector<int> targets, st
   std::vector<SendPeer> before_copies;
   const std::size_t copy_from = merge ? device.preferred_copy_bytes() : SIZE_MAX;
   std::vector<bool> has_copies;
+  std::vector<TargetPlanner> ways = plan_ways(targets, of_rank, peers, remote, merge);
+  plan->relayed = upload_relayed(ways, device, plan->outgoing);
+  std::size_t next_way = 0, next_relayed = 0;
   for (int rank : targets) {
     const Peer& target = peers.peer(rank);
     const auto& own = of_rank[static_cast<std::size_t>(rank)];
@@ -123,24 +166,26 @@ std::shared_ptr<const AccessPlan> AccessPlan::build(std::vector<int> targets, st
       plan->remote.push_back(RemoteSend::build(*peer, remote, own, target.displacement_unit, plan->effect));
       continue;
     }
-    SlotPlanner slot(target, own);
+    TargetPlanner& way = ways[next_way++];
     SendPeer whole{};
     whole.words = target.words;
     whole.there = target.there;
     whole.ring = target.outbox;
     whole.bell = target.bell;
     whole.rank = rank;
-    whole.relayed = target.relayed;
-    whole.header = Header::of(slot.descriptors(), 0);
+    if (target.relayed) {
+      whole.relayed = plan->relayed.data() + next_relayed++;
+      whole.allowed = target.allowed;
+    }
+    whole.header = Header::of(way.descriptors(), 0);
     whole.signals = true;
     whole.first_op = static_cast<std::uint32_t>(ops.size());
-    if (auto outgoing = slot.outgoing()) plan->outgoing.push_back(std::move(outgoing));
     const std::size_t copies_before = plan->copies.size();
     for (const Put* put : own) {
-      const PutOp op = slot.place(*put);
-      const Route route = slot.route() == Route::direct && op.bytes >= copy_from ? Route::copy_engine : slot.route();
+      const PutOp op = way.place(*put);
+      const Route route = way.route() == Route::direct && op.bytes >= copy_from ? Route::copy_engine : way.route();
       count(plan->effect, route, op.bytes);
-      whole.awaits_post = !is_in_slot(route);
+      whole.awaits_post = waits_for_post(route);
       if (route == Route::copy_engine) {
         plan->copies.push_back({op.direct, op.source, op.bytes});
         continue;
@@ -156,7 +201,7 @@ std::shared_ptr<const AccessPlan> AccessPlan::build(std::vector<int> targets, st
       unmerged.push_back(alone);
       ops.push_back(op);
     }
-    if (whole.op_count == 1 && !whole.awaits_post && own.size() == 1) {
+    if (whole.op_count == 1 && !whole.awaits_post && !whole.relayed && own.size() == 1) {
       PutOp& only = ops.back();
       if (merge && Header::can_hold(only.offset, only.bytes)) {
         whole.header = Header::of_single(only.offset, only.bytes);
@@ -168,7 +213,8 @@ std::shared_ptr<const AccessPlan> AccessPlan::build(std::vector<int> targets, st
     plan->credits.push_back(credit_needed(whole));
     has_copies.push_back(plan->copies.size() > copies_before);
     plan->most_bytes = std::max(plan->most_bytes, whole.bytes);
-    plan->bytes_to_move[static_cast<std::size_t>(rank)] = target.staged ? whole.bytes : slot.bytes_in_slot();
+    plan->bytes_to_move[static_cast<std::size_t>(rank)] =
+        target.staged || target.relayed ? whole.bytes : way.bytes_in_slot();
     SendPeer signal = whole;
     signal.op_count = 0;
     signal.bytes = 0;

@@ -58,6 +58,7 @@ struct AccessPlan {
   std::vector<Copy> copies;
   DeviceArray<SendPeer> unmerged;  ///< one entry for each operation, and one that signals for each target
   std::vector<RemoteSend> remote;  ///< targets on other nodes, which the tables do not have
+  DeviceArray<RelayedSend> relayed;
   std::vector<std::shared_ptr<const void>> outgoing;  ///< memory of ours that `ops` write into
   std::uint64_t most_bytes = 0;                       ///< to one target
   /// What a target has to move into its window, by rank. Halo exchanges are symmetric, as a rule: about so much

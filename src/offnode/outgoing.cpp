@@ -6,8 +6,6 @@
 #include <iterator>
 #include <utility>
 
-#include "wire/memory.h"
-
 namespace mpix {
 
 namespace {
@@ -22,41 +20,54 @@ std::size_t Outgoing::block_bytes(std::size_t bytes) {
   return std::max<std::size_t>(4, (bytes + quarter - 1) / quarter) * quarter;
 }
 
-char* Outgoing::enter(std::size_t bytes) {
+RelayedSend Outgoing::enter(PlannedMessage planned) {
   Hold hold(mutex_);
   drop_old();
-  if (blocks_.empty() || blocks_.front().bytes < bytes) {
-    Block block{nullptr, block_bytes(bytes), nullptr, 0, 0};
+  const std::size_t in_front = entries_bytes(planned.entries.size()), needed = in_front + planned.bytes;
+  if (blocks_.empty() || blocks_.front().bytes < needed) {
+    Block block{nullptr, block_bytes(needed), nullptr};
     block.memory = device_.allocate_pinned(block.bytes);
     block.registration = network_.register_source(block.memory.get(), block.bytes);
     blocks_.push_front(std::move(block));
   }
-  ++blocks_.front().plans;
-  return blocks_.front().memory.get();
+  const Block& block = blocks_.front();
+  Message& message = messages_[++last_number_];
+  message.planned = std::move(planned);
+  message.entries = block.memory.get();
+  message.data = message.entries + in_front;
+  message.registration = block.registration.get();
+  RelayedSend send{};
+  send.out = &out_;
+  send.data = message.data;
+  send.bytes = message.planned.bytes;
+  send.message = last_number_;
+  send.chunk_shift = message.planned.chunk_shift;
+  return send;
 }
 
-void Outgoing::leave(const char* base) {
+/// The kernels of the plan have ended, so their tasks are there.
+void Outgoing::leave(std::uint64_t number) {
   Hold hold(mutex_);
-  for (Block& block : blocks_) {
-    if (block.memory.get() != base) continue;
-    --block.plans;
-    block.sent = load_acquire(&sent_);
-  }
+  Message& message = messages_.at(number);
+  message.has_ended = true;
+  message.last_task = last_task(out_.lane());
+}
+
+const Outgoing::Message& Outgoing::message(std::uint64_t number) {
+  Hold hold(mutex_);
+  return messages_.at(number);
 }
 
 void Outgoing::drop_old() {
-  if (blocks_.empty()) return;
-  const std::uint64_t finished = load_acquire(&finished_);
-  const auto is_over = [&](const Block& block) { return block.plans == 0 && block.sent <= finished; };
-  blocks_.erase(std::remove_if(std::next(blocks_.begin()), blocks_.end(), is_over), blocks_.end());
-}
-
-Outgoing::Source Outgoing::source(const char* data) {
-  Hold hold(mutex_);
-  const auto block = std::find_if(blocks_.begin(), blocks_.end(), [data](const Block& one) {
-    return data >= one.memory.get() && data < one.memory.get() + one.bytes;
-  });
-  return {block->registration.get(), static_cast<std::size_t>(data - block->memory.get()), block->bytes};
+  const std::uint64_t over = load_acquire(&out_.allowed) - 1;
+  for (auto at = messages_.begin(); at != messages_.end();)
+    at = at->second.has_ended && at->second.last_task <= over ? messages_.erase(at) : std::next(at);
+  const auto is_unused = [&](const Block& block) {
+    return std::none_of(messages_.begin(), messages_.end(),
+                        [&](const auto& one) { return one.second.entries == block.memory.get(); });
+  };
+  if (!blocks_.empty())
+    blocks_.erase(std::remove_if(std::next(blocks_.begin()), blocks_.end(), is_unused), blocks_.end());
 }
 
 }  // namespace mpix

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstring>
 #include <utility>
 #include <vector>
 
@@ -18,11 +19,6 @@ using Hold = std::lock_guard<std::mutex>;
 
 /// Dearer than a look.
 constexpr unsigned looks_between_troubles = 256;
-
-std::uint64_t slot_offset(const RelayPeer& peer, std::uint64_t epoch) {
-  return static_cast<std::uint64_t>(reinterpret_cast<const char*>(slot_of(peer.outbox, epoch)) -
-                                    reinterpret_cast<const char*>(peer.outbox.lines));
-}
 
 }  // namespace
 
@@ -92,7 +88,7 @@ bool Relay::serve_all() {
 
 bool Relay::serve(Pair& pair) {
   bool moved = end_shipments(pair);
-  if (pass_posts_on(pair)) moved = true;
+  count_posts(pair);
   if (take_post(pair)) moved = true;
   if (take_ask(pair)) moved = true;
   while (take_send(pair)) moved = true;
@@ -102,31 +98,23 @@ bool Relay::serve(Pair& pair) {
 bool Relay::end_shipments(Pair& pair) {
   // All of them: each may have another stage to queue.
   for (const auto& shipment : pair.posts_under_way) (void)shipment->is_over();
-  for (const auto& shipment : pair.sends_under_way) (void)shipment->is_over();
+  for (const Pair::Send& send : pair.sends_under_way) (void)send.shipment->is_over();
   bool moved = false;
-  const auto pop = [&](auto& under_way) {
-    if (under_way.empty() || !under_way.front()->is_over()) return false;
-    under_way.pop_front();
-    return moved = true;
-  };
-  while (pop(pair.posts_under_way)) {
+  while (!pair.posts_under_way.empty() && pair.posts_under_way.front()->is_over()) {
+    pair.posts_under_way.pop_front();
+    moved = true;
   }
-  while (pop(pair.sends_under_way)) store_release(&pair.peer->words->finished, ++pair.finished);
+  while (!pair.sends_under_way.empty() && pair.sends_under_way.front().shipment->is_over()) {
+    if (pair.sends_under_way.front().is_last) store_release(&pair.peer->words->out.allowed, ++pair.finished + 1);
+    pair.sends_under_way.pop_front();
+    moved = true;
+  }
   return moved;
 }
 
 /// Their number is told modulo 2^32, and neither side is ever far ahead.
 void Relay::count_posts(Pair& pair) const {
   pair.landed += peers_->doorsteps().posts(pair.peer->rank) - static_cast<std::uint32_t>(pair.landed);
-}
-
-bool Relay::pass_posts_on(Pair& pair) {
-  count_posts(pair);
-  const std::uint64_t posted = std::min(pair.landed, pair.finished + 1);
-  if (posted <= pair.told) return false;
-  pair.told = posted;
-  store_release(&pair.peer->words->mine.posted, posted);
-  return true;
 }
 
 bool Relay::take_post(Pair& pair) {
@@ -148,24 +136,42 @@ bool Relay::take_post(Pair& pair) {
   return true;
 }
 
-bool Relay::take_send(Pair& pair) {
+/// Of the next epoch. False: it is not there.
+bool Relay::take_task(Pair& pair) const {
   RelayPeer& peer = *pair.peer;
-  const std::uint64_t epoch = pair.sends + 1;
-  if (!pair.slot.look(peer.outbox, epoch) || !peers_->doorsteps().has_told(peer.rank) || !has_landing(pair))
-    return false;
-  auto shipment = dispatch(content_of_send(pair), pair.sends_turn);
-  if (!shipment) return false;
-  pair.sends = epoch;
-  pair.slot.reset();
-  pair.sends_under_way.push_back(std::move(shipment));
+  Task task;
+  if (!mpix::take_task(peer.words->out.lane(), pair.sends + 1, &task)) return false;
+  if (task.what != task_of(TaskKind::send)) throw Error(Fault::other, "kernels post tasks that are not known");
+  pair.message = &peer.outgoing->message(task.word[0]);
+  pair.message_since = Clock::now();
+  pair.reported = 0;
+  pair.chunk = 0;
   return true;
 }
 
-/// For what is staged. Where there is none it is asked for.
+bool Relay::take_send(Pair& pair) {
+  RelayPeer& peer = *pair.peer;
+  if (!pair.message && !take_task(pair)) return false;
+  if (pair.awaits_post() || !has_landing(pair)) return false;
+  const std::uint64_t epoch = pair.sends + 1;
+  if (pair.chunk > 0 && load_acquire(&peer.words->out.packed[pair.chunk]) != epoch) return false;
+  auto shipment = dispatch(pair.chunk == 0 ? content_of_message(pair) : content_of_chunk(pair), pair.sends_turn);
+  if (!shipment) return false;
+  ++pair.chunk;
+  const PlannedMessage& planned = pair.message->planned;
+  const bool is_last = pair.chunk == chunks_in(planned.bytes, planned.chunk_shift);
+  pair.sends_under_way.push_back({std::move(shipment), is_last});
+  if (!is_last) return true;
+  pair.sends = epoch;
+  pair.message = nullptr;
+  return true;
+}
+
+/// For what goes apart. Where there is none it is asked for.
 bool Relay::has_landing(Pair& pair) {
-  if (pair.slot.staged().empty()) return true;
+  if (pair.message->planned.chunk_shift == 0) return true;
   const RelayPeer& peer = *pair.peer;
-  const std::uint64_t needed = peer.outgoing->source(pair.slot.staged().front().data).block_bytes;
+  const std::uint64_t needed = Outgoing::block_bytes(pair.message->planned.bytes);
   const std::uint64_t has = load_acquire(&peer.words->landing.bytes);
   if (has == LandingPlace::refused) {
     stall_.failed(Call::complete, "rank " + std::to_string(peer.rank) + " has no memory for " + std::to_string(needed) +
@@ -227,36 +233,53 @@ bool Relay::take_ask(Pair& pair) {
   return true;
 }
 
-Shipment::Content Relay::content_of_send(const Pair& pair) const {
+/// The entries, and with them the data, or the first chunk of these.
+Shipment::Content Relay::content_of_message(const Pair& pair) const {
   const RelayPeer& peer = *pair.peer;
+  const Outgoing::Message& message = *pair.message;
+  const PlannedMessage& planned = message.planned;
   const std::uint64_t epoch = pair.sends + 1;
   const RemoteMemory& there = peers_->block_of(peer);
-  const std::uint64_t in_ring = RelayPeers::inbox_offset + slot_offset(peer, epoch);
-  Line* slot = slot_of(peer.outbox, epoch);
-  Shipment::Content content{&peer, "data", epoch, {}, std::nullopt};
-  // As the target does in its ring: no line may carry the flag of an epoch when that comes again.
-  scrub(peer.outbox, epoch, pair.slot.lines(), pair.slot.direct_parts());
-  if (!pair.slot.staged().empty()) {
-    const LandingPlace& landing = peer.words->landing;
-    const char* const begin = pair.slot.staged().front().data;  // puts lie one behind the other
-    const RelaySlot::Staged& last = pair.slot.staged().back();
-    const Outgoing::Source source = peer.outgoing->source(begin);
-    content.writes.push_back({begin,
-                              source.registration,
-                              static_cast<std::size_t>(last.data - begin) + last.bytes,
-                              {landing.key, landing.base},
-                              source.position});
-    const std::uint64_t lands = landing.address + source.position;
-    for (std::size_t i = 0; i < pair.slot.staged().size(); ++i)
-      write_line(slot + pair.slot.line_of_data(i),
-                 lands + static_cast<std::uint64_t>(pair.slot.staged()[i].data - begin), flag_of(epoch));
+  const LandingPlace& landing = peer.words->landing;
+  const std::size_t count = planned.entries.size(), in_front = entries_bytes(count);
+  const bool apart = planned.chunk_shift != 0;
+  const std::uint64_t lands = apart ? landing.address : peers_->inbox_of(peer) + in_front;
+  for (std::size_t i = 0; i < count; ++i) {
+    MessageEntry entry = planned.entries[i];
+    entry.data += lands;
+    std::memcpy(message.entries + i * sizeof entry, &entry, sizeof entry);
   }
-  Line header;
-  write_line(&header, pair.slot.header_to_send().word, flag_of(epoch));
-  slot->half[0] = header.half[0];
-  slot->half[1] = 0;
-  content.writes.push_back({slot, peer.registered, pair.slot.lines() * sizeof(Line), there, in_ring});
-  content.signal = NetworkSignal{NetworkSignal::Kind::set, header.half[1], there, in_ring + sizeof header.half[0]};
+  Shipment::Content content{&peer, "data", epoch, {}, std::nullopt};
+  const std::size_t in_inbox = in_front + (apart ? 0 : planned.bytes);
+  if (in_inbox > 0)
+    content.writes.push_back({message.entries, message.registration, in_inbox, there, RelayPeers::inbox_offset});
+  if (apart)
+    content.writes.push_back({message.data,
+                              message.registration,
+                              std::min<std::size_t>(planned.bytes, std::size_t{1} << planned.chunk_shift),
+                              {landing.key, landing.base},
+                              0});
+  content.signal =
+      NetworkSignal{NetworkSignal::Kind::set, Arrival::of(epoch, planned.chunk_shift, count, planned.bytes).word, there,
+                    offsetof(RelayWords, in) + offsetof(RelayedIn, arrival)};
+  return content;
+}
+
+Shipment::Content Relay::content_of_chunk(const Pair& pair) const {
+  const RelayPeer& peer = *pair.peer;
+  const PlannedMessage& planned = pair.message->planned;
+  const std::uint64_t epoch = pair.sends + 1;
+  const DataRange range = DataRange::of_chunk(pair.chunk, planned.chunk_shift);
+  const LandingPlace& landing = peer.words->landing;
+  Shipment::Content content{&peer, "data", epoch, {}, std::nullopt};
+  content.writes.push_back({pair.message->data + range.begin,
+                            pair.message->registration,
+                            std::min<std::uint64_t>(planned.bytes, range.end) - range.begin,
+                            {landing.key, landing.base},
+                            range.begin});
+  content.signal =
+      NetworkSignal{NetworkSignal::Kind::set, epoch, peers_->block_of(peer),
+                    offsetof(RelayWords, in) + offsetof(RelayedIn, landed) + pair.chunk * sizeof(std::uint64_t)};
   return content;
 }
 
@@ -300,10 +323,8 @@ std::string Relay::look_for_dead() {
   const double patience = stall_.patience();
   if (patience <= 0) return "";
   for (Pair& pair : pairs_) {
-    const RelayWords& words = *pair.peer->words;
-    const std::uint64_t closed = load_acquire(words.mine.own.closed.epochs);
-    const std::uint64_t sent = std::max(pair.sends, load_acquire(words.mine.own.sent.epochs));  // also what waits here
-    const bool owes = pair.posts > closed || sent > pair.landed || pair.awaits_answer();
+    const std::uint64_t closed = load_acquire(&pair.peer->words->in.closed);
+    const bool owes = pair.posts > closed || pair.last_task() > pair.landed || pair.awaits_answer();
     const std::uint64_t seen = pair.landed + closed + pair.posts + pair.sends + pair.asked;
     if (!owes || std::exchange(pair.seen, seen) != seen) pair.seen_since = now;
     if (std::chrono::duration<double>(now - pair.seen_since).count() < patience) continue;
@@ -314,6 +335,24 @@ std::string Relay::look_for_dead() {
   return "";
 }
 
+/// What is packed, and waits for posts that do not come: kernels are done with it, and cannot tell.
+void Relay::look_for_posts() {
+  const double patience = stall_.patience();
+  if (patience <= 0) return;
+  MissingRanks missing;
+  double longest = 0;
+  const auto now = Clock::now();
+  for (Pair& pair : pairs_) {
+    if (!pair.awaits_post()) continue;
+    const double waited = std::chrono::duration<double>(now - pair.message_since).count();
+    if (waited - pair.reported < patience) continue;
+    pair.reported = waited;
+    longest = std::max(longest, waited);
+    missing.add(pair.peer->rank, Missing::post, pair.sends + 1, stall_.farewell_of(pair.peer->rank));
+  }
+  if (longest > 0) (void)stall_.stalled(Call::complete, missing.text(), longest);
+}
+
 /// An error of the network, or something that has been under way for too long.
 void Relay::look_for_trouble() {
   std::optional<Clock::time_point> oldest, refused;
@@ -322,14 +361,16 @@ void Relay::look_for_trouble() {
     if (since && (!first || *since < *first)) first = since;
   };
   for (const Pair& pair : pairs_) {
-    for (const auto* under_way : {&pair.posts_under_way, &pair.sends_under_way}) {
-      for (const auto& shipment : *under_way) {
-        const std::string failure = shipment->failure();
-        if (!failure.empty())
-          return stall_.failed(under_way == &pair.posts_under_way ? Call::post : Call::complete, failure);
-      }
-      if (!under_way->empty()) note(oldest, under_way->front()->born());
+    for (const auto& shipment : pair.posts_under_way) {
+      const std::string failure = shipment->failure();
+      if (!failure.empty()) return stall_.failed(Call::post, failure);
     }
+    for (const Pair::Send& send : pair.sends_under_way) {
+      const std::string failure = send.shipment->failure();
+      if (!failure.empty()) return stall_.failed(Call::complete, failure);
+    }
+    if (!pair.posts_under_way.empty()) note(oldest, pair.posts_under_way.front()->born());
+    if (!pair.sends_under_way.empty()) note(oldest, pair.sends_under_way.front().shipment->born());
     for (const auto* turn : {&pair.posts_turn, &pair.sends_turn, &pair.answers_turn}) note(refused, turn->since());
     if (pair.awaits_answer()) note(oldest, pair.asked_since), unanswered.push_back(pair.peer->rank);
   }
@@ -337,6 +378,7 @@ void Relay::look_for_trouble() {
   if (!nothing_comes.empty()) return stall_.failed(Call::wait, nothing_comes);
   const std::string dead = look_for_dead();
   if (!dead.empty()) return stall_.failed(Call::complete, dead);
+  look_for_posts();
   note(oldest, refused);
   note(oldest, full_since_);
   const double patience = stall_.patience();
@@ -360,25 +402,26 @@ void Relay::look_for_trouble() {
 
 // ---- the end -----------------------------------------------------------------------------------------
 
-bool Relay::nothing_under_way(const Pair& pair) const {
-  const RelayWords& words = *pair.peer->words;
-  const std::uint64_t sent = load_acquire(words.mine.own.sent.epochs);
-  return pair.posts_under_way.empty() && pair.posts == load_acquire(&words.there.posted) && pair.finished >= sent &&
-         pair.landed >= sent;
-}
-
 bool Relay::has_run() {
+  // Not under the lock, which the service takes. What has run is what the counters say: what kernels wrote before them
+  // into memory of the host may come later.
+  std::vector<PairCounters> counters;
+  for (const Pair& pair : pairs_) counters.push_back(peers_->counters_of(*pair.peer));
   Hold hold(mutex_);
-  for (Pair& pair : pairs_) count_posts(pair);
-  return std::all_of(pairs_.begin(), pairs_.end(), [this](const Pair& pair) { return nothing_under_way(pair); });
+  auto own = counters.begin();
+  return std::all_of(pairs_.begin(), pairs_.end(), [&](Pair& pair) {
+    count_posts(pair);
+    const std::uint64_t opened = own->opened.epochs, sent = own->sent.epochs[0];
+    ++own;
+    return pair.posts_under_way.empty() && pair.posts >= opened && pair.finished >= sent && pair.landed >= sent;
+  });
 }
 
 std::string Relay::unposted() const {
   Hold hold(mutex_);
   MissingRanks missing;
   for (const Pair& pair : pairs_) {
-    if (pair.landed < load_acquire(pair.peer->words->mine.own.sent.epochs))
-      missing.add(pair.peer->rank, Missing::post, pair.landed + 1);
+    if (pair.landed < pair.last_task()) missing.add(pair.peer->rank, Missing::post, pair.landed + 1);
   }
   return missing.text();
 }

@@ -15,7 +15,6 @@
 #include "base/stats.h"
 #include "device/device.h"
 #include "offnode/relay_peers.h"
-#include "offnode/relay_slot.h"
 #include "offnode/shipment.h"
 
 namespace mpix {
@@ -28,12 +27,10 @@ namespace mpix {
 /// | to go      | when                                           | as |
 /// |------------|------------------------------------------------|----|
 /// | posts      | there.posted is more than was taken            | a signal that adds the difference; the first ones with a write of what they tell |
-/// | epoch e    | all lines of its slot are there, e - 1 is taken, the peer has told where, and there is landing memory for what is staged | a write for all staged puts, one for the lines, without half of the header, and this half as the signal |
+/// | epoch e    | its task is there, e - 1 is taken, the peer has posted e, and there is landing memory for what goes apart | a write of entries and data; or one of the entries, and one of the first chunk; `arrival` as the signal |
+/// | a chunk    | it is packed, and the one before is taken      | a write, and its flag at the target as the signal |
 /// | an ask     | the same, but there is not, and none is asked for | a write of who asks, and a signal that adds what is missing |
 /// | an answer  | words.asked is more than was given, and the answer before is over | a write of the place, and its size as the signal; or `refused` alone, and the window is broken |
-///
-/// The lines could do without a signal where a network writes each half of a line whole. None promises that: a stream
-/// of bytes may be cut within a word, and a copy of what is left of the word may store its end first.
 ///
 /// Each takes its part of the budget when it is ready to go. Where there is none it asks again in the next round, and
 /// keeps its turn meanwhile.
@@ -60,7 +57,7 @@ class Relay final : public Poller {
   void stop();
 
   /// Whether all that kernels have written so far has arrived, and all posts for it have come. False as well when the
-  /// window breaks meanwhile.
+  /// window breaks meanwhile. Calls the device.
   bool has_run();
   /// Which posts have not come.
   std::string unposted() const;
@@ -75,21 +72,30 @@ class Relay final : public Poller {
     RelayPeer* peer;
     std::uint64_t landed = 0;    ///< posts that have come
     std::uint64_t posts = 0;     ///< taken
-    std::uint64_t sends = 0;     ///< taken
+    std::uint64_t sends = 0;     ///< taken, whole
     std::uint64_t finished = 0;  ///< epochs that are over, and all before them
-    std::uint64_t told = 0;      ///< mine.posted
     std::uint64_t asked = 0;     ///< bytes of landing memory at the peer
     std::uint64_t given = 0;     ///< and here
     bool room = false;           ///< was made for it; the calls' alone
     Clock::time_point asked_since{};
-    std::shared_ptr<Shipment> answer;  ///< the last one
-    RelaySlot slot;                    ///< of the epoch sends + 1
+    std::shared_ptr<Shipment> answer;            ///< the last one
+    const Outgoing::Message* message = nullptr;  ///< of the epoch sends + 1, once its task is there
+    Clock::time_point message_since{};
+    double reported = 0;      ///< that it waits for its post: after so many seconds
+    std::uint32_t chunk = 0;  ///< its next one
     OperationBudget::Turn posts_turn, sends_turn, answers_turn;
-    std::uint64_t seen = 0;                                                 ///< of what the peer does, and
-    Clock::time_point seen_since{};                                         ///< since when that is all
-    std::list<std::shared_ptr<Shipment>> posts_under_way, sends_under_way;  ///< the oldest first; posts, and the rest
+    std::uint64_t seen = 0;                                ///< of what the peer does, and
+    Clock::time_point seen_since{};                        ///< since when that is all
+    std::list<std::shared_ptr<Shipment>> posts_under_way;  ///< the oldest first; and answers
+    struct Send {
+      std::shared_ptr<Shipment> shipment;
+      bool is_last;  ///< of its epoch
+    };
+    std::list<Send> sends_under_way;
 
     bool awaits_answer() const { return asked > load_acquire(&peer->words->landing.bytes); }
+    bool awaits_post() const { return message && landed <= sends; }
+    std::uint64_t last_task() const { return mpix::last_task(peer->words->out.lane()); }
   };
   void count_posts(Pair& pair) const;
 
@@ -100,14 +106,15 @@ class Relay final : public Poller {
   bool has_landing(Pair& pair);
   bool take_ask(Pair& pair);
   bool end_shipments(Pair& pair);
-  bool pass_posts_on(Pair& pair);
-  Shipment::Content content_of_send(const Pair& pair) const;
+  bool take_task(Pair& pair) const;
+  Shipment::Content content_of_message(const Pair& pair) const;
+  Shipment::Content content_of_chunk(const Pair& pair) const;
   std::shared_ptr<Shipment> dispatch(Shipment::Content content, OperationBudget::Turn& turn);
   void leave_lines();
   bool is_released() const;
   void look_for_trouble();
   std::string look_for_dead();
-  bool nothing_under_way(const Pair& pair) const;
+  void look_for_posts();
 
   const std::shared_ptr<RelayPeers> peers_;
   const void* const window_;

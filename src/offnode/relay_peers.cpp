@@ -3,8 +3,10 @@
 #include "offnode/relay_peers.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
-#include <cstring>
+#include <new>
+#include <utility>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -12,32 +14,48 @@
 namespace mpix {
 namespace {
 
-/// Lines carry 8 bytes in 16: what is larger is worth the wait for the post.
+/// What is larger is worth landing memory.
 constexpr std::size_t preset_eager_bytes = 16 * 1024;
 
 /// For what comes from one origin. What is more is given when it is asked for.
 constexpr std::size_t most_unasked = std::size_t{32} << 20;
 
-std::size_t ring_bytes(std::uint32_t depth, std::uint32_t slot_lines) {
-  return std::size_t{depth} * slot_lines * sizeof(Line);
+/// For the entries of most epochs, and what goes with them.
+std::size_t inbox_bytes(std::size_t window_bytes, std::size_t eager_bytes) {
+  return (entries_bytes(max_relayed_puts) + std::min(window_bytes, eager_bytes) + 63) / 64 * 64;
 }
+
+static_assert(max_relayed_puts <= Arrival::most_entries, "an arrival says how many there are");
+static_assert(sizeof(RelayWords) % 64 == 0 && offsetof(RelayWords, in) + sizeof(RelayedIn) == sizeof(RelayWords),
+              "the inbox is behind both");
 
 }  // namespace
 
 /// A plan keeps the memory, and so that may end after the window.
 class RelayPeers::ToPeer final : public OutgoingSource {
  public:
-  ToPeer(RelayPeers& all, Outgoing& outgoing) : all_(all), outgoing_(outgoing) {}
+  ToPeer(RelayPeers& all, RelayPeer& peer) : all_(all), peer_(peer) {}
 
-  Block take(std::size_t bytes) override {
-    char* const base = outgoing_.enter(bytes);
-    const auto leave = [all = all_.shared_from_this(), this](const char* its) { outgoing_.leave(its); };
-    return {base, std::shared_ptr<const char>(base, leave)};
+  Taken take(PlannedMessage message) override {
+    Taken taken;
+    taken.send = peer_.outgoing->enter(std::move(message));
+    taken.send.parts_packed = const_cast<std::uint32_t*>(peer_.counters->parts_packed);
+    const auto leave = [all = all_.shared_from_this(), this, number = taken.send.message](const char*) {
+      peer_.outgoing->leave(number);
+    };
+    taken.keep = std::shared_ptr<const char>(taken.send.data, leave);
+    return taken;
   }
 
  private:
   RelayPeers& all_;
-  Outgoing& outgoing_;
+  RelayPeer& peer_;
+};
+
+/// What one rank is told.
+struct RelayPeers::Told {
+  LandingPlace answer;
+  FirstPost first;
 };
 
 RelayPeers::RelayPeers(const Team& team, Device& device, OperationBudget* budget, const std::string& why_not,
@@ -46,13 +64,12 @@ RelayPeers::RelayPeers(const Team& team, Device& device, OperationBudget* budget
       team_(team),
       budget_(budget),
       why_not_(team.why_not().empty() ? why_not : team.why_not()),
-      eager_bytes_(settings.nic_eager_bytes.value_or(preset_eager_bytes)),
-      depth_(settings.mailbox_slots) {}
+      eager_bytes_(settings.nic_eager_bytes.value_or(preset_eager_bytes)) {}
 
 void RelayPeers::offer(const LocalMemory& memory, WindowCard& card) {
   if (!budget_) return;
   window_bytes_ = memory.bytes;
-  slot_lines_ = slot_lines_for(memory.bytes, max_relayed_puts, eager_bytes_);
+  half_bytes_ = sizeof(RelayWords) + inbox_bytes(memory.bytes, eager_bytes_);
   try {
     doorsteps_.offer(team_, budget_->network(), card);
   } catch (const Error& error) {
@@ -68,70 +85,57 @@ void RelayPeers::connect(const std::vector<WindowCard>& cards) {
 
 // ---- ranks that epochs name ----------------------------------------------------------------------------
 
-std::size_t RelayPeers::half_bytes() const { return sizeof(RelayWords) + ring_bytes(depth_, slot_lines_); }
-
-std::size_t RelayPeers::outbox_bytes(const Peer& neighbour) const {
-  return ring_bytes(depth_, slot_lines_for(neighbour.window_bytes, max_relayed_puts, eager_bytes_)) +
-         sizeof(LandingPlace) + sizeof(FirstPost);
-}
-
-RelayPeers::Halves RelayPeers::new_halves(std::size_t pairs, std::size_t outbox_bytes) {
+RelayPeers::Halves RelayPeers::new_halves(std::size_t pairs) {
   Network& network = budget_->network();
   Halves halves;
-  halves.memory = device_.allocate_pinned(pairs * half_bytes());
-  halves.outboxes = device_.allocate_pinned(outbox_bytes);
-  halves.exposed = network.expose(halves.memory.get(), pairs * half_bytes());
-  halves.registered = network.register_source(halves.outboxes.get(), outbox_bytes);
+  halves.memory = device_.allocate_pinned(pairs * half_bytes_);
+  halves.told = device_.allocate_pinned(pairs * sizeof(Told));
+  const std::vector<RelayedCounters> counters(pairs);
+  halves.counters = device_.upload(counters.data(), pairs * sizeof(RelayedCounters));
+  halves.exposed = network.expose(halves.memory.get(), pairs * half_bytes_);
+  halves.registered = network.register_source(halves.told.get(), pairs * sizeof(Told));
   return halves;
 }
 
 void RelayPeers::name(const std::vector<int>& ranks, Neighbourhood& neighbours) {
   std::vector<int> added;
-  std::size_t all_outboxes = 0;
   for (int rank : ranks)
-    if (reaches(rank) && !neighbours.peer(rank).relayed) {
-      added.push_back(rank);
-      all_outboxes += outbox_bytes(neighbours.peer(rank));
-    }
+    if (reaches(rank) && !neighbours.peer(rank).relayed) added.push_back(rank);
   if (added.empty()) return;
-  halves_.push_back(new_halves(added.size(), all_outboxes));
+  halves_.push_back(new_halves(added.size()));
   const Halves& halves = halves_.back();
-  char *half = halves.memory.get(), *outbox = halves.outboxes.get();
-  for (int rank : added) {
-    Peer& neighbour = neighbours.peer(rank);
-    RelayPeer& peer = peers_[rank];
-    peer.rank = rank;
-    peer.connection = team_.far(rank).connection;
+  for (std::size_t i = 0; i < added.size(); ++i) {
+    RelayPeer& peer = peers_[added[i]];
+    char* const half = halves.memory.get() + i * half_bytes_;
+    Told& told = reinterpret_cast<Told*>(halves.told.get())[i];
+    peer.rank = added[i];
+    peer.connection = team_.far(peer.rank).connection;
     peer.registered = halves.registered.get();
-    peer.words = reinterpret_cast<RelayWords*>(half);
-    peer.outbox = Ring{reinterpret_cast<Line*>(outbox), depth_,
-                       slot_lines_for(neighbour.window_bytes, max_relayed_puts, eager_bytes_)};
-    char* const behind = outbox + ring_bytes(depth_, peer.outbox.slot_lines);
-    peer.answer = reinterpret_cast<LandingPlace*>(behind);
-    auto* const told = reinterpret_cast<FirstPost*>(behind + sizeof(LandingPlace));
-    told->block = halves.exposed->remote();
-    told->block.base += static_cast<std::uint64_t>(half - halves.memory.get());
-    peer.told = told;
-    introduce(peer, neighbour);
-    half += half_bytes();
-    outbox += outbox_bytes(neighbour);
+    peer.words = new (half) RelayWords{};
+    peer.words->out.allowed = 1;
+    peer.counters = static_cast<const RelayedCounters*>(halves.counters.get()) + i;
+    peer.answer = &told.answer;
+    told.first.block = halves.exposed->remote();
+    told.first.block.base += i * half_bytes_;
+    told.first.window.base = reinterpret_cast<std::uintptr_t>(peer.words->in.inbox());
+    peer.told = &told.first;
+    introduce(peer, neighbours.peer(peer.rank));
   }
 }
 
 void RelayPeers::introduce(RelayPeer& peer, Peer& neighbour) {
-  neighbour.outbox = peer.outbox;
-  peer.outgoing =
-      std::make_unique<Outgoing>(device_, budget_->network(), *peer.words->mine.own.sent.epochs, peer.words->finished);
-  peer.to_outgoing = std::make_unique<ToPeer>(*this, *peer.outgoing);
+  peer.outgoing = std::make_unique<Outgoing>(device_, budget_->network(), peer.words->out);
+  peer.to_outgoing = std::make_unique<ToPeer>(*this, peer);
   neighbour.outgoing = peer.to_outgoing.get();
-  neighbour.staged = true;
+  neighbour.allowed = &peer.words->out.allowed;
+  neighbour.inbox_bytes = inbox_bytes(neighbour.window_bytes, eager_bytes_);
   neighbour.most_puts = max_relayed_puts;
   neighbour.eager_bytes = eager_bytes_;
   neighbour.bell = &peer.words->bell;
-  neighbour.inbox = Ring{reinterpret_cast<Line*>(peer.words + 1), depth_, slot_lines_};
-  neighbour.words = &peer.words->mine;
+  neighbour.words = const_cast<PairWords*>(&peer.counters->words);
   neighbour.there = &peer.words->there;
-  neighbour.reachable = neighbour.relayed = true;
+  neighbour.reachable = true;
+  neighbour.relayed = &peer.words->in;
 }
 
 Landing RelayPeers::new_landing() {
@@ -151,8 +155,14 @@ std::string RelayPeers::probe(const RelayPeer& peer) {
   return why.empty() ? why : peer.lost(why);
 }
 
+PairCounters RelayPeers::counters_of(const RelayPeer& peer) const {
+  PairCounters counters;
+  device_.read(&counters, &peer.counters->words.own, sizeof counters);
+  return counters;
+}
+
 void RelayPeers::retire(const PairWords& words) {
-  for (auto& peer : peers_) std::memcpy(&peer.second.words->mine, &words, sizeof words);
+  for (auto& peer : peers_) device_.write(const_cast<PairWords*>(&peer.second.counters->words), &words, sizeof words);
 }
 
 void RelayPeers::withdraw() {

@@ -19,59 +19,45 @@
 #include "team/neighbourhood.h"
 #include "team/team.h"
 #include "team/window_card.h"
+#include "wire/relayed.h"
 
 namespace mpix {
 
-/// The words of one rank for a rank of another node. In pinned memory, as all that the relay and kernels share.
+/// A rank's half of a pair, in pinned memory: what it shares with its own kernels and with the network. The inbox lies
+/// behind it. Beside the words of wire/relayed.h:
+///
+/// | word    | lies in | written by    | read by                      | order |
+/// |---------|---------|---------------|------------------------------|-------|
+/// | posts   | o       | t's NIC: adds | o's relay                    | offnode/doorsteps.h |
+/// | asked   | t       | o's NIC: adds | t's relay                    | a signal, for an epoch whose message is packed at o, and which t has posted |
+/// | asker   | t       | o's NIC       | t's relay, after `asked`     | a write of each transfer whose signal is `asked`: always the same |
+/// | landing | o       | t's NIC       | o's relay, after its `bytes` | `bytes` is the signal of the transfer that writes the rest; t answers an ask when this transfer is over for the one before |
+///
+/// Data may wait for landing memory: what o asks for t's relay gives, of its own accord. It looks by then, for t has
+/// posted the epoch, and as long as that lasts, for t's wait is still to come. An ask holds nothing of the budget while
+/// it waits for the answer, and each of the two takes an operation at a time if need be.
 struct RelayWords {
-  PairWords mine;                      ///< what kernels take for their words for that rank
-  PairWords there;                     ///< and for those in its memory
-  alignas(64) std::uint64_t finished;  ///< epochs to that rank that are over here, and all before them
-  alignas(64) std::uint64_t asked;     ///< bytes of landing memory that rank wants here
-  RemoteMemory asker;                  ///< its half of the pair, for the answer
-  alignas(64) LandingPlace landing;    ///< mine, there
-  Bell bell;                           ///< rung by kernels; nobody sleeps on it
+  RelayedOut out;
+  PairWords there;                   ///< `posted`: what kernels take for their words in that rank's memory
+  alignas(64) std::uint64_t asked;   ///< bytes of landing memory that rank wants here
+  RemoteMemory asker;                ///< its half of the pair, for the answer
+  alignas(64) LandingPlace landing;  ///< mine, there
+  Bell bell;                         ///< rung by kernels; nobody sleeps on it
+  RelayedIn in;                      ///< last
 };
 
-/// A rank of another node, for a device whose kernels cannot talk to the network. To them it looks like a rank of this
-/// node, whose memory is pinned memory of this process; the relay (offnode/relay.h) brings what they write there to the
-/// rank, and its network writes what they read. o: origin, t: target, e: an epoch of the pair o -> t:
-///
-/// | what               | lies in | written by          | read by           | order |
-/// |--------------------|---------|---------------------|-------------------|-------|
-/// | there.posted       | t       | t's post            | t's relay         | as `posted` in program.h; the relay acquires, and starts a transfer |
-/// | posts              | o       | t's NIC: adds       | o's relay         | offnode/doorsteps.h |
-/// | mine.posted        | o       | o's relay           | o's complete      | release. min(posts, finished + 1): all epochs up to `finished` have left this process for good |
-/// | outbox lines       | o       | o's complete        | o's relay and NIC | each half line has its epoch's flag; the relay looks at every one before the NIC may |
-/// | outgoing memory    | o       | o's complete        | o's NIC           | before the header, which is a release then; the relay acquires |
-/// | asked              | t       | o's NIC: adds       | t's relay         | a signal, for an epoch whose slot is complete at o |
-/// | asker              | t       | o's NIC             | t's relay, after `asked` | a write of each transfer whose signal is `asked`: always the same |
-/// | landing            | o       | t's NIC             | o's relay, after its `bytes` | `bytes` is the signal of the transfer that writes the rest; t answers an ask when this transfer is over for the one before |
-/// | inbox lines        | t       | o's NIC             | t's wait, after the header | as below |
-/// | landing memory     | t       | o's NIC             | t's wait, after the header | the transfer's signal, which sets the second half of the header, comes after its writes. For what is staged t acquires; a line has its epoch's flag besides |
-///
-/// A staged put's line for its data says to o's relay where they lie in outgoing memory; the relay has it say where
-/// they land before it sends the lines.
-///
-/// Slot e is written again in e + depth, which needs mine.posted >= e + 1, and outgoing memory in e + 1 at the
-/// earliest, which needs the same: so e is finished, whatever a network may mean by that t has received it. The post of
-/// t says that t's slot and landing memory may be written, as on a node.
-///
-/// No deadlock: mine.posted follows `posts` as transfers end, and these wait for no program, only for the budget and
-/// the network. Data may wait for landing memory besides: what o asks for t's relay gives, of its own accord. It looks
-/// by then, for t has posted the epoch, and as long as that lasts, for t's wait is still to come. An ask holds nothing
-/// of the budget while it waits for the answer, and each of the two takes an operation at a time if need be.
+/// A rank of another node, for a device whose kernels cannot talk to the network.
 struct RelayPeer {
   int rank = -1;
   Connection connection = 0;
   const FirstPost* told = nullptr;  ///< what it is told of this rank's half of the pair
   RelayWords* words = nullptr;
-  Ring outbox{};
+  const RelayedCounters* counters = nullptr;  ///< in device memory
   std::unique_ptr<Outgoing> outgoing;
   std::unique_ptr<OutgoingSource> to_outgoing;  ///< for plans
   Landing landing;                              ///< of what it puts here
   LandingPlace* answer = nullptr;               ///< in memory that is registered: what it is told of that
-  const Registration* registered = nullptr;     ///< of the outbox, the answer and what it is told
+  const Registration* registered = nullptr;     ///< of the answer, and what it is told
 
   std::string lost(const std::string& why) const {
     return "rank " + std::to_string(rank) + " cannot be reached over the network: " + why;
@@ -81,9 +67,8 @@ struct RelayPeer {
 /// The relayed ranks of one window: what all of them have are doorsteps; those that an epoch has named, memory. Kept
 /// alive by what is under way, and by graphs.
 ///
-/// A rank's half of a pair, pinned, and exposed to the network: RelayWords | the ring of slots that the other writes
-/// (inbox). The outbox, with what the other is told behind it, is an allocation of its own; so are the outgoing and the
-/// landing memory. The halves for the ranks that one call names are one allocation.
+/// A rank's half of a pair, exposed to the network: RelayWords | inbox. What the other is told is an allocation of its
+/// own; so are the outgoing and the landing memory. The halves for the ranks that one call names are one allocation.
 class RelayPeers : public std::enable_shared_from_this<RelayPeers> {
  public:
   /// Without a budget none of them can be reached, and `why_not` says why.
@@ -110,7 +95,11 @@ class RelayPeers : public std::enable_shared_from_this<RelayPeers> {
   const Doorsteps& doorsteps() const { return doorsteps_; }
   /// Its half of the pair; once it has told.
   const RemoteMemory& block_of(const RelayPeer& peer) const { return doorsteps_.first(peer.rank).block; }
+  /// Where its inbox is, for its kernels; likewise.
+  std::uint64_t inbox_of(const RelayPeer& peer) const { return doorsteps_.first(peer.rank).window.base; }
   static constexpr std::uint64_t inbox_offset = sizeof(RelayWords);
+  /// How far this rank's kernels have come with it. Calls the device.
+  PairCounters counters_of(const RelayPeer& peer) const;
 
   /// As much as an origin may put in most epochs, where there is memory.
   Landing new_landing();
@@ -118,7 +107,7 @@ class RelayPeers : public std::enable_shared_from_this<RelayPeers> {
   void grow_landing(RelayPeer& peer, std::size_t bytes) { peer.landing.grow(bytes, device_, budget_->network()); }
   /// Asks it for a sign of life. Empty, or, with its rank, why it cannot be reached.
   std::string probe(const RelayPeer& peer);
-  /// As Neighbourhood::retire().
+  /// As Neighbourhood::retire(). Throws Error.
   void retire(const PairWords& words);
   /// The network reaches the memory no more.
   void withdraw();
@@ -126,13 +115,13 @@ class RelayPeers : public std::enable_shared_from_this<RelayPeers> {
  private:
   /// What was allocated for the ranks that one call named.
   struct Halves {
-    std::shared_ptr<char> memory, outboxes;
+    std::shared_ptr<char> memory, told;
+    std::shared_ptr<const void> counters;
     std::shared_ptr<const Registration> exposed, registered;  ///< these end before the memory
   };
   class ToPeer;
-  std::size_t half_bytes() const;
-  std::size_t outbox_bytes(const Peer& neighbour) const;
-  Halves new_halves(std::size_t pairs, std::size_t outbox_bytes);
+  struct Told;
+  Halves new_halves(std::size_t pairs);
   void introduce(RelayPeer& peer, Peer& neighbour);
 
   Device& device_;
@@ -140,9 +129,8 @@ class RelayPeers : public std::enable_shared_from_this<RelayPeers> {
   OperationBudget* const budget_;
   std::string why_not_;
   const std::size_t eager_bytes_;
-  const std::uint32_t depth_;
   std::size_t window_bytes_ = 0;
-  std::uint32_t slot_lines_ = 0;  ///< of the inboxes
+  std::size_t half_bytes_ = 0;
   std::list<Halves> halves_;
   std::map<int, RelayPeer> peers_;
   Doorsteps doorsteps_;

@@ -18,6 +18,7 @@
 #include "team/each_rank.h"
 #include "team/team.h"
 #include "team/window_card.h"
+#include "wire/relayed.h"
 
 namespace mpix {
 
@@ -32,39 +33,49 @@ struct LocalMemory {
 
 /// Most puts of one epoch to one target whose window peers cannot map: each needs room in the mailbox.
 constexpr std::uint32_t max_staged_puts = 5000;
-/// And to one that is relayed, whose mailbox takes pinned memory at both ends.
+/// And to one that is relayed, whose inbox takes pinned memory.
 constexpr std::uint32_t max_relayed_puts = 1000;
 
 /// Lines of a slot for up to `eager_bytes` of payload into a window of so many bytes; `staged_puts`: of an epoch that
 /// does not go by mailbox, but needs its descriptors all the same.
 std::uint32_t slot_lines_for(std::size_t window_bytes, std::uint32_t staged_puts, std::size_t eager_bytes);
 
-/// Where kernels leave the large puts to a relayed peer; see offnode/outgoing.h.
+/// The puts of a plan to a relayed peer, as one message.
+struct PlannedMessage {
+  std::vector<MessageEntry> entries;
+  std::size_t bytes = 0;          ///< of all data
+  std::uint32_t chunk_shift = 0;  ///< 0: the data land behind the entries; else in memory of their own, in chunks
+};
+
+/// Where kernels leave messages to a relayed peer; see offnode/outgoing.h.
 class OutgoingSource {
  public:
   virtual ~OutgoingSource() = default;
-  struct Block {
-    char* base = nullptr;
+  struct Taken {
+    RelayedSend send{};                ///< for kernels
     std::shared_ptr<const void> keep;  ///< gives it back
   };
-  virtual Block take(std::size_t bytes) = 0;
+  virtual Taken take(PlannedMessage message) = 0;
 };
 
 /// What a rank knows of another rank of the window, and shares with it.
 struct Peer {
-  bool reachable = false;  ///< on this node, and both sides can map each other; or relayed
-  bool relayed = false;    ///< on another node: what seems to lie there is memory here (offnode/relay_peers.h)
-  std::string trouble;     ///< why it cannot be reached
+  bool reachable = false;        ///< on this node, and both sides can map each other; or relayed
+  RelayedIn* relayed = nullptr;  ///< on another node, and a relay talks to it: what comes from there
+  std::string trouble;           ///< why it cannot be reached
   std::size_t window_bytes = 0;
   std::size_t displacement_unit = 1;
 
   // Addresses are known when Neighbourhood has connected the peer. As its origin: what lies in its memory.
-  Ring outbox{};                       ///< my mailbox there
-  char* direct = nullptr;              ///< its window, or the staging memory that mirrors it; null when it is empty
-  bool staged = false;                 ///< direct is staging memory
-  OutgoingSource* outgoing = nullptr;  ///< in place of direct, where it is relayed
-  std::size_t eager_bytes = 0;         ///< most that an epoch sends by mailbox
-  std::uint32_t most_puts = 0;         ///< of an epoch; 0: any number
+  Ring outbox{};           ///< my mailbox there
+  char* direct = nullptr;  ///< its window, or the staging memory that mirrors it; null when it is empty
+  bool staged = false;     ///< direct is staging memory
+  // Where it is relayed, in place of outbox and direct:
+  OutgoingSource* outgoing = nullptr;
+  const std::uint64_t* allowed = nullptr;
+  std::size_t inbox_bytes = 0;  ///< there
+  std::size_t eager_bytes = 0;  ///< most that an epoch sends by mailbox
+  std::uint32_t most_puts = 0;  ///< of an epoch; 0: any number
   Bell* bell = nullptr;
 
   // As its target: what lies in mine, and the word of the peer that I write.

@@ -21,17 +21,16 @@ struct Peer;
 /// | direct      | node, window mapped     | more                                      | yes                | one                |
 /// | staged      | node, window not mapped | more                                      | yes                | into memory that mirrors the window; out of it, by the target |
 /// | copy_engine | as direct, on a GPU     | a put worth an operation of its own       | yes                | one, by the copy engine, beside all kernels |
-/// | relay_lines | other node, from a GPU  | as mailbox                                | no                 | as mailbox, and the network's |
-/// | relay       | other node, from a GPU  | more                                      | yes                | to pinned memory; the network's; out of pinned memory |
+/// | relayed     | other node, from a GPU  | as much as `eager_bytes`, if the inbox holds it | the relay does | into a message; the network's; out of the inbox |
+/// | relayed_apart | the same              | more                                      | the relay does     | the same, out of landing memory, which is asked for |
 /// | message     | other node, from a host stream | as much as gathers well            | no                 | gathered; the network's; scattered |
 /// | network     | the same                | more                                      | yes                | the network's      |
-enum class Route : std::uint8_t { mailbox, direct, staged, copy_engine, relay_lines, relay, message, network };
+enum class Route : std::uint8_t { mailbox, direct, staged, copy_engine, relayed, relayed_apart, message, network };
 
-/// For the puts of an epoch to a target that is mapped here, or that looks so: `bytes` of data in all, and `lines` of a
-/// slot.
+/// For the puts of an epoch to a target that is mapped here: `bytes` of data in all, and `lines` of a slot.
 Route route_by_stores(const Peer& target, std::size_t bytes, std::size_t lines);
-
-inline bool is_in_slot(Route route) { return route == Route::mailbox || route == Route::relay_lines; }
+/// For those to a relayed one: `bytes` of data in all, and of the whole message.
+Route route_by_relay(const Peer& target, std::size_t bytes, std::size_t message_bytes);
 
 /// What a put of so many bytes adds to the statistics.
 inline void count(Stats& stats, Route route, std::size_t bytes) {
@@ -48,11 +47,11 @@ inline void count(Stats& stats, Route route, std::size_t bytes) {
     case Route::copy_engine:
       stats.bytes_copied += bytes;
       break;
-    case Route::relay_lines:
+    case Route::relayed:
     case Route::message:
       stats.bytes_network_eager += bytes;
       break;
-    case Route::relay:
+    case Route::relayed_apart:
     case Route::network:
       stats.bytes_network_direct += bytes;
       break;

@@ -145,7 +145,7 @@ MPIX_FN void write_line(Line* line, std::uint64_t data, std::uint32_t flag) {
   __hip_atomic_store(&line->half[0], (data & 0xffffffffu) | tag, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_SYSTEM);
   __hip_atomic_store(&line->half[1], (data >> 32) | tag, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_SYSTEM);
 #else
-  // Released, which costs nothing on x86: the relay, which looks at a line, hands it to others (offnode/relay.h).
+  // Released, which costs nothing on x86.
   __atomic_store_n(&line->half[0], (data & 0xffffffffu) | tag, __ATOMIC_RELEASE);
   __atomic_store_n(&line->half[1], (data >> 32) | tag, __ATOMIC_RELEASE);
 #endif

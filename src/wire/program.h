@@ -47,6 +47,15 @@
 /// need not look. A part that comes after that finds what it waits for.
 namespace mpix {
 
+/// What the threads that do an epoch's steps together do: on a GPU it is compiled for nothing else.
+#if defined(__CUDACC__) || defined(__HIPCC__)
+#define MPIX_STEP __device__ inline
+#define MPIX_UNROLL _Pragma("unroll")
+#else
+#define MPIX_STEP inline
+#define MPIX_UNROLL
+#endif
+
 /// A word that host streams sleep on. Device memory of its own rank; peers ring it. Unused on a GPU.
 struct alignas(64) Bell {
   std::uint32_t rings;     ///< futex; counts
@@ -130,8 +139,7 @@ struct HostWords {
 
 /// A ring of `depth` slots, a power of two. Slot of epoch e: e mod depth.
 /// A slot is a header line, two descriptor lines for each put that the target must move into its window, the
-/// payload lines of those that travel in the slot, and at its end the header lines of the other parts. The staged puts
-/// of a relayed origin have instead of payload one line each: where the data lie (offnode/relay_peers.h).
+/// payload lines of those that travel in the slot, and at its end the header lines of the other parts.
 struct Ring {
   Line* lines;
   std::uint32_t depth;
@@ -148,7 +156,7 @@ struct PutOp {
   std::uint64_t bytes;
   std::uint64_t offset;      ///< in the target's window, for the descriptor
   std::uint32_t descriptor;  ///< first of its two lines in the slot; 0: it has none
-  std::uint32_t payload;     ///< first of its payload lines in the slot, or the line for `direct`; 0: none
+  std::uint32_t payload;     ///< first of its payload lines in the slot; 0: none
 };
 
 /// A put, as its two descriptor lines tell it: the offset in the window, and one word for the rest.
@@ -157,7 +165,7 @@ struct Descriptor {
   std::uint64_t size;  ///< bytes, and the first payload line; or bytes and staged_bit
   const char* data;    ///< where it is staged: its data here
 
-  /// The payload lies in staging memory, or in landing memory.
+  /// The payload lies in staging memory.
   static constexpr std::uint64_t staged_bit = std::uint64_t{1} << 63;
   MPIX_FN bool staged() const { return (size & staged_bit) != 0; }
   MPIX_FN std::uint64_t bytes() const { return staged() ? size & ~staged_bit : size & 0xffffffffu; }
@@ -189,6 +197,9 @@ struct Header {
   MPIX_FN std::uint32_t direct_parts() const { return static_cast<std::uint32_t>(word >> 32); }
 };
 
+struct RelayedSend;
+struct RelayedIn;
+
 struct PostPeer {
   PairWords* words;  ///< mine
   PairWords* there;  ///< mine, in the peer's memory
@@ -207,16 +218,17 @@ struct SendPeer {
   bool awaits_post;  ///< something goes direct
   bool signals;      ///< this entry ends the epoch to that target
   int rank;
-  bool relayed;  ///< on another node: its words and its ring lie in memory of the host
+  const RelayedSend* relayed;    ///< on another node: its puts are packed (wire/relayed.h), and it has no ring
+  const std::uint64_t* allowed;  ///< of a relayed one, in place of words->posted
 };
 
 struct ReceivePeer {
   PairWords* words;  ///< mine
   Ring ring;         ///< the origin's, in my memory
   char* window;
-  const char* staging;  ///< mirrors the window; null where origins write into the window, or lines say where data lie
+  const char* staging;  ///< mirrors the window; null where origins write into the window
   int rank;
-  bool relayed;  ///< on another node: words, ring and staged data lie in memory of the host
+  RelayedIn* relayed;  ///< on another node: what it has packed lands there (wire/relayed.h), and it has no ring
 };
 
 /// What a program works on.

@@ -4,6 +4,7 @@
 
 #include "wire/guard.h"
 #include "wire/program.h"
+#include "wire/relayed.h"
 
 /// The steps of an epoch, each for one peer; the words they touch and the order argument are in program.h. A device
 /// maps peers to its blocks, or to a polling loop, which waits until may_send or has_arrived. Then an origin does
@@ -19,26 +20,21 @@
 /// | of_peer        | itself                             | the threads of all blocks that share the peer              |
 /// | agree          | its own word                       | a barrier of the block: whether all of it say yes          |
 /// | await          | a look again and again             | likewise, with notes for the host; false: it is released   |
+/// | is_last        | it is                              | of the parts, to count itself in a word in device memory   |
 /// | share          | one put after another              | large ones all together, small ones each by a warp         |
 /// | batch          | 1: each word as it is loaded       | words that a thread loads before it uses the first of them |
 /// | descriptors    | one at a time                      | as many as a block reads at a time, in memory of the block |
 namespace mpix {
-
-/// What a crew does: on a GPU it is compiled for nothing else.
-#if defined(__CUDACC__) || defined(__HIPCC__)
-#define MPIX_STEP __device__ inline
-#define MPIX_UNROLL _Pragma("unroll")
-#else
-#define MPIX_STEP inline
-#define MPIX_UNROLL
-#endif
 
 /// A host stream's thread.
 struct Alone {
   static constexpr std::uint32_t part = 0, parts = 1, counted_parts = 1, batch = 1;
   struct Descriptors {
     static constexpr std::uint32_t count = 1;
-    Descriptor all[count];
+    union {
+      Descriptor all[count];
+      MessageEntry entries[count];
+    };
   };
   static Workers of_part() { return Workers{0, 1}; }
   static Workers of_peer() { return Workers{0, 1}; }
@@ -49,6 +45,11 @@ struct Alone {
     }
     return true;
   }
+  /// has_arrived() has seen that all flags are up.
+  static bool await(const ReceivePeer&, const std::uint64_t* flag, std::uint64_t value) {
+    return load_acquire(flag) == value;
+  }
+  static bool is_last(std::uint32_t*) { return true; }
   template <class Move>
   static void share(std::uint32_t count, std::uint64_t, Move move) {
     for (std::uint32_t i = 0; i < count; ++i) move(i, of_peer(), [](std::uint64_t) { return true; });
@@ -105,14 +106,17 @@ MPIX_FN void announce(const PostPeer& peer, EpochCounter before, bool captured =
 
 // ---- origin: complete ------------------------------------------------------------------------------
 
-/// Both the credit and the post: what `posted` has to be before a part may send its next epoch.
+/// Both the credit and the post: what the word of may_go has to be before a part may send its next epoch.
 MPIX_FN std::uint64_t post_needed(const SendPeer& peer, std::uint64_t epoch) {
-  if (peer.awaits_post) return epoch;
+  if (peer.awaits_post || peer.relayed) return epoch;
   return epoch >= peer.ring.depth ? epoch - peer.ring.depth + 1 : 0;
 }
 
+/// `posted`, or what the relay says.
+MPIX_FN const std::uint64_t* may_go(const SendPeer& peer) { return peer.relayed ? peer.allowed : &peer.words->posted; }
+
 MPIX_FN bool may_send(const SendPeer& peer, std::uint32_t part = 0) {
-  return load_before_stores(&peer.words->posted) >= post_needed(peer, peer.words->own.sent[part] + 1);
+  return load_before_stores(may_go(peer)) >= post_needed(peer, peer.words->own.sent[part] + 1);
 }
 
 MPIX_FN void write_descriptor(const PutOp& op, Line* slot, std::uint32_t flag) {
@@ -120,12 +124,6 @@ MPIX_FN void write_descriptor(const PutOp& op, Line* slot, std::uint32_t flag) {
   write_line(slot + op.descriptor + 1,
              op.direct ? op.bytes | Descriptor::staged_bit : op.bytes | static_cast<std::uint64_t>(op.payload) << 32,
              flag);
-  if (op.direct && op.payload != 0) write_line(slot + op.payload, reinterpret_cast<std::uintptr_t>(op.direct), flag);
-}
-
-/// The line that says where the data of a staged put of a relayed origin lie: the `index`-th of so many.
-MPIX_FN std::uint32_t line_of_staged(std::uint32_t descriptors, std::uint32_t index) {
-  return 1 + 2 * descriptors + index;
 }
 
 template <class Crew>
@@ -181,6 +179,7 @@ MPIX_FN void write_header(const SendPeer& peer, std::uint64_t epoch, std::uint32
 /// What an origin does for one target: all of the crew, when it may send.
 template <class Crew, class Puts>
 MPIX_STEP void send(const Crew& crew, const SendPeer& peer, const Puts& put, std::uint64_t epoch, bool guarded) {
+  if (peer.relayed) return pack(crew, peer, put, epoch);
   send_puts(crew, peer, put, slot_of(peer.ring, epoch), flag_of(epoch));
   if (!peer.signals) return;
   (void)crew.agree(true);
@@ -191,8 +190,11 @@ MPIX_STEP void send(const Crew& crew, const SendPeer& peer, const Puts& put, std
 
 // ---- target: wait ----------------------------------------------------------------------------------
 
-/// The first header is there; then *header is what it says.
-MPIX_FN bool has_arrived(const ReceivePeer& peer, std::uint64_t epoch, Header* header) {
+/// The first header is there; then *header is what it says. Of a relayed origin: its message, whole.
+inline bool has_arrived(const ReceivePeer& peer, std::uint64_t epoch, Header* header) {
+  if (peer.relayed)
+    return message_arrived(*peer.relayed, epoch, &header->word) &&
+           all_landed(*peer.relayed, epoch, Arrival{header->word});
   return line_arrived(slot_of(peer.ring, epoch), flag_of(epoch), &header->word);
 }
 
@@ -204,17 +206,14 @@ MPIX_FN Descriptor single_put(Header header) {
 // From here on: false where the wait for a line was released.
 
 template <class Crew>
-MPIX_STEP bool read_descriptor(const Crew& crew, const ReceivePeer& peer, const Line* slot, Header header,
-                               std::uint32_t index, std::uint32_t flag, Descriptor* put) {
+MPIX_STEP bool read_descriptor(const Crew& crew, const ReceivePeer& peer, const Line* slot, std::uint32_t index,
+                               std::uint32_t flag, Descriptor* put) {
   *put = Descriptor{0, 0, nullptr};
   Descriptor read{0, 0, nullptr};
   if (!crew.await(peer, slot + 1 + 2 * index, flag, &read.offset)) return false;
   if (!crew.await(peer, slot + 2 + 2 * index, flag, &read.size)) return false;
   if (read.staged()) {
-    std::uint64_t data = reinterpret_cast<std::uintptr_t>(peer.staging) + read.offset;
-    const Line* const line = slot + line_of_staged(header.descriptors(), index);
-    if (!peer.staging && !crew.await(peer, line, flag, &data)) return false;
-    read.data = reinterpret_cast<const char*>(data);
+    read.data = peer.staging + read.offset;
   }
   *put = read;
   return true;
@@ -271,6 +270,7 @@ MPIX_FN void scrub(const Ring& ring, std::uint64_t epoch, std::uint32_t used, st
 template <class Crew>
 MPIX_STEP bool receive(const Crew& crew, const ReceivePeer& peer, std::uint64_t epoch, Header header,
                        typename Crew::Descriptors& descriptors) {
+  if (peer.relayed) return unpack(crew, peer, epoch, Arrival{header.word}, descriptors);
   const std::uint32_t flag = flag_of(epoch);
   const Line* const slot = slot_of(peer.ring, epoch);
   const Workers own = crew.of_part(), workers = crew.of_peer();
@@ -293,7 +293,7 @@ MPIX_STEP bool receive(const Crew& crew, const ReceivePeer& peer, std::uint64_t 
                         count = left < descriptors.count ? left : descriptors.count;
     if (first > 0) (void)crew.agree(true);
     Descriptor* const puts = descriptors.all;
-    if (own.index < count && !read_descriptor(crew, peer, slot, header, first + own.index, flag, &puts[own.index]))
+    if (own.index < count && !read_descriptor(crew, peer, slot, first + own.index, flag, &puts[own.index]))
       good = false;
     (void)crew.agree(true);
     crew.share(count, ~std::uint64_t{0}, [&](std::uint32_t i, Workers some, auto is_theirs) {
@@ -301,10 +301,7 @@ MPIX_STEP bool receive(const Crew& crew, const ReceivePeer& peer, std::uint64_t 
     });
     if (workers.index == 0) {
       for (std::uint32_t i = 0; i < count; ++i)
-        if (!puts[i].staged())
-          used = puts[i].payload() + static_cast<std::uint32_t>((puts[i].bytes() + 7) / 8);
-        else if (!peer.staging)
-          ++used;
+        if (!puts[i].staged()) used = puts[i].payload() + static_cast<std::uint32_t>((puts[i].bytes() + 7) / 8);
     }
   }
   if (workers.index == 0) scrub(peer.ring, epoch, used, header.direct_parts());

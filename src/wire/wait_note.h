@@ -24,7 +24,9 @@ struct WaitNote {
 
 /// What an entry that is not served yet waits for.
 MPIX_FN WaitNote waits_for(const SendPeer& peer, bool fused) {
-  return {post_needed(peer, peer.words->own.sent[0] + 1), Missing::post, fused};
+  const std::uint64_t needed = post_needed(peer, peer.words->own.sent[0] + 1);
+  // What a relayed one waits for is the end of the epoch before, and that waits for its post.
+  return {peer.relayed ? needed - 1 : needed, Missing::post, fused};
 }
 MPIX_FN WaitNote waits_for(const ReceivePeer& peer, bool fused) {
   return {peer.words->own.closed[0] + 1, Missing::completion, fused};

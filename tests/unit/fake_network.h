@@ -235,7 +235,7 @@ class FakeNetwork final : public mpix::Network {
     std::unique_ptr<mpix::NetworkSignal> signal;
     std::size_t done = 0;
     bool by_words = false;
-    static constexpr std::size_t none = SIZE_MAX;
+    static constexpr std::size_t none = SIZE_MAX, largest_by_words = 128 * 1024;
     std::vector<std::size_t> order;  ///< words of the write at hand that are still to be written
     std::size_t torn = none;         ///< its last byte is
     std::atomic<bool> started{false}, delivered{false}, finished{false}, failed{false};
@@ -295,7 +295,8 @@ class FakeNetwork final : public mpix::Network {
         if (order.empty() && torn == none)
           std::swap(writes[done], writes[done + random() % (writes.size() - done)]);  // they have no order
         const mpix::NetworkWrite& write = writes[done];
-        if (by_words && write.offset % 8 == 0 && write.bytes % 8 == 0) {
+        // Nobody reads what is larger before its signal.
+        if (by_words && write.offset % 8 == 0 && write.bytes % 8 == 0 && write.bytes <= largest_by_words) {
           if (write_some_words(write, random)) return true;
         } else {
           copy(place(write.memory, write.offset), static_cast<const char*>(write.source), write.bytes, random);

@@ -6,11 +6,13 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstring>
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <random>
 #include <string>
 #include <thread>
 #include <vector>
@@ -143,7 +145,10 @@ struct Several {
   static constexpr std::uint32_t counted_parts = most_parts, batch = 4, threads = 3;
   struct Descriptors {
     static constexpr std::uint32_t count = 2;
-    Descriptor all[count];
+    union {
+      Descriptor all[count];
+      MessageEntry entries[count];
+    };
   };
   std::uint32_t part, parts, thread;
   Meeting& meeting;
@@ -157,6 +162,20 @@ struct Several {
       if (released) return false;
       std::this_thread::yield();
     }
+    return true;
+  }
+  bool await(const ReceivePeer&, const std::uint64_t* flag, std::uint64_t value) const {
+    while (load_acquire(flag) != value) {
+      if (released) return false;
+      std::this_thread::yield();
+    }
+    return true;
+  }
+  bool is_last(std::uint32_t* counted) const {
+    if (__atomic_add_fetch(counted, 1, __ATOMIC_RELAXED) < parts) return false;
+    __atomic_store_n(counted, 0, __ATOMIC_RELAXED);
+    // What a GPU's fences do on both sides of the counter.
+    __atomic_thread_fence(__ATOMIC_ACQUIRE);
     return true;
   }
   template <class Move>
@@ -495,4 +514,130 @@ TEST_CASE("words are read and written byte by byte at the end of a buffer", "[pr
   store_word(&to[1], 0, 11, load_word(from.data(), 0, 11));
   store_word(&to[1], 1, 11, load_word(from.data(), 1, 11));
   CHECK(to == ".abcdefghijk....");
+}
+
+namespace {
+
+/// A relayed pair, whose relay and network are the test.
+struct RelayedPair {
+  struct Side {
+    RelayedIn in;
+    char inbox[4096];
+  };
+  RelayedPair() : target(new Side()), outgoing(1 << 16), landing(1 << 16), window(1 << 14), source(1 << 16) {
+    words.allowed = 1;
+    send.out = &words;
+    send.parts_packed = counted;
+    send.data = outgoing.data();
+    sender.words = &origin;
+    sender.relayed = &send;
+    sender.allowed = &words.allowed;
+    sender.signals = true;
+    receiver.words = &received;
+    receiver.relayed = &target->in;
+    receiver.window = window.data();
+  }
+
+  /// Random puts that do not overlap; what the window is then.
+  std::vector<char> plan(std::mt19937& random, std::uint32_t shift) {
+    ops.clear(), entries.clear();
+    std::fill(window.begin(), window.end(), '.');
+    for (char& c : source) c = static_cast<char>('a' + random() % 26);
+    std::vector<char> expected = window;
+    std::size_t at = random() % 20, from = 0;
+    send.bytes = sender.bytes = 0;
+    for (std::uint32_t i = random() % 7; i > 0; --i) {
+      const std::size_t bytes = 1 + random() % (random() % 3 == 0 ? 900 : 40);
+      const std::size_t alignment = data_alignment(bytes), data = (send.bytes + alignment - 1) / alignment * alignment;
+      ops.push_back({source.data() + from, send.data + data, bytes, at, 0, 0});
+      entries.push_back({at, bytes, data});
+      std::memcpy(expected.data() + at, source.data() + from, bytes);
+      send.bytes = data + bytes;
+      sender.bytes += bytes;
+      at += bytes + random() % 30;
+      from += bytes + random() % 5;
+    }
+    sender.op_count = static_cast<std::uint32_t>(ops.size());
+    send.chunk_shift = shift;
+    send.message = random();
+    return expected;
+  }
+
+  /// What relay and network do: the entries with the first chunk, and then the others, one by one or all late.
+  void carry(std::uint64_t epoch, std::mt19937& random) {
+    Task task;
+    while (!take_task(words.lane(), epoch, &task)) std::this_thread::yield();
+    REQUIRE(task.what == task_of(TaskKind::send));
+    REQUIRE(task.word[0] == send.message);
+    const bool apart = send.chunk_shift != 0;
+    char* const data = apart ? landing.data() : target->inbox + entries_bytes(entries.size());
+    for (std::size_t i = 0; i < entries.size(); ++i) {
+      MessageEntry entry = entries[i];
+      entry.data += reinterpret_cast<std::uintptr_t>(data);
+      std::memcpy(target->inbox + i * sizeof entry, &entry, sizeof entry);
+    }
+    const std::uint32_t chunks = chunks_in(send.bytes, send.chunk_shift);
+    for (std::uint32_t chunk = 0; chunk < chunks; ++chunk) {
+      while (chunk > 0 && load_acquire(&words.packed[chunk]) != epoch) std::this_thread::yield();
+      const DataRange range = DataRange::of_chunk(chunk, send.chunk_shift);
+      const std::uint64_t end = std::min<std::uint64_t>(range.end, send.bytes);
+      std::memcpy(data + range.begin, send.data + range.begin, end - range.begin);
+      // What is sent may be packed anew only when all of it has gone.
+      std::fill(send.data + range.begin, send.data + end, '#');
+      if (random() % 3 == 0) std::this_thread::sleep_for(std::chrono::microseconds(random() % 200));
+      if (chunk == 0)
+        store_release(&target->in.arrival, Arrival::of(epoch, send.chunk_shift, entries.size(), send.bytes).word);
+      else
+        store_release(&target->in.landed[chunk], epoch);
+    }
+  }
+
+  RelayedOut words{};
+  std::unique_ptr<Side> target;
+  std::uint32_t counted[most_chunks] = {};
+  PairWords origin{}, received{};
+  std::vector<char> outgoing, landing, window, source;
+  std::vector<PutOp> ops;
+  std::vector<MessageEntry> entries;
+  RelayedSend send{};
+  SendPeer sender{};
+  ReceivePeer receiver{};
+};
+
+}  // namespace
+
+TEST_CASE("a message is packed and unpacked by several parts, in chunks, with every byte in its place", "[protocol]") {
+  const std::uint32_t parts_of_send = GENERATE(1u, 3u), parts_of_receive = GENERATE(1u, 2u);
+  // In the inbox; apart, and not cut; chunks of 32 bytes and more: puts lie across their borders.
+  const std::uint32_t shift = GENERATE(0u, one_chunk, 5u, 8u);
+  CAPTURE(parts_of_send, parts_of_receive, shift);
+  std::mt19937 random(parts_of_send * 100 + parts_of_receive * 10 + shift);
+  RelayedPair pair;
+  const std::atomic<bool> released{false};
+  for (std::uint64_t epoch = 1; epoch <= 60; ++epoch) {
+    const std::vector<char> expected = pair.plan(random, shift);
+    if (chunks_in(pair.send.bytes, shift) > most_chunks) pair.send.chunk_shift = 8;
+    REQUIRE(may_send(pair.sender));
+    std::vector<std::thread> threads;
+    std::atomic<int> bad{0};
+    Several::start(threads, parts_of_receive, released, [&](const Several& crew, Several::Descriptors& descriptors) {
+      Header arrival;
+      while (!message_arrived(*pair.receiver.relayed, epoch, &arrival.word)) std::this_thread::yield();
+      if (!crew.agree(true)) ++bad;
+      if (!receive(crew, pair.receiver, epoch, arrival, descriptors)) ++bad;
+    });
+    Several::start(threads, parts_of_send, released, [&](const Several& crew, Several::Descriptors&) {
+      send(
+          crew, pair.sender, [&](std::uint32_t i) -> const PutOp& { return pair.ops[i]; }, epoch, false);
+      if (!crew.agree(true)) ++bad;
+      advance(crew, pair.origin.own.sent, load_counter(pair.origin.own.sent, crew.part), false);
+    });
+    pair.carry(epoch, random);
+    for (std::thread& thread : threads) thread.join();
+    REQUIRE(bad == 0);
+    REQUIRE(std::string(pair.window.data(), pair.window.size()) == std::string(expected.data(), expected.size()));
+    CHECK(last_task(pair.words.lane()) == epoch);
+    CHECK_FALSE(may_send(pair.sender));  // the relay has not said that this one is over
+    store_release(&pair.words.allowed, epoch + 1);
+  }
 }

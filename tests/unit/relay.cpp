@@ -22,7 +22,6 @@
 #include "forwarding_device.h"
 #include "host_ranks.h"
 #include "offnode/outgoing.h"
-#include "offnode/relay_slot.h"
 #include "support/catch.h"
 #include "thread_ranks.h"
 
@@ -221,102 +220,40 @@ TEST_CASE("relayed peers and peers of this node in one epoch", "[relay]") {
   random_epochs({4, 2, {9, 2}, Throttle::adaptive, 300, slots, merge, 60});
 }
 
-TEST_CASE("the relay sees an epoch when its last line is there, in whatever order they come", "[relay]") {
-  constexpr std::uint32_t slot_lines = 300 + most_parts, depth = 2;
-  std::vector<Line> lines(depth * slot_lines);
-  const Ring ring{lines.data(), depth, slot_lines};
-  std::mt19937 random(5);
-  for (std::uint64_t epoch = 1; epoch < 60; ++epoch) {
-    const std::uint32_t flag = flag_of(epoch);
-    struct Stored {
-      std::uint32_t line;
-      std::uint64_t data;
-    };
-    std::vector<Stored> stored;
-    std::uint32_t used = 0, staged_puts = 0;
-    if (epoch % 3 == 0) {  // a single put
-      const std::uint32_t bytes = random() % 900;
-      stored.push_back({0, Header::of_single(40, bytes).word});
-      for (std::uint32_t i = 0; i < (bytes + 7) / 8; ++i) stored.push_back({Header::single_payload + i, random()});
-      used = Header::single_payload + (bytes + 7) / 8;
-    } else {
-      const bool staged = epoch % 3 == 1;
-      const std::uint32_t puts = random() % 20, parts = staged ? 1 + random() % most_parts : 0;
-      stored.push_back({0, Header::of(puts, parts).word});
-      used = 1 + 2 * puts;
-      std::uint64_t next = 0;
-      for (std::uint32_t i = 0; i < puts; ++i) {
-        const std::uint64_t bytes = 1 + random() % 50;
-        next += random() % 100;
-        stored.push_back({1 + 2 * i, next});
-        stored.push_back(
-            {2 + 2 * i, staged ? bytes | Descriptor::staged_bit : bytes | static_cast<std::uint64_t>(used) << 32});
-        next += bytes;
-        if (staged) continue;
-        for (std::uint32_t word = 0; word < (bytes + 7) / 8; ++word) stored.push_back({used++, random()});
-      }
-      if (staged) staged_puts = puts;
-      if (staged)
-        for (std::uint32_t i = 0; i < puts; ++i) stored.push_back({used++, 1000 + i});
-      for (std::uint32_t part = 1; part < parts; ++part) stored.push_back({header_line(ring, part), 0});
-    }
-    std::shuffle(stored.begin(), stored.end(), random);
-    RelaySlot slot;
-    for (std::size_t i = 0; i < stored.size(); ++i) {
-      if (random() % 3 == 0) REQUIRE_FALSE(slot.look(ring, epoch));
-      write_line(slot_of(ring, epoch) + stored[i].line, stored[i].data, flag);
-    }
-    REQUIRE(slot.look(ring, epoch));
-    CHECK(slot.lines() == used);
-    REQUIRE(slot.staged().size() == staged_puts);
-    for (std::uint32_t i = 0; i < staged_puts; ++i) {
-      CHECK(reinterpret_cast<std::uintptr_t>(slot.staged()[i].data) == 1000 + i);
-      CHECK(slot.line_of_data(i) == 1 + 2 * staged_puts + i);
-    }
-    REQUIRE_FALSE(RelaySlot().look(ring, epoch + 1));
-  }
-}
-
-TEST_CASE("lines of an outbox that are not used are wiped in time", "[relay]") {
+TEST_CASE("what is larger than a chunk goes in chunks, of which the first ones move while others are packed",
+          "[relay]") {
   Settings settings = relay_settings();
-  settings.mailbox_slots = 1;
   auto device = make_host_device(settings, 2);
+  const std::size_t operations = GENERATE(1, 1000);
+  CAPTURE(operations);
+  static constexpr std::size_t part = std::size_t{3} << 20, bytes = 2 * part + 77;
   ThreadRanks(2, 1).run([&](Bootstrap& bootstrap) {
-    constexpr std::size_t bytes = 320;
-    Rank rank(bootstrap, *device, settings, {100, 100}, bytes);
-    const std::vector<char> data(bytes, 'x');
-    const auto send = [&](std::size_t count, std::uint32_t epochs) {
-      for (std::uint32_t epoch = 0; epoch < epochs; ++epoch) {
-        if (rank.me == 0) {
-          rank.window->start_stream({1});
-          rank.window->put({data.data(), count, 1, 0});
-          rank.window->complete_stream(rank.stream);
-        } else {
-          rank.window->post_stream({0}, rank.stream);
-          rank.window->wait_stream(rank.stream);
-        }
+    Rank rank(bootstrap, *device, settings, {operations, 1000}, bytes);
+    const int other = 1 - rank.me;
+    std::vector<unsigned char> source(bytes);
+    for (unsigned epoch = 1; epoch <= 4; ++epoch) {
+      // Odd epochs have three puts across the borders of chunks, even ones a single one in one chunk.
+      const bool is_large = epoch % 2 != 0;
+      rank.window->post_stream({other}, rank.stream);
+      for (std::size_t i = 0; i < bytes; ++i) source[i] = byte_of(epoch, rank.me, i);
+      rank.window->start_stream({other});
+      rank.window->put({source.data(), is_large ? part : 40000, other, 0});
+      if (is_large) {
+        rank.window->put({source.data() + part, 77, other, static_cast<std::int64_t>(part)});
+        rank.window->put({source.data() + part + 77, part, other, static_cast<std::int64_t>(part + 77)});
       }
+      rank.window->complete_wait_stream(rank.stream);
       EXPECT(rank.stream->synchronize());
-      EXPECT(rank.window->drain());
-    };
-    /// Lines of the one slot, from this one on, that have the flag of an epoch.
-    const auto used = [&](std::uint32_t from) {
-      int count = 0;
-      for (const FakeNetwork::Source& source : rank.network->sources()) {
-        const auto* lines = reinterpret_cast<const Line*>(source.base);
-        for (std::size_t i = from; i < source.bytes / sizeof(Line); ++i)
-          if (lines[i].half[0] >> 32 != 0) ++count;
-      }
-      return count;
-    };
-    send(bytes, 1);
-    constexpr std::uint32_t payload = bytes / 8, single = Header::single_payload + 1, wiped = 10;
-    if (rank.me == 0) EXPECT(used(single) == payload - 1);
-    send(8, rounds_per_scrub * wiped);  // one line each so many, in turn
-    if (rank.me == 0) {
-      EXPECT(used(single) == payload - 1 - wiped);
-      EXPECT(used(single + wiped) == payload - 1 - wiped);
+      bool right = true;
+      for (std::size_t i = 0; i < bytes; ++i)
+        right = right && rank.memory[i] == byte_of(is_large || i < 40000 ? epoch : epoch - 1, other, i);
+      EXPECT(right);
     }
+    EXPECT(rank.window->drain());
+    // Signals, and the writes in front of them: 4 posts, the first with one; an ask and its answer; entries with the
+    // first chunk, and each further chunk.
+    constexpr std::uint64_t posts = 4 + 1, ask_and_answer = 4, large = 3 + 3 * 2, small = 3;
+    EXPECT(rank.window->stats().network_operations == posts + ask_and_answer + 2 * (large + small));
     bootstrap.allgather(0);
   });
 }
@@ -327,30 +264,31 @@ TEST_CASE("all plans share outgoing memory, and what is too small for the next o
   auto host = make_host_device(settings, 1);
   CountingDevice device(*host);
   FakeNetwork network({100, 100}, 1, false);
-  std::uint64_t sent = 0, finished = 0;
-  Outgoing outgoing(device, network, sent, finished);
-  char* const first = outgoing.enter(700);
-  CHECK(outgoing.enter(50000) == first);
+  RelayedOut words{};
+  words.allowed = 1;
+  Outgoing outgoing(device, network, words);
+  const auto enter = [&](std::size_t bytes) { return outgoing.enter({{{0, bytes, 0}}, bytes, 0}); };
+  const RelayedSend first = enter(700), other = enter(50000);
+  CHECK(first.data == other.data);
+  CHECK(outgoing.message(first.message).data == first.data);
   const std::size_t small = device.pinned();
   CHECK(small <= 65536);
-  CHECK(outgoing.source(first + 512).position == 512);
-  CHECK(outgoing.source(first + 512).block_bytes == small);
 
-  char* const second = outgoing.enter(200000);
-  CHECK(second != first);
-  CHECK(outgoing.source(first).block_bytes == small);
+  const RelayedSend second = enter(200000);
+  CHECK(second.data != first.data);
   const std::size_t both = device.pinned();
   CHECK(both <= small + 250000);
-  outgoing.leave(first);
-  (void)outgoing.enter(1);
+  outgoing.leave(first.message);
+  (void)enter(1);
   CHECK(device.pinned() == both);  // one of two plans has it still
-  sent = 7;
-  outgoing.leave(first);
-  finished = 6;
-  (void)outgoing.enter(1);
+  write_task(words.lane(), 7, TaskKind::send, other.message);
+  publish_task(words.lane(), 7);
+  outgoing.leave(other.message);
+  words.allowed = 7;
+  (void)enter(1);
   CHECK(device.pinned() == both);  // the network may
-  finished = 7;
-  CHECK(outgoing.enter(1) == second);
+  words.allowed = 8;
+  CHECK(enter(1).data == second.data);
   CHECK(device.pinned() == both - small);
 }
 
@@ -591,37 +529,6 @@ TEST_CASE("a rank that owes a post or data, and gives no sign of life, breaks a 
   });
 }
 
-TEST_CASE("posts that the relay takes together are told together", "[relay]") {
-  Settings settings = relay_settings();
-  settings.timeout_seconds = 3;
-  auto device = make_host_device(settings, 2);
-  ThreadRanks(2, 1).run([&](Bootstrap& bootstrap) {
-    Rank rank(bootstrap, *device, settings, {100, 100}, 64);
-    const char data[9] = "12345678";
-    const auto exchange = [&] {
-      if (rank.me == 0) {
-        rank.window->start_stream({1});
-        rank.window->put({data, 8, 1, 0});
-        rank.window->complete_stream(rank.stream);  // eager: it waits for no post, but for the first
-      } else {
-        rank.window->post_stream({0}, rank.stream);
-        rank.window->wait_stream(rank.stream);
-      }
-    };
-    exchange();
-    EXPECT(rank.stream->synchronize());
-    EXPECT(rank.window->drain());
-    bootstrap.allgather(0);
-    if (rank.me == 1) rank.network->refuse(0, Fault::memory);  // its posts pile up
-    bootstrap.allgather(0);
-    for (int epoch = 0; epoch < 3; ++epoch) exchange();
-    EXPECT(rank.stream->synchronize());
-    rank.network->accept();
-    EXPECT(rank.window->drain());
-    bootstrap.allgather(0);
-  });
-}
-
 TEST_CASE("a relayed window is drained when the posts of all that it has sent have come", "[relay]") {
   const Settings settings = relay_settings();
   auto device = make_host_device(settings, 2);
@@ -632,7 +539,7 @@ TEST_CASE("a relayed window is drained when the posts of all that it has sent ha
     if (rank.me == 0) {
       rank.window->start_stream({1});
       rank.window->put({data, 8, 1, 0});
-      rank.window->complete_stream(rank.stream);  // eager: it waits for no post
+      rank.window->complete_stream(rank.stream);  // the relay waits for the post
       EXPECT(rank.stream->synchronize());
       std::atomic<bool> early{false};
       std::thread drains([&] {

@@ -110,6 +110,7 @@ struct FarProgram {
   MPIX_FN const SendPeer& send(std::uint32_t i) const { return program.tables.sends[i]; }
   MPIX_FN const ReceivePeer& receive(std::uint32_t i) const { return program.tables.receives[i]; }
   MPIX_FN const PutOp& op(std::uint32_t i) const { return program.tables.ops[i]; }
+  MPIX_FN const PutOp* puts() const { return program.tables.ops; }
   MPIX_FN std::uint32_t receive_parts(std::uint32_t i, const Shape& shape) const {
     const std::uint32_t most = shape.most_of(receive(i).relayed);
     return shape.receive_parts < most ? shape.receive_parts : most;
@@ -129,6 +130,7 @@ struct NearProgram {
   MPIX_FN const SendPeer& send(std::uint32_t i) const { return sends[i]; }
   MPIX_FN const ReceivePeer& receive(std::uint32_t i) const { return receives[i]; }
   MPIX_FN const PutOp& op(std::uint32_t i) const { return ops[i]; }
+  MPIX_FN const PutOp* puts() const { return ops; }
   MPIX_FN std::uint32_t receive_parts(std::uint32_t i, const Shape&) const { return parts[i]; }
 
   static bool fits(const Program& program) {

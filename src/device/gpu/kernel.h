@@ -53,20 +53,12 @@ __device__ inline bool await_line(const Program& program, const ReceivePeer& pee
   return true;
 }
 
-/// What words of a peer say, to all threads of the block. Those of a relayed one lie in memory of the host, and there
-/// each thread's look at the same word is a trip of its own, one behind the other: 28 ns on an H200, 0.2 ms for the
-/// threads of a put of 64 KiB. So one thread looks for all. Once in a kernel for each `look_now`.
-template <Reach reach, class Seen, class Look>
-__device__ inline Seen look(bool relayed, Look look_now) {
-  if constexpr (reach == Reach::any) {
-    if (relayed) {
-      __shared__ Seen seen;
-      if (threadIdx.x == 0) seen = look_now();
-      __syncthreads();
-      return seen;
-    }
-  }
-  return look_now();
+/// A chunk of a relayed message is still on its way. By one thread; false when the wait is released.
+GPU_OUT_OF_LINE bool await_flag(const Program& program, const ReceivePeer& peer, const std::uint64_t* flag,
+                                std::uint64_t value) {
+  for (std::uint32_t polls = 1; load_acquire(flag) != value; ++polls)
+    if (polls % polls_between_notes == 0 && !still_awaits(program, peer, polls / polls_between_notes)) return false;
+  return true;
 }
 
 /// The crew of a part (wire/protocol.h).
@@ -74,7 +66,10 @@ struct Block {
   static constexpr std::uint32_t counted_parts = most_parts, batch = 4;
   struct Descriptors {
     static constexpr std::uint32_t count = 64;  ///< as many threads as the smallest block has
-    Descriptor all[count];
+    union {
+      Descriptor all[count];
+      MessageEntry entries[count];
+    };
   };
   const Program& program;
   std::uint32_t part, parts;
@@ -84,6 +79,12 @@ struct Block {
   __device__ bool agree(bool yes) const { return !__syncthreads_or(!yes); }
   __device__ bool await(const ReceivePeer& peer, const Line* line, std::uint32_t flag, std::uint64_t* data) const {
     return await_line(program, peer, line, flag, data);
+  }
+  __device__ bool await(const ReceivePeer& peer, const std::uint64_t* flag, std::uint64_t value) const {
+    return await_flag(program, peer, flag, value);
+  }
+  __device__ bool is_last(std::uint32_t* counted) const {
+    return parts == 1 || atomicInc(counted, parts - 1) == parts - 1;
   }
 
   /// `most_bytes`: no put has more. `move(i, workers, is_theirs)`: put i, if with so many bytes it is theirs.
@@ -108,11 +109,22 @@ struct PutsOf {
 
 // ---- sending -----------------------------------------------------------------------------------------
 
+/// The message to a relayed peer. Out of the way, as it is long, and needs no copy for each kind of kernel.
+GPU_OUT_OF_LINE void pack_part(const Program& program, const SendPeer& peer, const PutOp* puts, std::uint64_t epoch,
+                               std::uint32_t part, std::uint32_t parts) {
+  pack(
+      Block{program, part, parts}, peer, [puts](std::uint32_t i) -> const PutOp& { return puts[i]; }, epoch);
+}
+
 /// The work of one part, by the threads of a block: for those that have left, or where a part has to look again.
 template <class AnyProgram>
 GPU_OUT_OF_LINE void send_for(const AnyProgram& any, std::uint32_t index, std::uint64_t epoch, std::uint32_t part,
                               std::uint32_t parts) {
-  send(Block{any.program, part, parts}, any.send(index), PutsOf<AnyProgram>{any}, epoch, any.program.guards);
+  const SendPeer& peer = any.send(index);
+  if (peer.relayed)
+    pack_part(any.program, peer, any.puts(), epoch, part, parts);
+  else
+    send(Block{any.program, part, parts}, peer, PutsOf<AnyProgram>{any}, epoch, any.program.guards);
 }
 
 /// What one thread does when its part has sent its data.
@@ -133,9 +145,9 @@ GPU_OUT_OF_LINE void end_late_send(const AnyProgram& any, std::uint32_t index, T
   if (outcome.left) return;
   bool released = outcome.released;
   if (outcome.again) {
-    PairWords* const words = peer.words;
+    const std::uint64_t* const word = may_go(peer);
     const std::uint64_t needed = post_needed(peer, turn.epoch);
-    const auto is_posted = [&] { return load_relaxed(&words->posted) >= needed; };
+    const auto is_posted = [&] { return load_relaxed(word) >= needed; };
     const Turn to_the_end{turn.epoch, turn.part, 1};
     released = __syncthreads_or(poll<Reach::any>(any.program, peer, to_the_end, is_posted) == Waited::gave_up);
   }
@@ -158,15 +170,13 @@ __device__ inline void send_part(const AnyProgram& any, std::uint32_t index, std
   const Block block{any.program, part, parts};
   const Workers workers = block.of_peer();
   if (!shape.early.send) gpu_wait_for_front();
-  // All loads at once; each is half a microsecond.
-  struct Seen {
-    std::uint64_t posted;
-    EpochCounter sent;
-  };
-  const Seen seen = look<reach, Seen>(peer.relayed, [&] {
-    return Seen{load_relaxed(&words->posted), load_counter(words->own.sent, part)};
-  });
-  const EpochCounter before = seen.sent;
+  const bool is_relayed = reach == Reach::any && peer.relayed;
+  const std::uint64_t* const may_go_word = is_relayed ? peer.allowed : &words->posted;
+  // All loads at once; each is half a microsecond. In memory of the host each thread's look at the same word is a trip
+  // of its own, one behind the other: 28 ns on an H200, 0.2 ms for the threads of a put of 64 KiB. So there one looks
+  // for all.
+  const std::uint64_t posted = is_relayed && threadIdx.x != 0 ? 0 : load_relaxed(may_go_word);
+  const EpochCounter before = load_counter(words->own.sent, part);
   const std::uint64_t epoch = before.epochs + 1;
   if (!shape.early.sources) gpu_wait_for_front();
   // Where places are few several parts let nobody start before they know that their own wait is over.
@@ -183,23 +193,25 @@ __device__ inline void send_part(const AnyProgram& any, std::uint32_t index, std
         word[i] = load_once(source + workers.index + i * workers.size);
   }
   const std::uint64_t needed = post_needed(peer, epoch);
-  const auto is_posted = [&] { return load_relaxed(&words->posted) >= needed; };
+  const auto is_posted = [&] { return load_relaxed(may_go_word) >= needed; };
   Waited waited = Waited::soon;
   bool go = true;
   if (usual) {
-    if (seen.posted < needed) waited = poll<reach>(any.program, peer, Turn{epoch, part, parts}, is_posted);
+    if (posted < needed) waited = poll<reach>(any.program, peer, Turn{epoch, part, parts}, is_posted);
     go = waited != Waited::gave_up;
   } else {
     // Direct data often finds the post still under way, and has many threads: were all of them to look for it, they
     // would hold up the word's memory, and with it the post.
-    if (threadIdx.x == 0 && seen.posted < needed)
+    if (threadIdx.x == 0 && posted < needed)
       waited = poll<reach>(any.program, peer, Turn{epoch, part, parts}, is_posted);
     go = !__syncthreads_or(waited == Waited::gave_up);
   }
   if (reach == Reach::any && parts > 1) gpu_let_next_start();
   Line* slot = slot_of(peer.ring, epoch);
   const std::uint32_t flag = flag_of(epoch);
-  if (go) {
+  if (go && is_relayed) {
+    pack_part(any.program, peer, any.puts(), epoch, part, parts);
+  } else if (go) {
     if (threadIdx.x == 0 && peer.signals && !peer.awaits_post) write_header(peer, epoch, part, parts);
     if (usual) {
       Line* const payload = slot + Header::single_payload + workers.index;
@@ -243,7 +255,10 @@ GPU_OUT_OF_LINE void end_late_receive(const AnyProgram& any, std::uint32_t index
   if (outcome.again) {
     usual = false;
     const Line* const slot = slot_of(peer.ring, turn.epoch);
-    const auto has_header = [&] { return line_arrived(slot, flag_of(turn.epoch), &header.word); };
+    const auto has_header = [&] {
+      return peer.relayed ? message_arrived(*peer.relayed, turn.epoch, &header.word)
+                          : line_arrived(slot, flag_of(turn.epoch), &header.word);
+    };
     const Turn to_the_end{turn.epoch, turn.part, 1};
     released = __syncthreads_or(poll<Reach::any>(any.program, peer, to_the_end, has_header) == Waited::gave_up);
   }
@@ -297,26 +312,30 @@ __device__ inline void receive_part(const AnyProgram& any, std::uint32_t index, 
   const Line* slot = slot_of(peer.ring, epoch);
 
   std::uint64_t first_word = 0;
-  const auto has_header = [&] { return line_arrived(slot, flag, &first_word); };
+  const bool is_relayed = reach == Reach::any && peer.relayed;
   Waited waited;
-  if (reach == Reach::any && peer.relayed) {
-    struct Seen {
+  if (is_relayed) {
+    // One thread looks for all, as in send_part.
+    __shared__ struct {
       Waited waited;
       std::uint64_t word;
-    };
-    const Seen seen = look<reach, Seen>(true, [&] {
-      const Waited how = poll<reach>(any.program, peer, Turn{epoch, part, parts}, has_header);
-      return Seen{how, first_word};
-    });
+    } seen;
+    const auto has_message = [&] { return message_arrived(*peer.relayed, epoch, &first_word); };
+    if (threadIdx.x == 0) {
+      seen.waited = poll<reach>(any.program, peer, Turn{epoch, part, parts}, has_message);
+      seen.word = first_word;
+    }
+    __syncthreads();
     waited = seen.waited;
     first_word = seen.word;
   } else {
+    const auto has_header = [&] { return line_arrived(slot, flag, &first_word); };
     waited = poll<reach>(any.program, peer, Turn{epoch, part, parts}, has_header);
   }
   gpu_wait_for_front();
   gpu_let_next_start();
   bool usual = false;
-  if (waited != Waited::gave_up && Header{first_word}.is_single()) {
+  if (waited != Waited::gave_up && !is_relayed && Header{first_word}.is_single()) {
     const Header header{first_word};
     auto* const to = reinterpret_cast<std::uint64_t*>(peer.window + header.single_offset());
     const std::uint32_t words = header.single_bytes() / 8;
@@ -364,8 +383,7 @@ __global__ void __launch_bounds__(most_threads, 2)
   EpochCounter closed{};
   if (receives) {
     if (!shape.early.receive) gpu_wait_for_front();
-    const ReceivePeer& peer = any.receive(index);
-    closed = look<reach, EpochCounter>(peer.relayed, [&] { return load_counter(peer.words->own.closed, part); });
+    closed = load_counter(any.receive(index).words->own.closed, part);
   }
   if (part == 0 && index == 0 && blockIdx.z == 0 && program.post_count > 0) {
     gpu_wait_for_front();
