@@ -18,7 +18,7 @@ namespace mpix {
 /// What a target tells its origin with its first post.
 struct FirstPost {
   RemoteMemory block;   ///< the target's memory for this origin
-  RemoteMemory window;  ///< of host streams. Of kernels: `base` is where they find the inbox
+  RemoteMemory window;  ///< of host streams. Of kernels: `base` is where they find the block
 };
 
 /// What a rank has for each rank of another node, whether or not an epoch of its own has named that: where posts land,

@@ -243,7 +243,7 @@ Shipment::Content Relay::content_of_message(const Pair& pair) const {
   const LandingPlace& landing = peer.words->landing;
   const std::size_t count = planned.entries.size(), in_front = entries_bytes(count);
   const bool apart = planned.chunk_shift != 0;
-  const std::uint64_t lands = apart ? landing.address : peers_->inbox_of(peer) + in_front;
+  const std::uint64_t lands = apart ? landing.address : peers_->inbox_of(peer, epoch) + in_front;
   for (std::size_t i = 0; i < count; ++i) {
     MessageEntry entry = planned.entries[i];
     entry.data += lands;
@@ -252,7 +252,8 @@ Shipment::Content Relay::content_of_message(const Pair& pair) const {
   Shipment::Content content{&peer, "data", epoch, {}, std::nullopt};
   const std::size_t in_inbox = in_front + (apart ? 0 : planned.bytes);
   if (in_inbox > 0)
-    content.writes.push_back({message.entries, message.registration, in_inbox, there, RelayPeers::inbox_offset});
+    content.writes.push_back(
+        {message.entries, message.registration, in_inbox, there, RelayPeers::inbox_offset(peer, epoch)});
   if (apart)
     content.writes.push_back({message.data,
                               message.registration,
@@ -261,7 +262,7 @@ Shipment::Content Relay::content_of_message(const Pair& pair) const {
                               0});
   content.signal =
       NetworkSignal{NetworkSignal::Kind::set, Arrival::of(epoch, planned.chunk_shift, count, planned.bytes).word, there,
-                    offsetof(RelayWords, in) + offsetof(RelayedIn, arrival)};
+                    offsetof(RelayWords, in) + offsetof(RelayedIn, arrival) + epoch % inboxes * sizeof(std::uint64_t)};
   return content;
 }
 
@@ -348,7 +349,7 @@ void Relay::look_for_posts() {
     if (waited - pair.reported < patience) continue;
     pair.reported = waited;
     longest = std::max(longest, waited);
-    missing.add(pair.peer->rank, Missing::post, pair.sends + 1, stall_.farewell_of(pair.peer->rank));
+    missing.add(pair.peer->rank, Missing::post, pair.post_needed(), stall_.farewell_of(pair.peer->rank));
   }
   if (longest > 0) (void)stall_.stalled(Call::complete, missing.text(), longest);
 }

@@ -26,8 +26,7 @@ std::size_t inbox_bytes(std::size_t window_bytes, std::size_t eager_bytes) {
 }
 
 static_assert(max_relayed_puts <= Arrival::most_entries, "an arrival says how many there are");
-static_assert(sizeof(RelayWords) % 64 == 0 && offsetof(RelayWords, in) + sizeof(RelayedIn) == sizeof(RelayWords),
-              "the inbox is behind both");
+static_assert(sizeof(RelayWords) % 64 == 0, "inboxes begin behind it");
 
 }  // namespace
 
@@ -69,7 +68,7 @@ RelayPeers::RelayPeers(const Team& team, Device& device, OperationBudget* budget
 void RelayPeers::offer(const LocalMemory& memory, WindowCard& card) {
   if (!budget_) return;
   window_bytes_ = memory.bytes;
-  half_bytes_ = sizeof(RelayWords) + inbox_bytes(memory.bytes, eager_bytes_);
+  half_bytes_ = sizeof(RelayWords) + inboxes * inbox_bytes(memory.bytes, eager_bytes_);
   try {
     doorsteps_.offer(team_, budget_->network(), card);
   } catch (const Error& error) {
@@ -117,7 +116,7 @@ void RelayPeers::name(const std::vector<int>& ranks, Neighbourhood& neighbours) 
     peer.answer = &told.answer;
     told.first.block = halves.exposed->remote();
     told.first.block.base += i * half_bytes_;
-    told.first.window.base = reinterpret_cast<std::uintptr_t>(peer.words->in.inbox());
+    told.first.window.base = reinterpret_cast<std::uintptr_t>(peer.words);
     peer.told = &told.first;
     introduce(peer, neighbours.peer(peer.rank));
   }
@@ -128,7 +127,9 @@ void RelayPeers::introduce(RelayPeer& peer, Peer& neighbour) {
   peer.to_outgoing = std::make_unique<ToPeer>(*this, peer);
   neighbour.outgoing = peer.to_outgoing.get();
   neighbour.allowed = &peer.words->out.allowed;
-  neighbour.inbox_bytes = inbox_bytes(neighbour.window_bytes, eager_bytes_);
+  neighbour.inbox_bytes = peer.inbox_bytes = inbox_bytes(neighbour.window_bytes, eager_bytes_);
+  neighbour.inbox = Ring{reinterpret_cast<Line*>(peer.words + 1), inboxes,
+                         static_cast<std::uint32_t>((half_bytes_ - sizeof(RelayWords)) / inboxes / sizeof(Line))};
   neighbour.most_puts = max_relayed_puts;
   neighbour.eager_bytes = eager_bytes_;
   neighbour.bell = &peer.words->bell;

@@ -23,7 +23,7 @@
 
 namespace mpix {
 
-/// A rank's half of a pair, in pinned memory: what it shares with its own kernels and with the network. The inbox lies
+/// A rank's half of a pair, in pinned memory: what it shares with its own kernels and with the network. Inboxes lie
 /// behind it. Beside the words of wire/relayed.h:
 ///
 /// | word    | lies in | written by    | read by                      | order |
@@ -43,7 +43,7 @@ struct RelayWords {
   RemoteMemory asker;                ///< its half of the pair, for the answer
   alignas(64) LandingPlace landing;  ///< mine, there
   Bell bell;                         ///< rung by kernels; nobody sleeps on it
-  RelayedIn in;                      ///< last
+  RelayedIn in;
 };
 
 /// A rank of another node, for a device whose kernels cannot talk to the network.
@@ -52,6 +52,7 @@ struct RelayPeer {
   Connection connection = 0;
   const FirstPost* told = nullptr;  ///< what it is told of this rank's half of the pair
   RelayWords* words = nullptr;
+  std::size_t inbox_bytes = 0;                ///< of one of mine there
   const RelayedCounters* counters = nullptr;  ///< in device memory
   std::unique_ptr<Outgoing> outgoing;
   std::unique_ptr<OutgoingSource> to_outgoing;  ///< for plans
@@ -67,8 +68,9 @@ struct RelayPeer {
 /// The relayed ranks of one window: what all of them have are doorsteps; those that an epoch has named, memory. Kept
 /// alive by what is under way, and by graphs.
 ///
-/// A rank's half of a pair, exposed to the network: RelayWords | inbox. What the other is told is an allocation of its
-/// own; so are the outgoing and the landing memory. The halves for the ranks that one call names are one allocation.
+/// A rank's half of a pair, exposed to the network: RelayWords | inboxes. What the other is told is an allocation of
+/// its own; so are the outgoing and the landing memory. The halves for the ranks that one call names are one
+/// allocation.
 class RelayPeers : public std::enable_shared_from_this<RelayPeers> {
  public:
   /// Without a budget none of them can be reached, and `why_not` says why.
@@ -95,9 +97,13 @@ class RelayPeers : public std::enable_shared_from_this<RelayPeers> {
   const Doorsteps& doorsteps() const { return doorsteps_; }
   /// Its half of the pair; once it has told.
   const RemoteMemory& block_of(const RelayPeer& peer) const { return doorsteps_.first(peer.rank).block; }
-  /// Where its inbox is, for its kernels; likewise.
-  std::uint64_t inbox_of(const RelayPeer& peer) const { return doorsteps_.first(peer.rank).window.base; }
-  static constexpr std::uint64_t inbox_offset = sizeof(RelayWords);
+  /// The inbox of an epoch: where it is for its kernels, likewise; and in the block.
+  std::uint64_t inbox_of(const RelayPeer& peer, std::uint64_t epoch) const {
+    return doorsteps_.first(peer.rank).window.base + inbox_offset(peer, epoch);
+  }
+  static std::uint64_t inbox_offset(const RelayPeer& peer, std::uint64_t epoch) {
+    return sizeof(RelayWords) + epoch % inboxes * peer.inbox_bytes;
+  }
   /// How far this rank's kernels have come with it. Calls the device.
   PairCounters counters_of(const RelayPeer& peer) const;
 

@@ -146,6 +146,10 @@ struct Ring {
   std::uint32_t slot_lines;
 };
 
+MPIX_FN Line* slot_of(const Ring& ring, std::uint64_t epoch) {
+  return ring.lines + (epoch & (ring.depth - 1)) * ring.slot_lines;
+}
+
 /// The lines of a slot before the headers at its end.
 MPIX_FN std::uint32_t data_lines(const Ring& ring) { return ring.slot_lines - (most_parts - 1); }
 
@@ -218,7 +222,7 @@ struct SendPeer {
   bool awaits_post;  ///< something goes direct
   bool signals;      ///< this entry ends the epoch to that target
   int rank;
-  const RelayedSend* relayed;    ///< on another node: its puts are packed (wire/relayed.h), and it has no ring
+  const RelayedSend* relayed;    ///< on another node: its puts are packed (wire/relayed.h), and it has no ring here
   const std::uint64_t* allowed;  ///< of a relayed one, in place of words->posted
 };
 
@@ -228,7 +232,7 @@ struct ReceivePeer {
   char* window;
   const char* staging;  ///< mirrors the window; null where origins write into the window
   int rank;
-  RelayedIn* relayed;  ///< on another node: what it has packed lands there (wire/relayed.h), and it has no ring
+  RelayedIn* relayed;  ///< on another node: `ring` are the inboxes for what it has packed (wire/relayed.h)
 };
 
 /// What a program works on.

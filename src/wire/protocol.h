@@ -60,10 +60,6 @@ struct Alone {
 /// It repeats after 2^32 - 1 epochs; scrub() sees to it that no line survives that long.
 MPIX_FN std::uint32_t flag_of(std::uint64_t epoch) { return static_cast<std::uint32_t>(epoch % 0xffffffffu) + 1; }
 
-MPIX_FN Line* slot_of(const Ring& ring, std::uint64_t epoch) {
-  return ring.lines + (epoch & (ring.depth - 1)) * ring.slot_lines;
-}
-
 /// Where a part is: its last epoch, and, part 0, how many of all were replayed.
 MPIX_FN EpochCounter load_counter(const PartCounters& counters, std::uint32_t part) {
   return {part == 0 ? load_relaxed(&counters.replayed) : 0, load_relaxed(&counters.epochs[part])};
@@ -194,7 +190,7 @@ MPIX_STEP void send(const Crew& crew, const SendPeer& peer, const Puts& put, std
 inline bool has_arrived(const ReceivePeer& peer, std::uint64_t epoch, Header* header) {
   if (peer.relayed)
     return message_arrived(*peer.relayed, epoch, &header->word) &&
-           all_landed(*peer.relayed, epoch, Arrival{header->word});
+           all_landed(*peer.relayed, inbox_of(peer.ring, epoch), epoch, Arrival{header->word});
   return line_arrived(slot_of(peer.ring, epoch), flag_of(epoch), &header->word);
 }
 
@@ -266,11 +262,10 @@ MPIX_FN void scrub(const Ring& ring, std::uint64_t epoch, std::uint32_t used, st
   write_line(slot_of(ring, epoch) + line, 0, 0);
 }
 
-/// What a target does for one origin: all of the crew, when has_arrived gave it the header.
+/// Of a slot.
 template <class Crew>
-MPIX_STEP bool receive(const Crew& crew, const ReceivePeer& peer, std::uint64_t epoch, Header header,
-                       typename Crew::Descriptors& descriptors) {
-  if (peer.relayed) return unpack(crew, peer, epoch, Arrival{header.word}, descriptors);
+MPIX_STEP bool receive_slot(const Crew& crew, const ReceivePeer& peer, std::uint64_t epoch, Header header,
+                            typename Crew::Descriptors& descriptors) {
   const std::uint32_t flag = flag_of(epoch);
   const Line* const slot = slot_of(peer.ring, epoch);
   const Workers own = crew.of_part(), workers = crew.of_peer();
@@ -306,6 +301,14 @@ MPIX_STEP bool receive(const Crew& crew, const ReceivePeer& peer, std::uint64_t 
   }
   if (workers.index == 0) scrub(peer.ring, epoch, used, header.direct_parts());
   return good;
+}
+
+/// What a target does for one origin: all of the crew, when has_arrived gave it the header.
+template <class Crew>
+MPIX_STEP bool receive(const Crew& crew, const ReceivePeer& peer, std::uint64_t epoch, Header header,
+                       typename Crew::Descriptors& descriptors) {
+  return peer.relayed ? unpack(crew, peer, epoch, Arrival{header.word}, descriptors)
+                      : receive_slot(crew, peer, epoch, header, descriptors);
 }
 
 }  // namespace mpix

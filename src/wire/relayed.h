@@ -17,15 +17,17 @@
 /// | allowed          | o       | o's relay: e                | o's complete(e) | epoch e - 1 is over: its message has left this process for good, and with it the block that e is packed into, the lane's slot and the chunk flags. Relaxed on a GPU, which only stores after its branch |
 /// | task e           | o       | o's complete: the last part | o's relay       | channel.h. Chunk 0 is packed by all parts: each has fenced, and counted itself; the last one fences again |
 /// | packed[c] = e    | o       | likewise, for chunk c       | o's relay       | the same |
-/// | arrival          | t       | o's NIC                     | t's wait        | the signal of the transfer that writes the entries, and chunk 0; t acquires |
+/// | arrival[e mod 2] | t       | o's NIC                     | t's wait        | the signal of the transfer that writes the entries, and chunk 0; t acquires |
 /// | landed[c] = e    | t       | o's NIC                     | t's wait        | the signal of the transfer that writes chunk c; t acquires |
 /// | closed           | t       | t's wait                    | t's relay       | none: for reports |
 ///
-/// The relay starts the transfers of e when t has posted e: so t's wait for e - 1 has emptied inbox and landing memory,
-/// and chunk flags of e - 1 are read no more. Until then the message lies packed, and complete(e) has ended: kernels
-/// wait for the epoch before, never for their own post. MPI lets complete(e) wait for post(e), so the relay owes nobody
-/// more. No deadlock: `allowed` follows transfers, which wait for posts that MPI lets complete wait for, the budget and
-/// the network; nothing that this rank enqueues behind.
+/// There are two inboxes, used in turns: the relay starts a message that fits one when t has posted e - 1, for then t's
+/// wait for e - 2 has emptied it. What goes apart it starts when t has posted e: then the wait for e - 1 has emptied
+/// landing memory, and reads chunk flags no more. Until then the message lies packed, and complete(e) has ended:
+/// kernels wait for the epoch before, never for their own post. MPI lets complete(e) wait for post(e), so the relay
+/// owes nobody more. The first epoch waits for its post, which tells where the inboxes are. No deadlock: `allowed`
+/// follows transfers, which wait for posts that MPI lets complete wait for, the budget and the network; nothing that
+/// this rank enqueues behind.
 ///
 /// The numbers of chunk flags are epochs, so nothing is reset. tests/model/relay.pml is this table for a model checker.
 namespace mpix {
@@ -40,14 +42,18 @@ struct RelayedOut {
   MPIX_FN Lane lane() { return Lane{tasks, lane_depth}; }
 };
 
-/// What the network writes for kernels of a target. The inbox lies behind it.
+constexpr std::uint32_t inboxes = 2;
+
+/// What the network writes for kernels of a target, beside the inboxes: these are the slots of ReceivePeer::ring.
 struct RelayedIn {
-  alignas(64) std::uint64_t arrival;
+  alignas(64) std::uint64_t arrival[inboxes];
   alignas(64) std::uint64_t landed[most_chunks];
   alignas(64) std::uint64_t closed;
-
-  MPIX_FN const MessageEntry* inbox() const { return reinterpret_cast<const MessageEntry*>(this + 1); }
 };
+
+MPIX_FN const MessageEntry* inbox_of(const Ring& ring, std::uint64_t epoch) {
+  return reinterpret_cast<const MessageEntry*>(slot_of(ring, epoch));
+}
 
 /// In device memory: the counters of this rank's kernels.
 struct RelayedCounters {
@@ -133,15 +139,15 @@ MPIX_STEP void pack(const Crew& crew, const SendPeer& peer, const Puts& put, std
 
 /// The entries are there, and the first chunk; then *arrival is what says so.
 MPIX_FN bool message_arrived(const RelayedIn& in, std::uint64_t epoch, std::uint64_t* arrival) {
-  *arrival = load_acquire(&in.arrival);
+  *arrival = load_acquire(&in.arrival[epoch % inboxes]);
   return Arrival{*arrival}.is_of(epoch);
 }
 
 /// All chunks are: for those who have something else to do until then.
-inline bool all_landed(const RelayedIn& in, std::uint64_t epoch, Arrival arrival) {
+inline bool all_landed(const RelayedIn& in, const MessageEntry* entries, std::uint64_t epoch, Arrival arrival) {
   if (arrival.chunk_shift() == 0 || arrival.entries() == 0) return true;
-  const MessageEntry& last = in.inbox()[arrival.entries() - 1];
-  const std::uint32_t chunks = chunks_in(last.data + last.bytes - in.inbox()[0].data, arrival.chunk_shift());
+  const MessageEntry& last = entries[arrival.entries() - 1];
+  const std::uint32_t chunks = chunks_in(last.data + last.bytes - entries[0].data, arrival.chunk_shift());
   for (std::uint32_t chunk = 1; chunk < chunks; ++chunk)
     if (load_acquire(&in.landed[chunk]) != epoch) return false;
   return true;
@@ -150,8 +156,8 @@ inline bool all_landed(const RelayedIn& in, std::uint64_t epoch, Arrival arrival
 /// A single put in the inbox: its data are loaded beside its entry, in one trip to the host's memory. False: there are
 /// too many.
 template <class Crew>
-MPIX_STEP bool unpack_single(const Crew& crew, const ReceivePeer& peer, Arrival arrival, MessageEntry& shared) {
-  const MessageEntry* const entry = peer.relayed->inbox();
+MPIX_STEP bool unpack_single(const Crew& crew, const ReceivePeer& peer, const MessageEntry* entry, Arrival arrival,
+                             MessageEntry& shared) {
   const char* const data = reinterpret_cast<const char*>(entry) + entries_bytes(1);
   const Workers workers = crew.of_peer();
   const std::uint32_t words = arrival.lines() * 8;
@@ -180,7 +186,8 @@ MPIX_STEP bool unpack(const Crew& crew, const ReceivePeer& peer, std::uint64_t e
   const Workers own = crew.of_part();
   if (crew.of_peer().index == 0) in.closed = epoch;  // as good as: reports only compare it with posts
   MessageEntry* const puts = descriptors.entries;
-  if (unpack_single(crew, peer, arrival, puts[0])) return true;
+  const MessageEntry* const entries = inbox_of(peer.ring, epoch);
+  if (unpack_single(crew, peer, entries, arrival, puts[0])) return true;
   const std::uint32_t shift = arrival.chunk_shift();
   std::uint64_t begin = 0;
   std::uint32_t chunk = 0;  // that the crew has waited for
@@ -188,7 +195,7 @@ MPIX_STEP bool unpack(const Crew& crew, const ReceivePeer& peer, std::uint64_t e
     const std::uint32_t left = arrival.entries() - first, count = left < descriptors.count ? left : descriptors.count;
     if (first > 0) (void)crew.agree(true);
     if (own.index < count) {
-      const MessageEntry* const entry = in.inbox() + first + own.index;
+      const MessageEntry* const entry = entries + first + own.index;
       puts[own.index] = {load_once(&entry->offset), load_once(&entry->bytes), load_once(&entry->data)};
     }
     (void)crew.agree(true);

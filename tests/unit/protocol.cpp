@@ -61,12 +61,12 @@ struct Pair {
   }
 
   bool has_arrived() {
-    Header header;
+    Header header{};
     return mpix::has_arrived(receiver, target.own.closed[0] + 1, &header);
   }
   void receive() {
     PartCounters& closed = target.own.closed;
-    Header header;
+    Header header{};
     REQUIRE(mpix::has_arrived(receiver, closed[0] + 1, &header));
     Alone::Descriptors descriptors;
     CHECK(mpix::receive(Alone{}, receiver, closed[0] + 1, header, descriptors));
@@ -354,7 +354,7 @@ TEST_CASE("several threads in several parts do what one does", "[protocol]") {
     Several::start(threads, parts_of_receive, released, [&](const Several& crew, Several::Descriptors& descriptors) {
       PartCounters& closed = pair.target.own.closed;
       const EpochCounter before = load_counter(closed, crew.part);
-      Header header;
+      Header header{};
       while (!has_arrived(pair.receiver, before.epochs + 1, &header)) std::this_thread::yield();
       if (!receive(crew, pair.receiver, before.epochs + 1, header, descriptors)) ++bad;
       if (!crew.agree(true)) ++bad;
@@ -412,7 +412,7 @@ TEST_CASE("a released wait for a line that never comes ends, and what was there 
     std::atomic<std::uint32_t> gave_up{0};
     std::vector<std::thread> threads;
     Several::start(threads, 1, released, [&](const Several& crew, Several::Descriptors& descriptors) {
-      Header header;
+      Header header{};
       const bool is_there = has_arrived(pair.receiver, epoch, &header);
       if (!is_there || !receive(crew, pair.receiver, epoch, header, descriptors)) ++gave_up;
     });
@@ -522,7 +522,7 @@ namespace {
 struct RelayedPair {
   struct Side {
     RelayedIn in;
-    char inbox[4096];
+    alignas(64) char inbox[inboxes][4096];
   };
   RelayedPair() : target(new Side()), outgoing(1 << 16), landing(1 << 16), window(1 << 14), source(1 << 16) {
     words.allowed = 1;
@@ -535,6 +535,7 @@ struct RelayedPair {
     sender.signals = true;
     receiver.words = &received;
     receiver.relayed = &target->in;
+    receiver.ring = Ring{reinterpret_cast<Line*>(target->inbox), inboxes, sizeof target->inbox[0] / sizeof(Line)};
     receiver.window = window.data();
   }
 
@@ -570,11 +571,12 @@ struct RelayedPair {
     REQUIRE(task.what == task_of(TaskKind::send));
     REQUIRE(task.word[0] == send.message);
     const bool apart = send.chunk_shift != 0;
-    char* const data = apart ? landing.data() : target->inbox + entries_bytes(entries.size());
+    char* const inbox = target->inbox[epoch % inboxes];
+    char* const data = apart ? landing.data() : inbox + entries_bytes(entries.size());
     for (std::size_t i = 0; i < entries.size(); ++i) {
       MessageEntry entry = entries[i];
       entry.data += reinterpret_cast<std::uintptr_t>(data);
-      std::memcpy(target->inbox + i * sizeof entry, &entry, sizeof entry);
+      std::memcpy(inbox + i * sizeof entry, &entry, sizeof entry);
     }
     const std::uint32_t chunks = chunks_in(send.bytes, send.chunk_shift);
     for (std::uint32_t chunk = 0; chunk < chunks; ++chunk) {
@@ -586,7 +588,8 @@ struct RelayedPair {
       std::fill(send.data + range.begin, send.data + end, '#');
       if (random() % 3 == 0) std::this_thread::sleep_for(std::chrono::microseconds(random() % 200));
       if (chunk == 0)
-        store_release(&target->in.arrival, Arrival::of(epoch, send.chunk_shift, entries.size(), send.bytes).word);
+        store_release(&target->in.arrival[epoch % inboxes],
+                      Arrival::of(epoch, send.chunk_shift, entries.size(), send.bytes).word);
       else
         store_release(&target->in.landed[chunk], epoch);
     }
@@ -621,7 +624,7 @@ TEST_CASE("a message is packed and unpacked by several parts, in chunks, with ev
     std::vector<std::thread> threads;
     std::atomic<int> bad{0};
     Several::start(threads, parts_of_receive, released, [&](const Several& crew, Several::Descriptors& descriptors) {
-      Header arrival;
+      Header arrival{};
       while (!message_arrived(*pair.receiver.relayed, epoch, &arrival.word)) std::this_thread::yield();
       if (!crew.agree(true)) ++bad;
       if (!receive(crew, pair.receiver, epoch, arrival, descriptors)) ++bad;

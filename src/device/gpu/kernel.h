@@ -238,10 +238,16 @@ __device__ inline void send_part(const AnyProgram& any, std::uint32_t index, std
 
 /// An epoch of any kind. Out of the way of the usual epoch, and with few arguments, so that it costs that one no
 /// registers: `peer` lies in shared memory.
+template <Reach reach>
 GPU_OUT_OF_LINE bool receive_any(const Program& program, const ReceivePeer& peer, std::uint64_t epoch, Header header,
                                  std::uint32_t part, std::uint32_t parts) {
   __shared__ Block::Descriptors descriptors;
-  return receive(Block{program, part, parts}, peer, epoch, header, descriptors);
+  const Block block{program, part, parts};
+  // Each kernel has a copy of what it calls.
+  if constexpr (reach == Reach::node)
+    return receive_slot(block, peer, epoch, header, descriptors);
+  else
+    return receive(block, peer, epoch, header, descriptors);
 }
 
 /// As end_late_send. `usual`: this part has its data already.
@@ -271,7 +277,7 @@ GPU_OUT_OF_LINE void end_late_receive(const AnyProgram& any, std::uint32_t index
       const bool mine = other == turn.part && !usual;
       if (!mine && (outcome.leavers >> other & 1) == 0) continue;
       __syncthreads();
-      if (!receive_any(any.program, shared, turn.epoch, header, other, turn.parts)) good = false;
+      if (!receive_any<Reach::any>(any.program, shared, turn.epoch, header, other, turn.parts)) good = false;
     }
     released = __syncthreads_or(!good);
   }
@@ -359,7 +365,7 @@ __device__ inline void receive_part(const AnyProgram& any, std::uint32_t index, 
     __shared__ ReceivePeer shared;
     if (threadIdx.x == 0) shared = peer;
     __syncthreads();
-    const bool good = receive_any(any.program, shared, epoch, Header{first_word}, part, parts);
+    const bool good = receive_any<reach>(any.program, shared, epoch, Header{first_word}, part, parts);
     released = __syncthreads_or(!good);
   }
   if (any.program.guards && !released && threadIdx.x == 0) count_received(peer.words, part);

@@ -39,7 +39,7 @@ bool serve(const SendPeer& peer, const Program& program) {
 
 bool serve(const ReceivePeer& peer, const Program& program) {
   const std::uint64_t epoch = peer.words->own.closed[0] + 1;
-  Header header;
+  Header header{};
   if (!has_arrived(peer, epoch, &header)) return false;
   Alone::Descriptors descriptors;
   (void)receive(alone, peer, epoch, header, descriptors);
