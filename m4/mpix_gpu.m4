@@ -50,10 +50,28 @@ _EOF
   AS_IF([$NVCC -ccbin "${CXX%% *}" $CXX_STD $NVCC_GENCODE -c conftest.cu -o conftest.o >&AS_MESSAGE_LOG_FD 2>&1 &&
          $CXX conftest.o $CUDA_LIBS -o conftest$EXEEXT >&AS_MESSAGE_LOG_FD 2>&1],
     [AC_MSG_RESULT([yes])
+     MPIX_CUDA_COMPRESS
      mpix_cuda="`$NVCC --version | sed -n 's/.*release \([[0-9.]]*\).*/\1/p'` ($cuda_dir)"],
     [AC_MSG_RESULT([no])
      mpix_why="$NVCC cannot compile and link a kernel, see config.log"])
   rm -f conftest.cu conftest.o conftest$EXEEXT
+])
+
+# Code for GPUs an eighth as large: it is part of the library, which every program maps. Drivers that CUDA 13 runs on can
+# read it; those of CUDA 12 may be older.
+AC_DEFUN([MPIX_CUDA_COMPRESS], [
+  AC_MSG_CHECKING([whether $NVCC compresses well])
+  cat > conftest.cu <<'_EOF'
+#include <cuda_runtime.h>
+#if CUDART_VERSION < 13000
+#error drivers may be too old
+#endif
+__global__ void kernel(int* p) { *p = 1; }
+_EOF
+  AS_IF([$NVCC -ccbin "${CXX%% *}" --compress-mode=size -c conftest.cu -o conftest.o >&AS_MESSAGE_LOG_FD 2>&1],
+    [AC_MSG_RESULT([yes])
+     NVCC_GENCODE="$NVCC_GENCODE --compress-mode=size"],
+    [AC_MSG_RESULT([no])])
 ])
 
 # MPIX_HIP: --with-hip=auto|yes|no|DIR, --with-hip-arch=LIST. Compiles and links a kernel.
