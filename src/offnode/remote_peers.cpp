@@ -19,17 +19,18 @@ constexpr std::size_t line = 64;
 
 std::size_t rounded_up(std::size_t bytes) { return (bytes + line - 1) / line * line; }
 
-/// So many words, each put by itself, have room in a slot where each write costs an operation of the network: one by
-/// one they took 400 µs each over sockets.
-constexpr std::size_t most_single_words = 8192;
+/// So many small puts, with so many bytes, have room in a slot where each write costs an operation of the network: one
+/// by one they took 400 µs each over sockets.
+constexpr std::size_t most_small_puts = 8192, most_small_bytes = std::size_t{256} << 10;
 
 /// Room for `eager_bytes` in puts of some 50 bytes or more; of smaller ones for less, but for those with room of their
 /// own.
 std::size_t slot_bytes_for(std::size_t window_bytes, std::size_t eager_bytes, bool gathers_small) {
   const std::size_t payload = std::min(eager_bytes, window_bytes);
-  const std::size_t words = gathers_small ? std::min(window_bytes / 8, most_single_words) : 0;
+  const std::size_t puts = gathers_small ? std::min(window_bytes / 8, most_small_puts) : 0;
+  const std::size_t small = gathers_small ? std::min(window_bytes, most_small_bytes) : 0;
   return rounded_up(8 * MarkedMessage::words_for(RemoteMessage::head + RemoteMessage::share(payload) + payload / 2 +
-                                                 words * RemoteMessage::share(8)));
+                                                 puts * RemoteMessage::share(8) + small));
 }
 
 /// A post that could not ride costs those who wait for it: so many do not try then.
@@ -49,8 +50,7 @@ RemotePeers::RemotePeers(const LocalMemory& memory, const Team& team, Device& de
       eager_bytes_(settings.nic_eager_bytes.value_or(preset_eager_bytes)) {
   if (relayed) return;
   if (!team.why_not().empty()) why_not_ = team.why_not();
-  if (!team.why_no_network().empty()) why_not_ = team.why_no_network();
-  if (!team.spans_nodes() || !budget || !team.why_no_network().empty()) return;
+  if (!team.spans_nodes() || !budget) return;
   marks_ = budget->network().keeps_words_whole();
   gathers_small_ = team.gathers_small();
   slot_bytes_ = slot_bytes_for(memory.bytes, eager_bytes_, gathers_small_);

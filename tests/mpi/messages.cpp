@@ -50,8 +50,12 @@ TEST_CASE("many puts in an epoch") {
 
 // One by one they would take as many operations of a network that counts them.
 TEST_CASE("small puts go together") {
-  const int puts = GENERATE(2048, 8192);
-  const auto bytes = static_cast<std::size_t>(puts) * 8;
+  struct Puts {
+    int count, bytes;
+  };
+  const Puts puts = GENERATE(Puts{2048, 8}, Puts{8192, 8}, Puts{2048, 128}, Puts{8192, 24});
+  CAPTURE(puts.count, puts.bytes);
+  const std::size_t bytes = static_cast<std::size_t>(puts.count) * static_cast<std::size_t>(puts.bytes);
   Window window(Memory::device, bytes);
   Buffer source(bytes);
   Group to(right_of(rank())), from(left_of(rank()));
@@ -61,9 +65,9 @@ TEST_CASE("small puts go together") {
     stream.fill(source.data(), bytes, ring_data(rank(), k));
     MPI_OK(MPIX_Win_post_stream(from, window, stream));
     MPI_OK(MPI_Win_start(to, MPIX_MODE_STREAM, window));
-    for (int i = 0; i < puts; ++i) {
-      const int at = 8 * (i * 5 % puts);  // in no order that could be made one put
-      MPI_OK(MPI_Put(source.data() + at, 8, MPI_BYTE, right_of(rank()), at, 8, MPI_BYTE, window));
+    for (int i = 0; i < puts.count; ++i) {
+      const int at = puts.bytes * (i * 5 % puts.count);  // in no order that could be made one put
+      MPI_OK(MPI_Put(source.data() + at, puts.bytes, MPI_BYTE, right_of(rank()), at, puts.bytes, MPI_BYTE, window));
     }
     MPI_OK(MPIX_Win_complete_stream(window, stream));
     MPI_OK(MPIX_Win_wait_stream(window, stream));
