@@ -25,8 +25,8 @@ OffNode::OffNode(const LocalMemory& memory, Device& device, const Settings& sett
       stall_(stall),
       words_(std::move(words)),
       remote_(std::make_shared<RemotePeers>(memory, neighbours.team(), device, budget, why_not, settings,
-                                            needs_relay(device, settings))) {
-  if (needs_relay(device, settings) && neighbours.team().spans_nodes() && neighbours.team().why_no_network().empty())
+                                            neighbours.team().relays())) {
+  if (neighbours.team().relays())
     relayed_ = std::make_shared<RelayPeers>(neighbours.team(), device, budget, why_not, settings);
 }
 
@@ -47,11 +47,8 @@ void OffNode::connect(const std::vector<WindowCard>& cards) {
 std::string OffNode::trouble(int rank) const {
   const bool reaches = relayed_ ? relayed_->reaches(rank) : remote_->reaches(rank);
   if (reaches) return "";
-  const std::string& why = neighbours_.team().why_no_network();
-  return "rank " + std::to_string(rank) + " is on another node, and cannot be reached: " +
-         (!why.empty() ? why
-          : relayed_   ? relayed_->why_not()
-                       : remote_->why_not());
+  return "rank " + std::to_string(rank) +
+         " is on another node, and cannot be reached: " + (relayed_ ? relayed_->why_not() : remote_->why_not());
 }
 
 // ---- its life ----------------------------------------------------------------------------------------

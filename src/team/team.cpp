@@ -48,10 +48,6 @@ const char* waits_text(Waits waits) {
 
 }  // namespace
 
-bool needs_relay(const Device& device, const Settings& settings) {
-  return settings.relay || !device.serves_remote_work();
-}
-
 struct Team::Card {
   Build build;
   char device[8];
@@ -59,7 +55,7 @@ struct Team::Card {
   std::uint64_t eager_setting, network_eager_setting;
   std::uint32_t depth;
   Waits waits;
-  bool relayed;  ///< this rank reaches other nodes by a relay
+  bool needs_relay;  ///< this rank's kernels cannot reach other nodes, or so it shall seem
   bool gathers_small;
   char nic_setting[8];
   char network[16];  ///< its name; empty: none
@@ -77,7 +73,7 @@ Team::Card Team::make_card(Device& device, const Settings& settings, const Netwo
   card.network_eager_setting = settings.nic_eager_bytes.value_or(not_set);
   card.depth = settings.mailbox_slots;
   card.waits = settings.waits;
-  card.relayed = needs_relay(device, settings);
+  card.needs_relay = settings.relay || !device.serves_remote_work();
   std::snprintf(card.nic_setting, sizeof card.nic_setting, "%s", settings.nic.c_str());
   if (!network) return card;
   try {
@@ -124,10 +120,6 @@ void Team::check_cards(const std::vector<Card>& cards) {
       "MPIX_MAILBOX_SLOTS", [](const Card& card) { return std::uint64_t{card.depth}; }, number_text);
   compare(
       "MPIX_WAIT", [](const Card& card) { return card.waits; }, waits_text);
-  if (!spans_nodes() || same([](const Card& card) { return card.relayed; })) return;
-  if (same([](const Card& card) { return card.device_name(); }))
-    check("MPIX_RELAY differs", [](const Card& card) { return std::string(card.relayed ? "on" : "off"); });
-  why_no_network_ = difference(cards, "the devices differ", [](const Card& card) { return card.device_name(); });
 }
 
 /// A pair needs both sides, so each tells what it found out.
@@ -173,10 +165,11 @@ Team::Team(Bootstrap& ranks, Device& device, const Settings& settings, Network* 
   }
   memory_ = device.new_team_memory();
   if (!spans_nodes()) return;  // on all ranks or on none
+  relays_ = std::any_of(cards.begin(), cards.end(), [](const Card& card) { return card.needs_relay; });
   far_.resize(nodes_.size());
   for (int rank = 0; rank < size(); ++rank)
     far_[static_cast<std::size_t>(rank)].gathers_small = card_of(rank).gathers_small;
-  if (network && why_no_network_.empty()) connect(cards, *network);
+  if (network) connect(cards, *network);
   Unreached unreached;
   for (int rank = 0; rank < size(); ++rank)
     if (!same_node(rank) && !far(rank).reachable) unreached.add(rank);

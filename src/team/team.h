@@ -16,9 +16,6 @@
 
 namespace mpix {
 
-/// Whether ranks of other nodes are reached by a relay (offnode/relay.h): the device's streams cannot serve them.
-bool needs_relay(const Device& device, const Settings& settings);
-
 /// The ranks of a communicator, and what they know of each other that no window changes. Its windows share it, one
 /// after another and at the same time; it may outlive them, and the device. Immutable but for `memory()`.
 ///
@@ -57,8 +54,9 @@ class Team {
   /// For the windows that are being made.
   TeamMemory* memory() const { return memory_.get(); }
 
-  /// Why no rank can reach ranks of other nodes, on all ranks alike; empty: they can.
-  const std::string& why_no_network() const { return why_no_network_; }
+  /// Between nodes all ranks talk by messages of kernels, which a relay carries (wire/relayed.h): some rank's device
+  /// cannot do otherwise, and so all speak one language, host streams too.
+  bool relays() const { return relays_; }
   /// What this rank knows of a rank of another node.
   struct Far {
     Connection connection = 0;
@@ -83,7 +81,8 @@ class Team {
   std::vector<int> locals_, group_;
   std::vector<std::string> devices_;  ///< by number on the node
   std::unique_ptr<TeamMemory> memory_;
-  std::string why_no_network_, why_not_;
+  bool relays_ = false;
+  std::string why_not_;
   std::vector<Far> far_;  ///< by rank; empty: no rank is on another node
 };
 

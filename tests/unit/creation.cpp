@@ -159,18 +159,6 @@ TEST_CASE("ranks with another build of the library are named on all ranks", "[cr
   check([](Build& build) { std::strcpy(build.release, "0.0.1"); });
 }
 
-TEST_CASE("ranks that relay and ranks that do not are told apart, on several nodes", "[creation]") {
-  auto device = make_host_device(quiet_settings(), 2);
-  ThreadRanks(2, 1).run([&](Bootstrap& bootstrap) {
-    Settings settings = quiet_settings();
-    settings.relay = bootstrap.rank() == 0;
-    std::vector<char> memory(100);
-    EXPECT(error_of([&] {
-             Window("w", {memory.data(), memory.size(), 1}, bootstrap, *device, settings);
-           }) == "MPIX_RELAY differs between the ranks: on on rank 0, off on rank 1");
-  });
-}
-
 TEST_CASE("a displacement unit that ranks could not tell each other is refused", "[creation]") {
   const Settings settings = quiet_settings();
   auto device = make_host_device(settings, 2);
@@ -228,27 +216,6 @@ TEST_CASE("ranks of one node with different devices have stream epochs among the
     destroy_host_stream(stream);
     exchange(window, alike, me, 100);
     for (int rank : alike) EXPECT(has_come(memory, rank, 100));
-    bootstrap.allgather(0);
-  });
-}
-
-TEST_CASE("ranks with different devices on several nodes have stream epochs on their own node", "[creation]") {
-  auto host = make_host_device(quiet_settings(), 4);
-  Renamed other(*host, "other");
-  ThreadRanks(4, 2).run([&](Bootstrap& bootstrap) {
-    const int me = bootstrap.rank();
-    const bool relays = me >= 2;
-    Settings settings = quiet_settings();
-    settings.relay = relays;
-    std::vector<int> memory(ints_for_exchange);
-    Window window("mixed", {memory.data(), memory.size() * sizeof(int), sizeof(int)}, bootstrap,
-                  relays ? static_cast<Device&>(other) : *host, settings);
-    const int far = (me + 2) % 4;
-    const std::string error = error_of([&] { window.start_stream({far}); });
-    EXPECT(contains(error, "rank " + std::to_string(far) + " is on another node"));
-    EXPECT(contains(error, "the devices differ between the ranks: host on ranks 0 and 1, other on ranks 2 and 3"));
-    exchange(window, {me ^ 1}, me, 7);
-    EXPECT(has_come(memory, me ^ 1, 7));
     bootstrap.allgather(0);
   });
 }

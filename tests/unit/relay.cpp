@@ -117,6 +117,17 @@ unsigned char byte_of(unsigned epoch, int origin, std::size_t at) {
   return static_cast<unsigned char>(epoch * 37 + static_cast<unsigned>(origin) * 11 + at * 3 + at / 256);
 }
 
+/// As a GPU is, to other nodes: its streams serve no remote work, and it has another name.
+class OtherDevice final : public ForwardingDevice {
+ public:
+  using ForwardingDevice::ForwardingDevice;
+  const char* name() const noexcept override { return "other"; }
+  bool serves_remote_work() const noexcept override { return false; }
+};
+
+/// Who needs the relay; then all use it.
+enum class Needs { all, first_rank, other_device };
+
 struct Case {
   int ranks, node_size;
   Capacity capacity;
@@ -125,6 +136,7 @@ struct Case {
   std::uint32_t slots;
   bool merge;
   unsigned epochs;
+  Needs needs = Needs::all;  ///< other_device: the second half of the ranks
 };
 
 /// Random epochs. Every byte of every window is checked after every epoch, and the budget by the network itself.
@@ -136,11 +148,15 @@ void random_epochs(const Case& given) {
   settings.merge = given.merge;
   const std::size_t part = 70000;
   const auto ranks = static_cast<std::size_t>(given.ranks);
-  auto device = make_host_device(settings, given.ranks);
+  auto host = make_host_device(settings, given.ranks);
+  OtherDevice second(*host);
   std::atomic<long> wrong{0};
   ThreadRanks(given.ranks, given.node_size).run([&](Bootstrap& bootstrap) {
-    Rank rank(bootstrap, *device, settings, given.capacity, part * ranks);
-    const int me = rank.me;
+    const int me = bootstrap.rank();
+    Settings own = settings;
+    own.relay = given.needs == Needs::all || (given.needs == Needs::first_rank && me == 0);
+    const bool is_other = given.needs == Needs::other_device && me >= given.ranks / 2;
+    Rank rank(bootstrap, is_other ? static_cast<Device&>(second) : *host, own, given.capacity, part * ranks);
     std::vector<unsigned char> source(part * ranks), expected(part * ranks, 0);
     for (unsigned epoch = 1; epoch <= given.epochs; ++epoch) {
       std::vector<int> origins, targets;
@@ -211,6 +227,13 @@ TEST_CASE("relayed epochs deliver every byte and touch no other, with any budget
   const std::size_t eager = GENERATE(0, 300, 16384);
   CAPTURE(operations, eager);
   random_epochs({3, 1, {operations, 1000}, throttle, eager, 4, true, 30});
+}
+
+TEST_CASE("where one rank needs the relay all use it, and ranks with different devices exchange between nodes",
+          "[relay]") {
+  const Needs needs = GENERATE(Needs::first_rank, Needs::other_device);
+  CAPTURE(needs == Needs::first_rank);
+  random_epochs({4, 2, {9, 2}, Throttle::adaptive, 300, 4, true, 60, needs});
 }
 
 TEST_CASE("relayed peers and peers of this node in one epoch", "[relay]") {
