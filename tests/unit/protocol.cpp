@@ -172,10 +172,9 @@ struct Several {
     return true;
   }
   bool is_last(std::uint32_t* counted) const {
-    if (__atomic_add_fetch(counted, 1, __ATOMIC_RELAXED) < parts) return false;
+    // As the fences of a GPU's parts order on both sides of the counter.
+    if (__atomic_add_fetch(counted, 1, __ATOMIC_ACQ_REL) < parts) return false;
     __atomic_store_n(counted, 0, __ATOMIC_RELAXED);
-    // What a GPU's fences do on both sides of the counter.
-    __atomic_thread_fence(__ATOMIC_ACQUIRE);
     return true;
   }
   template <class Move>
@@ -630,10 +629,11 @@ TEST_CASE("a message is packed and unpacked by several parts, in chunks, with ev
       if (!receive(crew, pair.receiver, epoch, arrival, descriptors)) ++bad;
     });
     Several::start(threads, parts_of_send, released, [&](const Several& crew, Several::Descriptors&) {
+      const EpochCounter before = load_counter(pair.origin.own.sent, crew.part);
       send(
           crew, pair.sender, [&](std::uint32_t i) -> const PutOp& { return pair.ops[i]; }, epoch, false);
       if (!crew.agree(true)) ++bad;
-      advance(crew, pair.origin.own.sent, load_counter(pair.origin.own.sent, crew.part), false);
+      advance(crew, pair.origin.own.sent, before, false);
     });
     pair.carry(epoch, random);
     for (std::thread& thread : threads) thread.join();
