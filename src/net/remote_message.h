@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "wire/memory.h"
+#include "mpix_device/memory.h"
 
 namespace mpix {
 

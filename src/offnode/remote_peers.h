@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/settings.h"
+#include "mpix_device/memory.h"
 #include "net/late_posts.h"
 #include "net/operation_budget.h"
 #include "net/remote_message.h"
@@ -20,7 +21,6 @@
 #include "team/neighbourhood.h"
 #include "team/team.h"
 #include "team/window_card.h"
-#include "wire/memory.h"
 
 namespace mpix {
 

@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "wire/memory.h"
+#include "mpix_device/memory.h"
 
 /// How kernels hand tasks to the service (base/service.h), and how it answers. In pinned memory of the process.
 ///

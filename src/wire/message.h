@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "wire/memory.h"
+#include "mpix_device/memory.h"
 
 /// The message of an epoch to a rank of another node, as kernels pack and unpack it (wire/relayed.h): an entry for each
 /// put, and their data, in the same order. The entries land in the target's inbox; so do the data, right behind them,

@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "wire/memory.h"
+#include "mpix_device/memory.h"
 
 /// What kernels read: plain structs in device memory, shared words in the memory of either side.
 ///

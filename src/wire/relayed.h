@@ -184,7 +184,8 @@ MPIX_STEP bool unpack(const Crew& crew, const ReceivePeer& peer, std::uint64_t e
                       typename Crew::Descriptors& descriptors) {
   RelayedIn& in = *peer.relayed;
   const Workers own = crew.of_part();
-  if (crew.of_peer().index == 0) in.closed = epoch;  // as good as: reports only compare it with posts
+  // As good as: reports only compare it with posts.
+  if (crew.of_peer().index == 0) store_after_loads(&in.closed, epoch);
   MessageEntry* const puts = descriptors.entries;
   const MessageEntry* const entries = inbox_of(peer.ring, epoch);
   if (unpack_single(crew, peer, entries, arrival, puts[0])) return true;

@@ -118,6 +118,44 @@ MPIX_FN void fence_stores() {
   // On the host that store is a release.
 }
 
+/// An atomic addition for threads of one device, which orders nothing. Returns what was there.
+MPIX_FN std::uint64_t fetch_add_on_device(std::uint64_t* p, std::uint64_t v) {
+#if defined(__CUDA_ARCH__)
+  std::uint64_t before;
+  asm volatile("atom.relaxed.gpu.global.add.u64 %0,[%1],%2;" : "=l"(before) : "l"(p), "l"(v) : "memory");
+  return before;
+#elif defined(__HIP_DEVICE_COMPILE__)
+  return __hip_atomic_fetch_add(p, v, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
+#else
+  return __atomic_fetch_add(p, v, __ATOMIC_ACQ_REL);
+#endif
+}
+
+/// Change 0 to 1, and acquire. False: it was 1. On a GPU in memory that its atomic operations reach.
+MPIX_FN bool try_lock(std::uint64_t* p) {
+#if defined(__CUDA_ARCH__)
+  std::uint64_t before;
+  asm volatile("atom.acquire.sys.global.cas.b64 %0,[%1],0,1;" : "=l"(before) : "l"(p) : "memory");
+  return before == 0;
+#elif defined(__HIP_DEVICE_COMPILE__)
+  std::uint64_t free = 0;
+  return __hip_atomic_compare_exchange_strong(p, &free, std::uint64_t{1}, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED,
+                                              __HIP_MEMORY_SCOPE_SYSTEM);
+#else
+  std::uint64_t free = 0;
+  return __atomic_compare_exchange_n(p, &free, 1, false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED);
+#endif
+}
+
+/// fence_stores and fence_acquire for threads of one device alone.
+MPIX_FN void fence_on_device() {
+#if defined(__CUDA_ARCH__)
+  asm volatile("fence.acq_rel.gpu;" ::: "memory");
+#elif defined(__HIP_DEVICE_COMPILE__)
+  __threadfence();
+#endif
+}
+
 /// Orders relaxed loads before it with everything after it.
 MPIX_FN void fence_acquire() {
 #if defined(__CUDA_ARCH__)
@@ -164,6 +202,12 @@ MPIX_FN void write_line_release(Line* line, std::uint64_t data, std::uint32_t fl
   store_release(&line->half[1], (data >> 32) | tag);
 }
 
+/// Two lines in a row, of one thread; as write_line, without an order between them.
+MPIX_FN void write_entry(Line* lines, std::uint64_t first, std::uint64_t second, std::uint32_t flag) {
+  write_line(lines, first, flag);
+  write_line(lines + 1, second, flag);
+}
+
 /// True when the line carries `flag`; then *data is what was written with it. Orders nothing else on a GPU:
 /// fence_acquire() does, where it is needed. On the host it acquires.
 MPIX_FN bool line_arrived(const Line* line, std::uint32_t flag, std::uint64_t* data) {
@@ -185,6 +229,20 @@ MPIX_FN bool line_arrived(const Line* line, std::uint32_t flag, std::uint64_t* d
   if ((low >> 32) != flag || (high >> 32) != flag) return false;
   *data = (low & 0xffffffffu) | (high << 32);
   return true;
+}
+
+/// line_arrived for two lines, both of which are looked at in one go: bits 1 and 2, for those that have come.
+MPIX_FN std::uint32_t lines_arrived(const Line* lines, std::uint32_t flag, std::uint64_t data[2]) {
+#if defined(__CUDA_ARCH__)
+  std::uint64_t a, b, c, d;
+  asm volatile("ld.relaxed.sys.global.v2.u64 {%0,%1},[%2];" : "=l"(a), "=l"(b) : "l"(lines) : "memory");
+  asm volatile("ld.relaxed.sys.global.v2.u64 {%0,%1},[%2];" : "=l"(c), "=l"(d) : "l"(lines + 1) : "memory");
+  data[0] = (a & 0xffffffffu) | (b << 32);
+  data[1] = (c & 0xffffffffu) | (d << 32);
+  return ((a >> 32) == flag && (b >> 32) == flag ? 1u : 0u) | ((c >> 32) == flag && (d >> 32) == flag ? 2u : 0u);
+#else
+  return (line_arrived(lines, flag, &data[0]) ? 1u : 0u) | (line_arrived(lines + 1, flag, &data[1]) ? 2u : 0u);
+#endif
 }
 
 /// The threads that share one piece of work: a thread block on a GPU, the worker alone on the host.
