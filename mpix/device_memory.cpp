@@ -38,6 +38,8 @@ std::vector<std::string> split(const std::string& text, char separator) {
   return parts;
 }
 
+}  // namespace
+
 std::string info_value(MPI_Info info, const char* key) {
   int length = 0;
   int found = 0;
@@ -46,8 +48,6 @@ std::string info_value(MPI_Info info, const char* key) {
   if (PMPI_Info_get(info, key, length, value.data(), &found) != MPI_SUCCESS || !found) return "";
   return value.data();
 }
-
-}  // namespace
 
 bool wants_device_memory(MPI_Info info) {
   for (const std::string& kind : split(info_value(info, "mpi_memory_alloc_kinds"), ',')) {

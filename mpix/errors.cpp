@@ -16,6 +16,8 @@ int class_of(Fault fault) {
   switch (fault) {
     case Fault::argument:
       return MPI_ERR_ARG;
+    case Fault::attach:
+      return MPI_ERR_RMA_ATTACH;
     case Fault::communication_group:
       return MPI_ERR_GROUP;
     case Fault::count:

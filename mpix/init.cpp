@@ -4,6 +4,7 @@
 #include <atomic>
 
 #include "device_memory.h"
+#include "domain.h"
 #include "errors.h"
 #include "mpix/messages/world.h"
 #include "right_mpi.h"
@@ -72,8 +73,8 @@ MPIX_INTERPOSED int MPI_Finalize(void) {
   mpix::release_comm_keyval();
   mpix::release_mpi();
   const int finalized = PMPI_Finalize();
-  // A program that left a window, or memory of MPI_Alloc_mem, behind may have work under way on it.
-  const bool in_use = mpix::any_window_alive() || mpix::device_memory_in_use();
+  // A program that left a window, a domain, or memory of MPI_Alloc_mem, behind may have work under way on it.
+  const bool in_use = mpix::any_window_alive() || mpix::device_memory_in_use() || mpix::any_domain_alive();
   if (finalized == MPI_SUCCESS && !in_use) mpix::end_runtime();
   return finalized;
 }

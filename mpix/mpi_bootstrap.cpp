@@ -14,13 +14,14 @@ constexpr std::size_t text_bytes = 384;
 
 }  // namespace
 
-MpiBootstrap::MpiBootstrap(MPI_Comm comm, const CommState& state, unsigned flags)
+MpiBootstrap::MpiBootstrap(MPI_Comm comm, const CommState& state, unsigned flags, int more)
     : comm_(comm),
       state_(state),
       flags_(flags),
-      exchanges_before_node_(state.team            ? 0
-                             : state.spans_nodes() ? 2
-                                                   : 1),
+      exchanges_before_node_(std::max(more, 0) + (state.team            ? 0
+                                                  : state.spans_nodes() ? 2
+                                                                        : 1)),
+      node_is_over_(more == no_node),
       packets_(state.nodes.size()) {
   check(PMPI_Comm_rank(comm, &rank_));
 }

@@ -27,7 +27,9 @@ class MpiBootstrap : public Bootstrap {
   /// What ranks say of themselves in each exchange of all, whatever becomes of it.
   static constexpr unsigned lacks_team = 0x80;
 
-  MpiBootstrap(MPI_Comm comm, const CommState& state, unsigned flags);
+  /// `more`: exchanges of all, beside those of a team, that come before the one of the node; no_node: that never comes.
+  static constexpr int no_node = -1;
+  MpiBootstrap(MPI_Comm comm, const CommState& state, unsigned flags, int more = 0);
 
   int rank() const override { return rank_; }
   int size() const override { return static_cast<int>(state_.nodes.size()); }

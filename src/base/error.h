@@ -10,6 +10,7 @@ namespace mpix {
 /// What went wrong, in MPI's categories; the MPI face turns it into an error class.
 enum class Fault {
   argument,
+  attach,
   communication_group,
   count,
   datatype,

@@ -3,8 +3,8 @@
 # Copyright (c) the libmpix authors
 #
 # Check the epoch protocol with the model checker spin: on a node (epoch.pml), posts that ride between nodes
-# (riding.pml), where the first one tells where messages go, and messages of kernels (relay.pml); what is checked is said
-# there.
+# (riding.pml), where the first one tells where messages go, and messages of kernels (relay.pml); and notifications
+# between ranks inside kernels (lanes.pml). What is checked is said there.
 # "verify": the whole state space, no error. "control": a rule of the protocol is left out, and spin must find
 # a violation of the named property; a model that cannot fail proves nothing.
 #
@@ -74,12 +74,15 @@ control() {
   case $property in # as spin prints the assertion
     overwrite) violation='assertion violated.*closed+' ;;
     exposed) violation='assertion violated.*\(opened\|points.*\)==.*closed==' ;;
-    fresh) violation='assertion violated.*truth\[' ;;
-    whole) violation='assertion violated.*\(window\|landing\)\[' ;;
+    fresh) violation='assertion violated.*\(truth\[\|v%2\)' ;;
+    whole) violation='assertion violated.*\(window\[\|landing\[\|].known\)' ;;
     deadlock) violation='invalid end state' ;;
-    emptied) violation='assertion violated ( *!(rank\|assertion violated.*moved\[' ;;
+    emptied) violation='assertion violated ( *!(rank\|assertion violated.*\(moved\[\|head\[to\)' ;;
     found) violation='assertion violated.*].record' ;;
     counted) violation='assertion violated.*].opened' ;;
+    order) violation='assertion violated.*].matched' ;;
+    flushed) violation='assertion violated.*].data==' ;;
+    alone) violation='assertion violated.*is_read\[' ;;
   esac
   ends=-E  # invalid ends are not looked for
   [ "$property" != deadlock ] || ends=
@@ -189,6 +192,57 @@ control 'a chunk sent when the first is packed'   whole     -DNO_FLAG
 control 'a chunk moved when the first has landed' whole     -DNO_LANDED
 control 'a message signalled before it is there'  whole     -DCHUNKS=1 -DSIGNAL_FIRST
 control 'a chunk is lost'                         deadlock  -DLOSE_CHUNK
+
+model=lanes
+verify 'lanes, 2 ranks'                           -DCOUNT=4
+verify 'lanes, 2 ranks, five each'                -DCOUNT=5 -DWAYS=IN_LINES -DLINES=3
+verify 'lanes, 3 ranks, data in lines'            -DRANKS=3 -DCOUNT=3 -DWAYS=IN_LINES -DLINES=3
+verify 'lanes, to oneself'                        -DPROGRAM=SELF -DMATES -DCOUNT=4
+verify 'lanes, puts before notifications'         -DPROGRAM=PUTS -DCOUNT=3 -DWAYS=ALL
+verify 'lanes, 2 ranks send through one'          -DPROGRAM=STAR -DRANKS=3 -DMATES -DCOUNT=1
+verify 'lanes, 2 through one, direct data'        -DPROGRAM=STAR -DRANKS=3 -DMATES -DCOUNT=2 -DWAYS=DIRECT
+verify 'lanes, of who has finished'               -DPROGRAM=AHEAD -DCOUNT=5
+verify 'flush, 1 rank'                            -DPROGRAM=FLUSH -DCOUNT=4
+verify 'flush, 2 ranks, one lane'                 -DPROGRAM=FLUSH -DRANKS=3 -DMATES -DCOUNT=1
+verify 'flush, 2 ranks, one lane, many targets'   -DPROGRAM=FLUSH -DRANKS=3 -DMATES -DCOUNT=1 -DMANY_TARGETS
+verify 'flush, all places are taken'              -DPROGRAM=FLUSH -DCOUNT=1 -DPENDING=1
+verify 'flush of each other, two kernels'         -DPROGRAM=EXCHANGE -DCOUNT=3
+verify 'barrier, 2 ranks'                         -DPROGRAM=BARRIER -DCOUNT=3
+verify 'barrier, 3 ranks, 2 processes'            -DPROGRAM=BARRIER -DRANKS=3 -DMATES -DCOUNT=1
+verify 'barrier, a process without ranks'         -DPROGRAM=BARRIER -DRANKS=2 -DMATES
+verify 'flush and barrier'                        -DPROGRAM=CLOSE -DCOUNT=3
+
+control 'who finds a lane full does not read'     deadlock  -DNO_DRAIN
+control 'who is in a barrier does not read'       deadlock  -DPROGRAM=BARRIER -DNO_DRAIN_IN_BARRIER
+control 'no look for room'                        emptied   -DCOUNT=3 -DNO_CREDIT
+control 'one line of room too many'               emptied   -DCOUNT=3 -DGENEROUS
+control 'room before the data were read'          emptied   -DCOUNT=3 -DWAYS=IN_LINES -DROOM_FIRST
+control 'lines given out by a load and a store'   emptied   -DPROGRAM=STAR -DRANKS=3 -DMATES -DCOUNT=1 -DNO_ATOMIC_ADD
+control 'data of any lap'                         fresh     -DEARLY_LAP
+control 'an entry of any lap'                     fresh     -DCOUNT=3 -DEARLY_ENTRY
+control 'no fence behind direct data'             whole     -DNO_FENCE
+control 'no fence behind earlier puts'            whole     -DPROGRAM=PUTS -DNO_FENCE_OF_PUTS
+control 'no fence of the target'                  whole     -DNO_ACQUIRE
+control 'the same, where earlier puts were'       whole     -DPROGRAM=PUTS -DNO_ACQUIRE_AFTER_PUTS
+control 'who has read does not tell of puts'      whole     -DPROGRAM=PUTS -DWAYS=ALL -DMUTE_READS
+control 'puts forgotten in any barrier'           whole     -DPROGRAM=BARRIER -DRANKS=3 -DMATES -DCOMM=DEVICE \
+                                                            -DWAYS=IN_LINES -DFORGETS_PUTS
+control 'not the oldest that is pending'          order     -DCOUNT=4 -DNOT_THE_OLDEST
+control 'no fence between moved data and room'    flushed   -DPROGRAM=FLUSH -DROOM_UNFENCED
+control 'flush without an entry of its own'       flushed   -DPROGRAM=FLUSH -DFLUSHES_WITHOUT_AN_ENTRY
+control 'flush does not wait'                     flushed   -DPROGRAM=FLUSH -DNO_FLUSH
+control 'lanes read for who has not finished'     alone     -DPROGRAM=AHEAD -DCOUNT=3 -DNO_LOCK
+control 'lock seen free, and lanes read'          alone     -DPROGRAM=FLUSH -DLOCK_NOT_HELD
+control 'flush does not read for who has finished' deadlock -DPROGRAM=FLUSH -DNO_READ_FOR
+control 'nor does who finds a lane full'          deadlock  -DPROGRAM=AHEAD -DCOUNT=3 -DNO_READ_FOR_ROOM
+control 'a flush takes a place'                   deadlock  -DPROGRAM=FLUSH -DCOUNT=1 -DPENDING=1 -DFLUSH_TAKES_A_PLACE
+control 'finish keeps the lock'                   deadlock  -DPROGRAM=FLUSH -DLOCK_KEPT
+control 'init takes the lock without a fence'     whole     -DPROGRAM=FLUSH -DNO_LOCK_ACQUIRE
+control 'no fence before a barrier'               whole     -DPROGRAM=BARRIER -DNO_BARRIER_FENCE
+control 'no fence behind a barrier'               whole     -DPROGRAM=BARRIER -DNO_BARRIER_ACQUIRE
+control 'a process without ranks is awaited'      deadlock  -DPROGRAM=BARRIER -DMATES -DNO_FILL
+control 'a barrier of a process awaits others'    deadlock  -DPROGRAM=BARRIER -DRANKS=3 -DMATES -DCOMM=DEVICE -DNO_FILL
+control 'too few places for what is pending'      deadlock  -DCOUNT=3 -DPENDING=1
 echo "$number" >"$scratch/listed"
 }
 

@@ -1,0 +1,306 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the libmpix authors
+//
+// Device-side RMA: what the host calls. include/mpix_device.h has the contract.
+#include "domain.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/job_environment.h"
+#include "base/log.h"
+#include "device/host/stream.h"
+#include "device_memory.h"
+#include "domain/domain.h"
+#include "domain/host_ranks.h"
+#include "errors.h"
+#include "mpi_bootstrap.h"
+#include "mpix_device.h"
+#include "runtime.h"
+#include "team_state.h"
+
+/// What a handle stands for.
+struct MPIX_Dev_s {
+  mpix::CommState ranks;  ///< its communicator is the domain's own
+  std::unique_ptr<mpix::Domain> domain;
+  std::mutex mutex;
+  std::set<void*> memory;  ///< of MPIX_Dev_alloc
+};
+
+namespace mpix {
+namespace {
+
+std::mutex handles_mutex;
+std::set<MPIX_Dev>& handles() {
+  static std::set<MPIX_Dev>& all = *new std::set<MPIX_Dev>;
+  return all;
+}
+
+MPIX_Dev_s& of(MPIX_Dev dev) {
+  std::lock_guard<std::mutex> hold(handles_mutex);
+  if (!dev || handles().count(dev) == 0) throw Error(Fault::argument, "no such domain");
+  return *dev;
+}
+
+template <class T>
+T* required(T* p, const char* what) {
+  if (!p) throw Error(Fault::argument, std::string("no place for ") + what);
+  return p;
+}
+
+std::optional<std::uint32_t> number_in(MPI_Info info, const char* key) {
+  const std::string text = info_value(info, key);
+  if (text.empty()) return std::nullopt;
+  if (text.size() > 9 || !std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; }))
+    throw Error(Fault::argument, std::string("info ") + key + "=" + text + " is not a number");
+  return static_cast<std::uint32_t>(std::stoul(text));
+}
+
+Device& device() { return usable_device(ensure_runtime(launcher_local_ranks())); }
+
+/// Collective calls of a domain: body(bootstrap) on all processes, or an error on all.
+template <class Body>
+void together(MPIX_Dev_s& dev, Body body) {
+  MpiBootstrap bootstrap(dev.ranks.node, dev.ranks, 0, MpiBootstrap::no_node);
+  std::optional<Error> own;
+  std::string failure;
+  try {
+    body(bootstrap);
+    return;
+  } catch (const Error& error) {
+    own = error;
+    failure = bootstrap.agree(error.what());
+  } catch (const std::exception& error) {
+    failure = bootstrap.agree(error.what());
+  }
+  throw Error(own && failure.find(own->what()) != std::string::npos ? own->fault() : Fault::other, failure);
+}
+
+/// As for a window (adopt.cpp): the team, if there is none, and then the domain.
+std::string build(MPIX_Dev_s& made, MPI_Comm comm, int ranks_here, MPI_Info info, std::optional<Error>* own) {
+  CommState& ranks = comm_state_of(comm);
+  MpiBootstrap bootstrap(comm, ranks, 0, 1);
+  std::string failure;
+  try {
+    if (ranks_here < 0) throw Error(Fault::argument, "a negative number of ranks");
+    DomainOptions options;
+    options.lane_lines = number_in(info, "mpix_dev_lane_lines");
+    options.most_pending = number_in(info, "mpix_dev_pending");
+    options.inline_bytes = number_in(info, "mpix_dev_inline");
+    Runtime& runtime = ensure_runtime(launcher_local_ranks());
+    OperationBudget* budget = ranks.spans_nodes() ? open_budget(runtime) : nullptr;
+    if (!ranks.team)
+      ranks.team = std::make_shared<const Team>(bootstrap, usable_device(runtime), runtime.settings,
+                                                budget ? &budget->network() : nullptr);
+    made.domain = std::make_unique<Domain>(static_cast<std::uint32_t>(ranks_here), options, ranks.team, bootstrap,
+                                           usable_device(runtime), runtime.settings);
+    made.ranks.team = ranks.team;
+  } catch (const Error& error) {
+    *own = error;
+    failure = bootstrap.agree(error.what());
+  } catch (const std::exception& error) {
+    failure = bootstrap.agree(error.what());
+  }
+  made.ranks.nodes = ranks.nodes;
+  if (bootstrap.flags_of_all() & MpiBootstrap::lacks_team) forget_comm_state(comm);
+  return failure;
+}
+
+}  // namespace
+
+bool any_domain_alive() {
+  std::lock_guard<std::mutex> hold(handles_mutex);
+  return !handles().empty();
+}
+
+}  // namespace mpix
+
+using mpix::Caller;
+using mpix::Error;
+using mpix::Fault;
+using mpix::guarded;
+
+MPIX_INTERPOSED int MPIX_Dev_create(MPI_Comm comm, int ranks_here, MPI_Info info, MPIX_Dev* dev) {
+  return guarded(Caller::on_world("MPIX_Dev_create"), [&] {
+    *mpix::required(dev, "the domain") = MPIX_DEV_NULL;
+    if (comm == MPI_COMM_NULL) throw Error(Fault::argument, "no communicator");
+    auto made = std::make_unique<MPIX_Dev_s>();
+    std::optional<Error> own;
+    const std::string failure = mpix::build(*made, comm, ranks_here, info, &own);
+    if (!failure.empty())
+      throw Error(own && failure.find(own->what()) != std::string::npos ? own->fault() : Fault::other, failure);
+    // Its own, so that its calls meet nobody else's, and that the program's may be freed.
+    mpix::check(PMPI_Comm_dup(comm, &made->ranks.node));
+    made->ranks.owns_node = true;
+    std::lock_guard<std::mutex> hold(mpix::handles_mutex);
+    mpix::handles().insert(made.get());
+    *dev = made.release();
+  });
+}
+
+MPIX_INTERPOSED int MPIX_Dev_free(MPIX_Dev* dev) {
+  return guarded(Caller::on_world("MPIX_Dev_free"), [&] {
+    MPIX_Dev_s& gone = mpix::of(*mpix::required(dev, "the domain"));
+    const bool over = gone.domain->wait_for_launches();
+    mpix::check(PMPI_Barrier(gone.ranks.node));  // all kernels are over
+    if (over) {
+      const mpix::Domain::Counts counts = gone.domain->counts();
+      if (counts.pending > 0)
+        log(mpix::LogLevel::warn, "MPIX_Dev_free: " + std::to_string(counts.pending) +
+                                      " notifications for ranks of this process were never asked for");
+    }
+    {
+      std::lock_guard<std::mutex> hold(mpix::handles_mutex);
+      mpix::handles().erase(&gone);
+    }
+    mpix::Device& device = mpix::device();
+    for (void* base : gone.memory) device.release(base);
+    delete &gone;
+    *dev = MPIX_DEV_NULL;
+    if (!over) throw Error(Fault::synchronization, "kernels of the domain were left waiting");
+  });
+}
+
+MPIX_INTERPOSED int MPIX_Dev_alloc(MPIX_Dev dev, size_t bytes, void** base) {
+  return guarded(Caller::on_world("MPIX_Dev_alloc"), [&] {
+    MPIX_Dev_s& domain = mpix::of(dev);
+    *mpix::required(base, "the memory") = nullptr;
+    void* const memory = mpix::device().allocate(bytes).base;
+    std::lock_guard<std::mutex> hold(domain.mutex);
+    domain.memory.insert(memory);
+    *base = memory;
+  });
+}
+
+MPIX_INTERPOSED int MPIX_Dev_dealloc(MPIX_Dev dev, void* base) {
+  return guarded(Caller::on_world("MPIX_Dev_dealloc"), [&] {
+    MPIX_Dev_s& domain = mpix::of(dev);
+    {
+      std::lock_guard<std::mutex> hold(domain.mutex);
+      if (domain.memory.erase(base) == 0) throw Error(Fault::argument, "not memory of MPIX_Dev_alloc of this domain");
+    }
+    mpix::device().release(base);
+  });
+}
+
+MPIX_INTERPOSED int MPIX_Dev_attach(MPIX_Dev dev, void* base, size_t bytes) {
+  return guarded(Caller::on_world("MPIX_Dev_attach"), [&] {
+    MPIX_Dev_s& domain = mpix::of(dev);
+    mpix::together(domain, [&](mpix::Bootstrap& all) { domain.domain->attach(all, base, bytes); });
+  });
+}
+
+MPIX_INTERPOSED int MPIX_Dev_detach(MPIX_Dev dev, void* base) {
+  return guarded(Caller::on_world("MPIX_Dev_detach"), [&] {
+    MPIX_Dev_s& domain = mpix::of(dev);
+    mpix::together(domain, [&](mpix::Bootstrap& all) { domain.domain->detach(all, base); });
+  });
+}
+
+MPIX_INTERPOSED int MPIX_Dev_win_create(MPIX_Dev dev, void* const base[], const size_t bytes[], MPIX_Dev_win* win) {
+  return guarded(Caller::on_world("MPIX_Dev_win_create"), [&] {
+    MPIX_Dev_s& domain = mpix::of(dev);
+    mpix::together(domain, [&](mpix::Bootstrap& all) {
+      if (domain.domain->ranks_here() > 0 && (!base || !bytes)) throw Error(Fault::argument, "no bases, or no sizes");
+      const int made = domain.domain->create_window(all, base, bytes);
+      if (win) *win = made;
+    });
+    (void)mpix::required(win, "the window");
+  });
+}
+
+MPIX_INTERPOSED int MPIX_Dev_win_free(MPIX_Dev dev, MPIX_Dev_win* win) {
+  return guarded(Caller::on_world("MPIX_Dev_win_free"), [&] {
+    MPIX_Dev_s& domain = mpix::of(dev);
+    mpix::together(domain, [&](mpix::Bootstrap& all) { domain.domain->free_window(all, win ? *win : -1); });
+    *win = -1;
+  });
+}
+
+MPIX_INTERPOSED int MPIX_Dev_get_param(MPIX_Dev dev, MPIX_Dev_param* param) {
+  return guarded(Caller::on_world("MPIX_Dev_get_param"),
+                 [&] { *mpix::required(param, "the parameter") = mpix::of(dev).domain->watched_param(); });
+}
+
+MPIX_INTERPOSED int MPIX_Dev_launch_host(MPIX_Dev dev, void (*fn)(MPIX_Dev_param, void*), void* arg,
+                                         void* host_stream) {
+  return guarded(Caller::on_world("MPIX_Dev_launch_host"), [&] {
+    MPIX_Dev_s& domain = mpix::of(dev);
+    if (!fn) throw Error(Fault::argument, "no function to call");
+    if (std::strcmp(mpix::device().name(), "host") != 0)
+      throw Error(Fault::unsupported,
+                  std::string("the ranks of this domain are blocks of kernels: the device in use is ") +
+                      mpix::device().name() + " (MPIX_DEVICE=host has threads)");
+    mpix::launch_host_ranks(*domain.domain, fn, arg, host_stream);
+  });
+}
+
+MPIX_INTERPOSED int MPIX_Dev_begin_launch(MPIX_Dev dev, void* stream, int abi, MPIX_Dev_param* param) {
+  return guarded(Caller::on_world("MPIX_Dev_launch"), [&] {
+    MPIX_Dev_s& domain = mpix::of(dev);
+    mpix::Device& device = mpix::device();
+    if (std::strcmp(device.name(), "host") == 0)
+      throw Error(Fault::unsupported, "the ranks of this domain are threads: MPIX_Dev_launch_host");
+    if (abi != MPIX_DEV_ABI)
+      throw Error(Fault::other, "the program was compiled with the headers of another libmpix: its kernels know form " +
+                                    std::to_string(abi) + " of what they share with the library, and this is form " +
+                                    std::to_string(MPIX_DEV_ABI));
+    if (device.check_stream(stream) != 0)
+      throw Error(Fault::unsupported, "a kernel of a domain cannot become part of a graph: each launch has its number");
+    *mpix::required(param, "the parameter") = domain.domain->begin_launch();
+  });
+}
+
+MPIX_INTERPOSED int MPIX_Dev_end_launch(MPIX_Dev dev, const char* failure) {
+  return guarded(Caller::on_world("MPIX_Dev_launch"), [&] {
+    MPIX_Dev_s& domain = mpix::of(dev);
+    if (!failure) return;
+    domain.domain->cancel_launch();
+    throw Error(Fault::argument, std::string("the kernel could not be launched with a block for each of ") +
+                                     std::to_string(domain.domain->ranks_here()) +
+                                     " ranks at once (MPIX_Dev_max_ranks tells how many fit): " + failure);
+  });
+}
+
+MPIX_INTERPOSED int MPIX_Dev_sharers(MPIX_Dev dev, int* sharers) {
+  return guarded(Caller::on_world("MPIX_Dev_max_ranks"),
+                 [&] { *mpix::required(sharers, "the number") = static_cast<int>(mpix::of(dev).domain->sharers()); });
+}
+
+MPIX_INTERPOSED int MPIX_Dev_error(MPIX_Dev dev, int clear, int* error_class, char* text, size_t size) {
+  return guarded(Caller::on_world("MPIX_Dev_error"), [&] {
+    mpix::Domain& domain = *mpix::of(dev).domain;
+    const mpix::Domain::Failure failure = domain.failure();
+    *mpix::required(error_class, "the class") = mpix::dev::class_of(failure.result);
+    if (text && size > 0) {
+      const std::size_t length = std::min(size - 1, failure.text.size());
+      std::memcpy(text, failure.text.data(), length);
+      text[length] = '\0';
+    }
+    if (clear) domain.forget_failures();
+  });
+}
+
+MPIX_INTERPOSED int MPIX_Dev_get_stats(MPIX_Dev dev, MPIX_Dev_stats* stats, size_t size) {
+  return guarded(Caller::on_world("MPIX_Dev_get_stats"), [&] {
+    mpix::Domain& domain = *mpix::of(dev).domain;
+    (void)mpix::required(stats, "the counters");
+    const mpix::Domain::Counts counts = domain.counts();
+    MPIX_Dev_stats all{};
+    all.launches = domain.launches();
+    all.notifications = counts.taken;
+    all.pending = counts.pending;
+    all.lane_bytes = domain.control_bytes();
+    std::memset(stats, 0, size);
+    std::memcpy(stats, &all, std::min(size, sizeof all));
+  });
+}

@@ -1,0 +1,10 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the libmpix authors
+#pragma once
+
+namespace mpix {
+
+/// Whether some domain was created and not freed.
+bool any_domain_alive();
+
+}  // namespace mpix

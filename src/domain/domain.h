@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the libmpix authors
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/settings.h"
+#include "device/device.h"
+#include "domain/reports.h"
+#include "mpix_device/layout.h"
+#include "mpix_device/param.h"
+#include "team/bootstrap.h"
+#include "team/team.h"
+
+namespace mpix {
+
+/// What a program may choose; nothing: what suits the number of ranks.
+struct DomainOptions {
+  std::optional<std::uint32_t> lane_lines, most_pending, inline_bytes;
+};
+
+/// The ranks that kernels of a team's processes have, and the memory that they share: control memory, attachments, the
+/// windows that the host makes. Calls with a Bootstrap are collective; none may be made while a kernel of the domain
+/// runs. They throw on all processes where one of them cannot go along, if each process that fails tells the bootstrap.
+class Domain {
+ public:
+  Domain(std::uint32_t ranks_here, const DomainOptions& options, std::shared_ptr<const Team> team, Bootstrap& bootstrap,
+         Device& device, const Settings& settings);
+  ~Domain();
+  Domain(const Domain&) = delete;
+  Domain& operator=(const Domain&) = delete;
+
+  /// Without hooks: the launcher of host ranks adds them.
+  const MPIX_Dev_param& param() const { return param_; }
+  /// For a launch of the program's own.
+  const MPIX_Dev_param& watched_param() {
+    reports_->begin();
+    return param_;
+  }
+  std::uint32_t ranks_here() const { return param_.ranks_here; }
+  /// Processes of the domain that run their kernels where this one does, with itself.
+  std::uint32_t sharers() const { return sharers_; }
+  std::uint64_t control_bytes() const { return segment_.bytes; }
+
+  void attach(Bootstrap& bootstrap, void* base, std::size_t bytes);
+  void detach(Bootstrap& bootstrap, void* base);
+  int create_window(Bootstrap& bootstrap, void* const base[], const std::size_t bytes[]);
+  void free_window(Bootstrap& bootstrap, int window);
+
+  /// A kernel is about to be enqueued: what it gets.
+  MPIX_Dev_param begin_launch();
+  /// The last begin_launch() came to nothing.
+  void cancel_launch();
+  std::uint64_t launches() const { return launches_; }
+  /// Asleep, until every rank has finished every launch. False: the domain is broken, or has waited for too long.
+  bool wait_for_launches();
+
+  /// The first error that a rank here met in a kernel; its class as a dev::Result.
+  struct Failure {
+    dev::Result result = dev::Result::ok;
+    std::string text;
+  };
+  Failure failure() const;
+  void forget_failures();
+
+  struct Counts {
+    std::uint64_t taken = 0, pending = 0;
+  };
+  Counts counts() const;
+
+ private:
+  struct Card;
+  /// An allocation of a process, as mapped here.
+  struct Mapping {
+    char* base = nullptr;
+    bool imported = false;
+  };
+  struct Attachment {
+    std::uint64_t id = 0;  ///< 0: none
+    char* own = nullptr;
+    std::vector<Mapping> mappings;
+  };
+  struct Memory;
+
+  std::vector<Card> introduce(Bootstrap& bootstrap, std::uint32_t ranks_here, const DomainOptions& options);
+  void choose_sizes(const std::vector<Card>& cards, const DomainOptions& options);
+  void make_segment(Bootstrap& bootstrap);
+  void fill_segment(const std::vector<Card>& cards);
+  void release_mappings(std::vector<Mapping>& mappings) noexcept;
+  Mapping map(int process, const ExportedMemory& exported, char* own);
+  dev::Inbox* inbox(std::uint32_t rank_here) const;
+
+  const std::shared_ptr<const Team> team_;
+  Device& device_;
+  const Settings& settings_;
+  std::uint32_t sharers_ = 1;
+  std::vector<std::uint32_t> first_ranks_;  ///< by process; one more: all
+  MPIX_Dev_param param_{};
+  dev::Places places_{};
+  Allocation segment_{};
+  std::vector<Mapping> segments_;  ///< by process
+  std::shared_ptr<const void> segment_table_, inbox_table_;
+  std::shared_ptr<char> notes_;  ///< with the word `released` in front
+  std::array<Attachment, dev::most_attachments> attachments_;
+  std::array<Attachment, dev::windows_each> windows_;
+  std::uint64_t launches_ = 0;
+  std::unique_ptr<DomainReports> reports_;
+};
+
+}  // namespace mpix

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the libmpix authors
+#include "domain/host_ranks.h"
+
+#include <chrono>
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/cores.h"
+#include "base/log.h"
+#include "base/signals_blocked.h"
+#include "device/host/bell.h"
+#include "device/host/stream.h"
+
+namespace mpix {
+namespace {
+
+static_assert(sizeof(Bell) <= sizeof(dev::Inbox) && sizeof(Bell) <= sizeof(dev::Header), "both begin with a bell");
+
+/// How a thread waits: on the bell of its rank for what lies in its lanes, on that of its process in a barrier. Room in
+/// a lane rings nothing: who waits for that naps.
+class Waiter {
+ public:
+  Waiter(Bell* rank, Bell* process, const std::uint64_t* released, Polling polling)
+      : rank_(rank), process_(process), released_(released), polling_(polling) {}
+
+  static bool pause(void* self, dev::Sleep sleep) { return static_cast<Waiter*>(self)->pause(sleep); }
+  static void refresh(void* self) { static_cast<Waiter*>(self)->patience_.reset(); }
+  static void ring(void* bell) { mpix::ring(static_cast<Bell*>(bell)); }
+
+ private:
+  bool pause(dev::Sleep sleep) {
+    if (!patience_)
+      patience_.emplace(sleep == dev::Sleep::for_barrier ? process_ : rank_, polling_,
+                        sleep != dev::Sleep::for_notifications);
+    patience_->pause();
+    return load_relaxed(released_) == 0;
+  }
+
+  Bell* const rank_;
+  Bell* const process_;
+  const std::uint64_t* const released_;
+  const Polling polling_;
+  std::optional<Patience> patience_;
+};
+
+const dev::Hooks hooks{Waiter::pause, Waiter::refresh, Waiter::ring};
+
+struct HostLaunch {
+  MPIX_Dev_param param;
+  void (*function)(MPIX_Dev_param, void*);
+  void* argument;
+  Polling polling;
+};
+
+void run_rank(const HostLaunch& launch, std::uint32_t here) {
+  MPIX_Dev_param param = launch.param;
+  const std::uint64_t inboxes = dev::places(param.ranks, param.processes).inboxes;
+  Waiter waiter(reinterpret_cast<Bell*>(param.segment + inboxes + here * param.inbox_bytes),
+                reinterpret_cast<Bell*>(param.segment), param.released, launch.polling);
+  param.host_rank = here;
+  param.hooks = &hooks;
+  param.waiter = &waiter;
+  launch.function(param, launch.argument);
+}
+
+/// On the stream's thread.
+void run_all(void* p) {
+  const std::unique_ptr<HostLaunch> launch(static_cast<HostLaunch*>(p));
+  std::vector<std::thread> threads;
+  const std::uint32_t ranks = launch->param.ranks_here;
+  try {
+    const SignalsBlocked blocked;
+    for (std::uint32_t i = 1; i < ranks; ++i) threads.emplace_back([&launch, i] { run_rank(*launch, i); });
+  } catch (const std::exception& error) {
+    log(LogLevel::error, std::string("a domain is broken: no threads for its ranks: ") + error.what());
+    store_release(launch->param.released, 1);
+  }
+  if (ranks > 0) run_rank(*launch, 0);
+  for (std::thread& thread : threads) thread.join();
+}
+
+Polling polling_for(int ranks_of_node) {
+  const bool own_core = cores_per_rank(ranks_of_node) >= 1;
+  const std::chrono::nanoseconds limit = std::chrono::microseconds(own_core ? 200 : 50);
+  return Polling{limit, own_core, limit};
+}
+
+}  // namespace
+
+void launch_host_ranks(Domain& domain, void (*function)(MPIX_Dev_param, void*), void* argument, Stream stream) {
+  check_host_stream(stream);
+  auto launch = std::make_unique<HostLaunch>();
+  launch->param = domain.begin_launch();
+  launch->function = function;
+  launch->argument = argument;
+  launch->polling = polling_for(static_cast<int>(launch->param.ranks));
+  try {
+    host_stream_launch(stream, run_all, launch.get());
+  } catch (...) {
+    domain.cancel_launch();
+    throw;
+  }
+  (void)launch.release();
+}
+
+}  // namespace mpix

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the libmpix authors
+#include "domain/reports.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "base/log.h"
+
+namespace mpix {
+namespace {
+
+/// Of one report, lest a thousand ranks that wait for one fill the log.
+constexpr std::uint32_t most_lines = 8;
+
+std::string or_any(std::int32_t value, const char* name) {
+  return value < 0 ? "any " + std::string(name) : std::string(name) + " " + std::to_string(value);
+}
+
+}  // namespace
+
+std::string waiting_text(const dev::RankNote& note, std::uint32_t rank, std::uint32_t process) {
+  const dev::Waiting sought = dev::waiting_in(note);
+  const std::string who = "rank " + std::to_string(rank) + " (process " + std::to_string(process) + ") waits ";
+  switch (sought.call) {
+    case dev::DevCall::init:
+      return who + "in MPIX_Dev_init: an earlier kernel has not called MPIX_Dev_finish";
+    case dev::DevCall::barrier:
+      return who + "in MPIX_Dev_barrier";
+    case dev::DevCall::flush:
+      return who + "in MPIX_Dev_flush, until targets have taken what it has put";
+    case dev::DevCall::put_notify:
+      return who + "for room in the lane to rank " + std::to_string(sought.query.source) +
+             ", which takes no notifications";
+    default:
+      return who + "for " + std::to_string(sought.needs) + " of " + std::to_string(sought.total) +
+             " notifications: " + or_any(sought.query.window, "window") + ", " + or_any(sought.query.source, "source") +
+             ", " + or_any(sought.query.tag, "tag");
+  }
+}
+
+DomainReports::DomainReports(dev::RankNote* notes, std::uint32_t count, std::uint32_t first_rank, std::uint32_t process,
+                             std::uint64_t* released, const Settings& settings)
+    : notes_(notes),
+      count_(count),
+      first_rank_(first_rank),
+      process_(process),
+      released_(released),
+      seconds_(settings.timeout_seconds),
+      fail_(settings.fail_on_timeout),
+      seen_(count) {}
+
+DomainReports::~DomainReports() {
+  if (begun_) end_service(*this);
+}
+
+void DomainReports::begin() {
+  if (begun_ || seconds_ <= 0 || count_ == 0) return;
+  begun_ = true;
+  begin_service(*this);
+}
+
+bool DomainReports::is_released() const { return load_acquire(released_) != 0; }
+
+void DomainReports::release() { store_release(released_, 1); }
+
+Poller::Clock::duration DomainReports::look(Clock::time_point now) {
+  const auto patience = std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds_));
+  std::uint32_t lines = 0, due = 0;
+  for (std::uint32_t i = 0; i < count_; ++i) {
+    const std::uint64_t wait = load_acquire(&notes_[i].waits);
+    Seen& seen = seen_[i];
+    if (wait != seen.wait) {
+      seen = Seen{wait, now, {}};
+      continue;
+    }
+    if (wait == 0 || now - seen.since - seen.reported < patience) continue;
+    const std::string text = waiting_text(notes_[i], first_rank_ + i, process_);
+    if (load_acquire(&notes_[i].waits) != wait) continue;
+    seen.reported = now - seen.since;
+    ++due;
+    if (lines++ >= most_lines) continue;
+    const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(now - seen.since).count();
+    log(fail_ ? LogLevel::error : LogLevel::warn, "domain: " + text + ", for " + std::to_string(seconds) + " s");
+  }
+  if (due > most_lines)
+    log(LogLevel::warn, "domain: and " + std::to_string(due - most_lines) + " more ranks of this process");
+  if (due > 0 && fail_ && !is_released()) {
+    log(LogLevel::error, "domain: MPIX_ON_TIMEOUT=error: its ranks wait no more, and their calls fail");
+    release();
+  }
+  return std::clamp<Clock::duration>(patience / 20, std::chrono::milliseconds(10), std::chrono::seconds(1));
+}
+
+void DomainReports::failed(const char* why) noexcept { log(LogLevel::warn, why); }
+
+}  // namespace mpix

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the libmpix authors
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/service.h"
+#include "base/settings.h"
+#include "mpix_device/layout.h"
+
+namespace mpix {
+
+/// What ranks of a domain wait for, as text: "rank 17 (process 0) waits for 2 of 4 notifications: window 3, any source,
+/// tag 7".
+std::string waiting_text(const dev::RankNote& note, std::uint32_t rank, std::uint32_t process);
+
+/// The hang report of a domain: looks at the notes of its ranks, and tells of those that wait for longer than
+/// MPIX_TIMEOUT. With MPIX_ON_TIMEOUT=error the domain is broken then: nobody waits any more.
+class DomainReports final : public Poller {
+ public:
+  DomainReports(dev::RankNote* notes, std::uint32_t count, std::uint32_t first_rank, std::uint32_t process,
+                std::uint64_t* released, const Settings& settings);
+  ~DomainReports() override;
+
+  /// Kernels may wait from now on.
+  void begin();
+  Clock::duration look(Clock::time_point now) override;
+  void failed(const char* why) noexcept override;
+
+  bool is_released() const;
+  double patience() const { return seconds_; }
+  bool releases() const { return fail_; }
+  void release();
+
+ private:
+  struct Seen {
+    std::uint64_t wait = 0;
+    Clock::time_point since{};
+    Clock::duration reported{};
+  };
+
+  dev::RankNote* const notes_;
+  const std::uint32_t count_, first_rank_, process_;
+  std::uint64_t* const released_;
+  const double seconds_;
+  const bool fail_;
+  bool begun_ = false;
+  std::vector<Seen> seen_;
+};
+
+}  // namespace mpix
