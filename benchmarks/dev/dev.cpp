@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the libmpix authors
+
+// What device-side RMA costs; ranks are threads or, compiled as CUDA or HIP, blocks.
+//
+//   mpiexec -n N dev [pingpong] [barrier] [fanin] [rate]     (none named: all)
+//
+// pingpong  between the first rank and the last: a notified put and the wait for it, one way, with wildcards
+// barrier   of all ranks
+// fanin     all ranks but one notify that one, which waits for any: time of each
+// rate      ranks in pairs put 8 bytes, and wait for as many: notifications a second of all
+//
+// A figure is the median of several launches; of each the time of a launch with no steps is taken off.
+#include <mpi.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "support/domain.h"
+
+namespace {
+
+int process = 0, processes = 1;
+
+/// The first rank and the last in turns.
+struct PingPong {
+  MPIX_Dev_win window;
+  char* base;
+  std::size_t bytes;
+  int steps;
+  MPIX_DEV_METHOD void operator()(MPIX_Dev_ctx& c) const {
+    const int me = MPIX_Dev_rank(&c, MPIX_DEV_WORLD), last = MPIX_Dev_size(&c, MPIX_DEV_WORLD) - 1;
+    if (me != 0 && me != last) return;
+    const int other = last - me;
+    const char* const from = base + (static_cast<std::size_t>(MPIX_Dev_rank(&c, MPIX_DEV_DEVICE)) * 2 + 1) * bytes;
+    for (int i = 0; i < steps; ++i) {
+      if (me == 0) (void)MPIX_Dev_put_notify(&c, window, other, 0, bytes, from, i & 1023);
+      if (MPIX_Dev_wait(&c, MPIX_DEV_ANY_WINDOW, MPIX_DEV_ANY_SOURCE, MPIX_DEV_ANY_TAG, 1) != MPI_SUCCESS) return;
+      if (me != 0) (void)MPIX_Dev_put_notify(&c, window, other, 0, bytes, from, i & 1023);
+    }
+  }
+};
+
+struct Barrier {
+  int steps;
+  MPIX_DEV_METHOD void operator()(MPIX_Dev_ctx& c) const {
+    for (int i = 0; i < steps; ++i)
+      if (MPIX_Dev_barrier(&c, MPIX_DEV_WORLD) != MPI_SUCCESS) return;
+  }
+};
+
+struct FanIn {
+  MPIX_Dev_win window;
+  int steps;
+  MPIX_DEV_METHOD void operator()(MPIX_Dev_ctx& c) const {
+    const int others = MPIX_Dev_size(&c, MPIX_DEV_WORLD) - 1;
+    for (int i = 0; i < steps; ++i) {
+      if (c.rank != 0) {
+        (void)MPIX_Dev_notify(&c, window, 0, 1);
+        continue;
+      }
+      for (int from = 0; from < others; ++from)
+        if (MPIX_Dev_wait(&c, MPIX_DEV_ANY_WINDOW, MPIX_DEV_ANY_SOURCE, 1, 1) != MPI_SUCCESS) return;
+    }
+  }
+};
+
+/// Rank r and its partner, half of the ranks away, to each other.
+struct Rate {
+  static constexpr int ahead = 8;
+  MPIX_Dev_win window;
+  char* base;
+  int steps;
+  MPIX_DEV_METHOD void operator()(MPIX_Dev_ctx& c) const {
+    const int me = MPIX_Dev_rank(&c, MPIX_DEV_WORLD), half = MPIX_Dev_size(&c, MPIX_DEV_WORLD) / 2;
+    if (me >= 2 * half) return;
+    const int other = me < half ? me + half : me - half;
+    const char* const from = base + static_cast<std::size_t>(MPIX_Dev_rank(&c, MPIX_DEV_DEVICE)) * 16 + 8;
+    for (int i = 0; i < steps; ++i) {
+      (void)MPIX_Dev_put_notify(&c, window, other, 0, 8, from, 1);
+      if (i >= ahead && MPIX_Dev_wait(&c, MPIX_DEV_ANY_WINDOW, MPIX_DEV_ANY_SOURCE, MPIX_DEV_ANY_TAG, 1) != MPI_SUCCESS)
+        return;
+    }
+    (void)MPIX_Dev_wait(&c, MPIX_DEV_ANY_WINDOW, MPIX_DEV_ANY_SOURCE, MPIX_DEV_ANY_TAG, steps < ahead ? steps : ahead);
+  }
+};
+
+template <int most_threads, int blocks, class Kernel>
+double seconds_of(MPIX_Dev dev, const Kernel& kernel, int threads) {
+  CHECK_MPI(MPI_Barrier(MPI_COMM_WORLD));
+  const auto begin = std::chrono::steady_clock::now();
+  CHECK_MPI((support::launch<most_threads, blocks>(dev, kernel, threads)));
+  support::synchronize();
+  double mine = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count(), all = 0;
+  CHECK_MPI(MPI_Allreduce(&mine, &all, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD));
+  return all;
+}
+
+/// Of one step, in microseconds.
+template <int most_threads = 512, int blocks = 1, class Kernel>
+double step_time(MPIX_Dev dev, Kernel kernel, int steps, int threads) {
+  std::vector<double> times;
+  (void)seconds_of<most_threads, blocks>(dev, kernel, threads);
+  for (int run = 0; run < 7; ++run) {
+    kernel.steps = 0;
+    const double empty = seconds_of<most_threads, blocks>(dev, kernel, threads);
+    kernel.steps = steps;
+    times.push_back((seconds_of<most_threads, blocks>(dev, kernel, threads) - empty) / steps * 1e6);
+  }
+  std::nth_element(times.begin(), times.begin() + 3, times.end());
+  return times[3];
+}
+
+void ping_pong() {
+  const bool alone = processes == 1;
+  const std::size_t most = 4 << 20;
+  support::Domain domain(MPI_COMM_WORLD, alone ? 2 : process == 0 || process == processes - 1 ? 1 : 0);
+  PingPong kernel{};
+  kernel.base = domain.allocate(2 * most * (alone ? 2 : 1));
+  if (process == 0) std::printf("ping-pong, one way [us]\n%10s %10s %12s\n", "bytes", "time", "GB/s");
+  for (const std::size_t bytes : {0, 8, 64, 256, 512, 1024, 2048, 4096, 8192, 16384, 65536, 262144, 1048576, 4194304}) {
+    kernel.bytes = bytes;
+    kernel.window = domain.window_over(kernel.base, 2 * most);
+    const int threads = static_cast<int>(std::clamp<std::size_t>(bytes / 8, 32, 512));
+    const int steps = support::ranks_are_blocks ? (bytes > 65536 ? 200 : 4000) : (bytes > 65536 ? 20 : 1000);
+    const double time = step_time(domain, kernel, steps, threads) / 2;
+    if (process == 0) std::printf("%10zu %10.2f %12.3f\n", bytes, time, static_cast<double>(bytes) / time / 1e3);
+    CHECK_MPI(MPIX_Dev_win_free(domain, &kernel.window));
+  }
+  domain.check();
+}
+
+/// Ranks for each process: on a GPU one for each multiprocessor, shared evenly.
+int ranks_here(int each_multiprocessor) {
+  if (!support::ranks_are_blocks) return 2;
+  return support::multiprocessors() * each_multiprocessor / support::processes_of_the_gpu();
+}
+
+void barriers() {
+  if (process == 0) std::printf("barrier [us]\n%10s %10s\n", "ranks", "time");
+  for (const int each : {1, 8}) {
+    const int here = ranks_here(each);
+    support::Domain domain(MPI_COMM_WORLD, here);
+    const double time = step_time<128, 8>(domain, Barrier{}, support::ranks_are_blocks ? 1000 : 200, 128);
+    if (process == 0) std::printf("%10d %10.2f\n", here * processes, time);
+    domain.check();
+  }
+}
+
+void fan_in() {
+  const int here = ranks_here(1);
+  support::Domain domain(MPI_COMM_WORLD, here);
+  FanIn kernel{};
+  kernel.window = domain.window_over(domain.allocate(static_cast<std::size_t>(here) * 8), 8);
+  const int steps = support::ranks_are_blocks ? 200 : 50;
+  const double time = step_time(domain, kernel, steps, 64);
+  const int others = here * processes - 1;
+  if (process == 0 && others > 0)
+    std::printf("fan-in of %d, any source [us]: %.2f, each %.3f\n", others, time, time / others);
+  domain.check();
+}
+
+void rate() {
+  if (process == 0) std::printf("notified puts of 8 bytes, in pairs\n%10s %14s\n", "ranks", "million/s");
+  for (const int each : {1, 8}) {
+    const int here = ranks_here(each);
+    support::Domain domain(MPI_COMM_WORLD, here);
+    Rate kernel{};
+    kernel.base = domain.allocate(static_cast<std::size_t>(here) * 16);
+    kernel.window = domain.window_over(kernel.base, 16);
+    const double time = step_time<128, 8>(domain, kernel, support::ranks_are_blocks ? 1000 : 500, 64);
+    const int all = here * processes / 2 * 2;
+    if (process == 0) std::printf("%10d %14.2f\n", all, all / time);
+    domain.check();
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  int level = 0;
+  CHECK_MPI(MPI_Init_thread(&argc, &argv, MPI_THREAD_SINGLE, &level));
+  CHECK_MPI(MPI_Comm_rank(MPI_COMM_WORLD, &process));
+  CHECK_MPI(MPI_Comm_size(MPI_COMM_WORLD, &processes));
+  support::choose_gpu(process);
+  const auto wanted = [&](const char* name) {
+    return argc == 1 || std::any_of(argv + 1, argv + argc, [&](const char* word) { return !std::strcmp(word, name); });
+  };
+  if (wanted("pingpong")) ping_pong();
+  if (wanted("barrier")) barriers();
+  if (wanted("fanin")) fan_in();
+  if (wanted("rate")) rate();
+  CHECK_MPI(MPI_Finalize());
+  return 0;
+}
