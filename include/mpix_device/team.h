@@ -28,7 +28,37 @@ struct Status {
 /// What the first warp of a team has come to, for the rest of it.
 enum class Step : std::uint32_t {
   over,
-  move,  ///< the data of `found` are to be moved, by all
+  move,     ///< the data of `found` are to be moved, by all
+  unusual,  ///< of a wait: not what wait_as_usual() knows
+};
+
+/// What a put needs to know of a target, and of its part of a window: of some that it was last concerned with, as every
+/// look into the tables takes as long as a hundred instructions.
+struct Aim {
+  std::int32_t window, target;
+  char* base;
+  std::uint64_t present;  ///< bytes + 1 of the target's part; 0: of no window
+  Line* lane;
+  std::uint64_t* sent;
+  std::uint64_t* room;
+  std::uint64_t room_seen;  ///< lines before this one may be written
+  bool is_here;             ///< the target is a rank of this process
+  bool is_noted;            ///< among the unflushed
+};
+constexpr std::uint32_t aims = 4;  ///< and one for what is concerned with no window
+
+/// This rank's own part of a window.
+struct OwnPart {
+  std::int32_t window;  ///< negative: none
+  char* base;
+  std::uint64_t present;
+};
+constexpr std::uint32_t own_parts = 8;
+
+/// Lines of a lane that were there before the last fence: it holds for all notifications among them.
+struct Fenced {
+  std::uint32_t process;
+  std::uint64_t end;
 };
 
 /// Targets that may not have taken yet what was sent to them in lines.
@@ -65,6 +95,14 @@ struct MPIX_Dev_ctx {
   mpix::dev::Status status;
   std::uint64_t value;  ///< from one thread for all
   bool goes_on;         ///< likewise
+
+  mpix::dev::Aim aims[mpix::dev::aims + 1];
+  mpix::dev::OwnPart own[mpix::dev::own_parts];
+  mpix::dev::Fenced fenced;
+  mpix::Line* lanes;           ///< the rank's own
+  std::uint32_t front_shift;   ///< see Front; 0: there are too many lanes for that, or the domain is broken
+  std::uint32_t left_process;  ///< whose lane was last read,
+  std::uint64_t* left_room;    ///< and where its process is told
 
   std::uint32_t unflushed_count;  ///< more than there is room for: any target
   std::uint32_t unflushed[mpix::dev::most_unflushed];
@@ -290,6 +328,23 @@ MPIX_DEV_FN void store_some(char* to, std::uint32_t i, std::uint32_t bytes, std:
   }
 #endif
   store_odd_word(to, i, bytes, word);
+}
+
+/// One thread: what was known of windows may not hold any more.
+MPIX_DEV_FN void forget_parts(Ctx& c) {
+  for (Aim& aim : c.aims) aim.present = 0;
+  for (OwnPart& part : c.own) part.window = -1;
+}
+MPIX_DEV_FN Aim& aim_of(Ctx& c, int window, int target) {
+  return c.aims[static_cast<std::uint32_t>(target + window) % aims];
+}
+MPIX_DEV_FN OwnPart& own_part(Ctx& c, std::uint32_t window) { return c.own[window % own_parts]; }
+
+/// One thread: nothing works any more.
+MPIX_DEV_FN void give_up(Ctx& c, Result why) {
+  c.broken = why;
+  c.front_shift = 0;
+  forget_parts(c);
 }
 
 /// Of a call: it failed, and why. All of the team call it with the same arguments.
