@@ -46,6 +46,7 @@
 /* Groups of ranks. */
 #define MPIX_DEV_WORLD 0  /* all of the domain */
 #define MPIX_DEV_DEVICE 1 /* those of this process */
+#define MPIX_DEV_NODE 2   /* those of this node: which reach each other by loads and stores, too */
 
 /* The threads of a rank: what calls together. */
 #define MPIX_DEV_BLOCK 0
@@ -165,6 +166,8 @@ MPIX_FN int class_of(Result result) {
   return MPI_ERR_OTHER;
 }
 
+MPIX_FN Comm group_of(int comm) { return comm == MPIX_DEV_WORLD ? world : comm == MPIX_DEV_DEVICE ? device : node; }
+
 MPIX_DEV_FN int told(const Status& from, Result result, MPIX_Dev_status* to) {
   if (result == Result::ok && to) {
     to->source = from.source;
@@ -186,10 +189,15 @@ MPIX_DEV_FN int MPIX_Dev_init(MPIX_Dev_ctx* ctx, const MPIX_Dev_param& param, in
 MPIX_DEV_FN void MPIX_Dev_finish(MPIX_Dev_ctx* ctx) { mpix::dev::finish(*ctx); }
 
 MPIX_DEV_FN int MPIX_Dev_rank(const MPIX_Dev_ctx* ctx, int comm) {
-  return static_cast<int>(comm == MPIX_DEV_WORLD ? ctx->rank : ctx->rank - ctx->p.first_rank);
+  const std::uint32_t here = ctx->rank - ctx->p.first_rank;
+  return static_cast<int>(comm == MPIX_DEV_WORLD    ? ctx->rank
+                          : comm == MPIX_DEV_DEVICE ? here
+                                                    : ctx->p.first_on_node + here);
 }
 MPIX_DEV_FN int MPIX_Dev_size(const MPIX_Dev_ctx* ctx, int comm) {
-  return static_cast<int>(comm == MPIX_DEV_WORLD ? ctx->p.ranks : ctx->p.ranks_here);
+  return static_cast<int>(comm == MPIX_DEV_WORLD    ? ctx->p.ranks
+                          : comm == MPIX_DEV_DEVICE ? ctx->p.ranks_here
+                                                    : ctx->p.ranks_on_node);
 }
 
 /* Put without a notification: a later notification of this rank to the target tells of it, or a flush. Returns when
@@ -248,13 +256,12 @@ MPIX_DEV_FN int MPIX_Dev_flush(MPIX_Dev_ctx* ctx, MPIX_Dev_win win) {
 }
 /* All ranks of the group have come here. Puts without a notification are then visible to them. */
 MPIX_DEV_FN int MPIX_Dev_barrier(MPIX_Dev_ctx* ctx, int comm) {
-  return mpix::dev::class_of(mpix::dev::barrier(*ctx, comm == MPIX_DEV_WORLD ? mpix::dev::world : mpix::dev::device));
+  return mpix::dev::class_of(mpix::dev::barrier(*ctx, mpix::dev::group_of(comm)));
 }
 
 /* All ranks of the group: a window over attached memory, a part of it for each. Up to 64 at a time of each group. */
 MPIX_DEV_FN int MPIX_Dev_win_open(MPIX_Dev_ctx* ctx, int comm, void* base, size_t bytes, MPIX_Dev_win* win) {
-  return mpix::dev::class_of(
-      mpix::dev::win_open(*ctx, comm == MPIX_DEV_WORLD ? mpix::dev::world : mpix::dev::device, base, bytes, win));
+  return mpix::dev::class_of(mpix::dev::win_open(*ctx, mpix::dev::group_of(comm), base, bytes, win));
 }
 MPIX_DEV_FN int MPIX_Dev_win_close(MPIX_Dev_ctx* ctx, MPIX_Dev_win* win) {
   const mpix::dev::Result result = mpix::dev::win_close(*ctx, *win);

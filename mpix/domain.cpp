@@ -102,7 +102,7 @@ std::string build(MPIX_Dev_s& made, MPI_Comm comm, int ranks_here, MPI_Info info
       ranks.team = std::make_shared<const Team>(bootstrap, usable_device(runtime), runtime.settings,
                                                 budget ? &budget->network() : nullptr);
     made.domain = std::make_unique<Domain>(static_cast<std::uint32_t>(ranks_here), options, ranks.team, bootstrap,
-                                           usable_device(runtime), runtime.settings);
+                                           usable_device(runtime), runtime.settings, budget);
     made.ranks.team = ranks.team;
   } catch (const Error& error) {
     *own = error;
@@ -150,7 +150,7 @@ MPIX_INTERPOSED int MPIX_Dev_create(MPI_Comm comm, int ranks_here, MPI_Info info
 MPIX_INTERPOSED int MPIX_Dev_free(MPIX_Dev* dev) {
   return guarded(Caller::on_world("MPIX_Dev_free"), [&] {
     MPIX_Dev_s& gone = mpix::of(*mpix::required(dev, "the domain"));
-    const bool over = gone.domain->wait_for_launches();
+    const bool over = gone.domain->wait_for_launches() && gone.domain->wait_for_puts();
     mpix::check(PMPI_Barrier(gone.ranks.node));  // all kernels are over
     if (over) {
       const mpix::Domain::Counts counts = gone.domain->counts();

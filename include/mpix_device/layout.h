@@ -14,7 +14,8 @@
 
 /// The memory of a domain: the ranks that kernels have, one for each block, and how they tell each other things.
 ///
-/// Each process has one segment of device memory, which all processes of the node map:
+/// Each process has one segment of device memory, which all processes of the node map (a process below is one of the
+/// node; far.h has the others):
 ///
 ///   Header | sent, by rank | room, by rank | windows, by window and rank | attached, by attachment and process
 ///   | there, by comm and process | inbox of the first rank here | inbox of the next | …
@@ -71,22 +72,25 @@ namespace dev {
 #define MPIX_NO_UNROLL
 #endif
 
-/// A window is a number: those of the host first, then those that all ranks open, then those of one process.
-constexpr std::uint32_t windows_each = 64, most_windows = 3 * windows_each;
-constexpr std::uint32_t opened_by_all = windows_each, opened_here = 2 * windows_each;
+/// A window is a number: those of the host first, then those that all ranks open, those of a process, those of a node.
+constexpr std::uint32_t windows_each = 64, most_windows = 4 * windows_each;  // as many as an entry can name
+
 constexpr std::uint32_t most_attachments = 64;
 constexpr std::uint32_t most_ranks = 1u << 24;
 constexpr std::uint64_t most_window_bytes = std::uint64_t{1} << 44;
 constexpr std::uint32_t most_inline_bytes = 16384;
 constexpr std::uint32_t least_lane_lines = 16, most_lane_lines = 1u << 16;
 
-/// Two groups of ranks meet in barriers: all, and those of one process.
-enum Comm : std::uint32_t { world = 0, device = 1, comms = 2 };
+/// Groups of ranks meet in barriers: all, those of one process, those of one node.
+enum Comm : std::uint32_t { world = 0, device = 1, node = 2, comms = 3 };
+/// Those that they open.
+MPIX_FN std::uint32_t first_window_of(Comm comm) { return (1 + comm) * windows_each; }
 
 struct alignas(64) Header {
   std::uint32_t rings, sleepers;  ///< host back end: a bell for what concerns all ranks of the process
   std::uint64_t arrived[comms];
   std::uint64_t go[comms];
+  std::uint64_t tasks_given, data_given;  ///< far.h
 };
 
 struct WindowEntry {
@@ -161,7 +165,10 @@ MPIX_FN Places places(std::uint64_t ranks, std::uint64_t processes) {
   at.inboxes = (at.there + 8 * comms * processes + 255) / 256 * 256;
   return at;
 }
-MPIX_FN std::uint64_t pending_at(std::uint64_t processes) { return (sizeof(Inbox) + 8 * processes + 15) / 16 * 16; }
+/// There is a head more, of the lane for all that comes from other nodes.
+MPIX_FN std::uint64_t pending_at(std::uint64_t processes) {
+  return (sizeof(Inbox) + 8 * (processes + 1) + 15) / 16 * 16;
+}
 MPIX_FN std::uint64_t lanes_at(std::uint64_t processes, std::uint64_t most_pending) {
   return (pending_at(processes) + most_pending * sizeof(Notification) + 127) / 128 * 128;
 }
@@ -252,6 +259,8 @@ struct Hooks {
   /// The wait is over.
   void (*refresh)(void* waiter);
   void (*ring)(void* bell);
+  /// There is a task for the service.
+  void (*post)(void* waiter);
 };
 
 MPIX_FN bool matches(std::uint64_t what, const Query& query) {

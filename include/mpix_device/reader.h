@@ -35,7 +35,8 @@ struct Reader {
   Line* lanes;
   Notification* pending;
   std::uint32_t processes, lane_shift, most_pending;
-  std::uint32_t rank;  ///< whose inbox it is
+  std::uint32_t rank;    ///< whose inbox it is
+  const Line* far_lane;  ///< null: there is none
   std::uint32_t needs;
   bool asks, stays;
   Query query;
@@ -51,6 +52,7 @@ struct Reader {
         lane_shift(c.p.lane_shift),
         most_pending(c.p.most_pending),
         rank(c.reading_of),
+        far_lane(c.p.far_ranks && c.reading == c.inbox ? far_rank(c).lines : nullptr),
         needs(c.needs),
         asks(c.asks),
         stays(c.stays),
@@ -77,7 +79,7 @@ struct Reader {
     return has_room() || is_asked_for(data[0]) || kind_of(data[1]) == flushing;
   }
   MPIX_DEV_METHOD std::uint32_t after(std::uint32_t process) const {
-    return process + 1 == processes ? 0 : process + 1;
+    return process + 1 >= processes ? 0 : process + 1;
   }
   /// From the thread that has seen it, to all.
   MPIX_DEV_METHOD void note_found(const Workers& warp, std::uint32_t thread, std::uint32_t process, std::uint64_t at,
@@ -115,6 +117,26 @@ MPIX_DEV_FN Look look(Reader& r, const Workers& warp) {
   }
   return no_place ? Look::no_place : Look::nothing;
 }
+
+/// First warp: the same, of what comes from other nodes. That lane lies in memory of the host.
+MPIX_DEV_FN Look look_far(Reader& r, const Workers& warp) {
+  std::uint64_t data[2] = {0, 0};
+  std::uint64_t at = 0;
+  bool here = false;
+  if (warp.index == 0) {
+    at = heads_of(r.inbox)[r.processes];
+    here = lines_arrived(r.far_lane + (at & (far_lane_lines - 1)), static_cast<std::uint32_t>(at >> far_lane_shift) + 1,
+                         data) == 3;
+  }
+  const bool fits = here && r.fits(data);
+  if (ballot(warp, fits) != 0) {
+    r.note_found(warp, 0, r.processes, at, data);
+    return Look::found;
+  }
+  return ballot(warp, here) != 0 ? Look::no_place : Look::nothing;
+}
+/// How seldom: a look there takes a GPU a trip over PCIe.
+constexpr std::uint32_t looks_between_far = MPIX_ON_DEVICE ? 8 : 1;
 
 #if MPIX_ON_DEVICE
 /// Where few processes are, several threads look at each lane, at two lines each: the entry, and the data behind it,
@@ -310,7 +332,10 @@ MPIX_DEV_FN void settle(Ctx& c, Reader& r, const Workers& warp) {
     const std::uint64_t head = r.found.at + r.found.lines;
     heads_of(r.inbox)[r.found.process] = head;
     if (flushes) fence_stores();  // what came before is in the window, for all
-    store_after_loads(room_of(c, r.found.process, r.rank), head + (std::uint64_t{1} << r.lane_shift));
+    if (r.found.process < r.processes)
+      store_after_loads(room_of(c, r.found.process, r.rank), head + (std::uint64_t{1} << r.lane_shift));
+    else
+      store_after_loads(&far_rank(c).lines_read, head);
     if (set_aside) {
       const std::uint64_t kind = kind_of(one.how) == was_read ? was_read : direct;
       r.pending[r.state.end] = Notification{one.what, kind << 60 | bytes_of(one.how)};
@@ -348,7 +373,9 @@ MPIX_DEV_CALL void advance(Ctx& c) {
   Step step = Step::over;
   Result result = Result::ok;
   while (!r.asks || r.needs > 0) {
-    const Look seen = wide ? look_wide(r, warp, front) : look(r, warp);
+    Look seen = wide ? look_wide(r, warp, front) : look(r, warp);
+    if (seen == Look::nothing && r.far_lane && (!r.stays || wait.looks % looks_between_far == 0))
+      seen = look_far(r, warp);
     if (seen == Look::no_place) result = Result::memory;
     if (seen == Look::no_place || (seen == Look::nothing && !r.stays)) break;
     if (seen == Look::nothing) {
@@ -434,231 +461,6 @@ MPIX_DEV_FN Result check_query(Ctx& c, DevCall call, std::int64_t window, std::i
   else if (window >= 0 && is_first(c))
     know_own_part(c, static_cast<std::uint32_t>(window));
   return wrong;
-}
-
-MPIX_DEV_FN void ask(Ctx& c, const Team& team, DevCall call, int window, int source, int tag, int count, bool stays,
-                     bool wants_status) {
-  if (team.index == 0) {
-    c.call = call;
-    c.query = Query{window, source, tag};
-    c.needs = c.total = static_cast<std::uint32_t>(count);
-    c.asks = c.stays = stays;
-    c.step = Step::over;
-    c.wants_status = wants_status;
-    if (wants_status) c.status = Status{-1, -1, -1, 0, 0};
-    ++c.waits;
-  }
-  sync_team(team);
-}
-
-#if MPIX_ON_DEVICE
-/// What a wait takes is instructions, one behind the other: so the usual case has as few as can be. Nothing is pending,
-/// and what comes first is what is asked for. For all else there is advance().
-constexpr std::uint32_t most_usual_looks = 1u << 13;
-
-MPIX_DEV_FN bool is_usual(Ctx& c, const Team& team, int window, int source, int tag, int count) {
-  return c.front_shift != 0 && c.state.live == 0 && team.size >= warp_width() && count > 0 &&
-         (window == -1 || (window >= 0 && window == own_part(c, static_cast<std::uint32_t>(window)).window)) &&
-         source >= -1 && source < static_cast<int>(c.p.ranks) && tag >= -1;
-}
-
-/// One thread, which has seen a notification that needs a fence. `ready`: pairs of lines there that have been seen.
-MPIX_DEV_FN void fence_for_source(Ctx& c, std::uint32_t process, std::uint64_t at, std::uint32_t ready) {
-  if (c.fenced.process == process && at < c.fenced.end) return;
-  c.fenced = Fenced{process, at + 2 * ready};
-  if (process == c.p.process)
-    fence_on_device();
-  else
-    fence_acquire();
-}
-
-/// One thread: what lay there has been taken.
-MPIX_DEV_FN void leave_lane(Ctx& c, std::uint32_t process, std::uint64_t head) {
-  heads_of(c.inbox)[process] = head;
-  if (c.left_process != process) {
-    c.left_process = process;
-    c.left_room = room_of(c, process, c.rank);
-  }
-  store_after_loads(c.left_room, head + c.p.lane_lines);
-  ++c.state.taken;
-  c.state.turn = process + 1 == c.p.processes ? 0 : process + 1;
-}
-
-/// First warp: until it has taken `left`. Step::move: all but the last one, c.found, whose data the team moves.
-MPIX_DEV_FN Step take_as_usual(Ctx& c, const Workers& warp, const Query& query, bool wants_status,
-                               std::uint32_t& left) {
-  const std::uint32_t shift = c.front_shift, lane_shift = c.p.lane_shift, mask = (1u << lane_shift) - 1;
-  const std::uint32_t process = warp.index >> shift, pair = warp.index & ((1u << shift) - 1);
-  const bool mine = process < c.p.processes;
-  const Ballot fronts = ballot(warp, mine && pair == 0);
-  const Line* const lane = c.lanes + (process << lane_shift);
-  std::uint64_t head = mine ? heads_of(c.inbox)[process] : 0;
-  while (true) {
-    const std::uint64_t n = head + 2 * pair;
-    const Line* const line = lane + (static_cast<std::uint32_t>(n) & mask);
-    const auto lap = static_cast<std::uint32_t>(n >> lane_shift) + 1;
-    std::uint64_t data[2] = {0, 0};
-    std::uint32_t arrived = 0;
-    Ballot here = 0;
-    MPIX_NO_UNROLL
-    for (std::uint32_t looks = 0; (here & fronts) == 0; ++looks) {
-      if (looks == most_usual_looks) return Step::unusual;
-      doze(looks);
-      if (mine) arrived = lines_arrived(line, lap, data);
-      here = ballot(warp, arrived == 3);
-    }
-    // In turns, from that process on.
-    const Ballot later = here & fronts & ~((Ballot{1} << (c.state.turn << shift)) - 1);
-    const std::uint32_t who = first_of(later != 0 ? later : here & fronts), from = who >> shift;
-    const std::uint64_t what = from_thread(warp, data[0], who), how = from_thread(warp, data[1], who);
-    const std::uint32_t kind = kind_of(how);
-    if (kind == flushing || !matches(what, query)) return Step::unusual;
-    const std::uint32_t bytes = kind == in_lines ? static_cast<std::uint32_t>(how >> 44) & 0xffff : 0;
-    bool is_moved = true;
-    if (bytes > 0) {
-      const OwnPart& part = own_part(c, window_of(what));
-      char* const to = part.base + displacement_of(how);
-      if (part.window != static_cast<std::int32_t>(window_of(what)) || part.present <= displacement_of(how) + bytes ||
-          ((reinterpret_cast<std::uintptr_t>(to) | bytes) & 7) != 0)
-        return Step::unusual;
-      const std::uint32_t words = bytes / 8, pairs = (words + 1) / 2, word = 2 * (pair - 1);
-      is_moved = pairs < 1u << shift;
-      if (is_moved) {
-        // Those that look at the data; as a rule these have come.
-        const bool has_some = process == from && pair - 1 < pairs;
-        const std::uint32_t wanted = word + 1 < words ? 3 : 1;
-        MPIX_NO_UNROLL
-        for (std::uint32_t looks = 0; ballot(warp, has_some && (arrived & wanted) != wanted) != 0; ++looks) {
-          if (looks == most_usual_looks) return Step::unusual;
-          if (has_some) arrived = lines_arrived(line, lap, data);
-        }
-        auto* const words_there = reinterpret_cast<std::uint64_t*>(to);
-        if (has_some) words_there[word] = data[0];
-        if (has_some && wanted == 3) words_there[word + 1] = data[1];
-      }
-    }
-    const std::uint64_t at = from_thread(warp, head, who);
-    const std::uint32_t lines = (entry_lines + bytes / 8 + 1) / 2 * 2;
-    sync_warp(warp);
-    if (warp.index == 0) {
-      if (kind == direct || (how & after_puts) != 0) {
-        const Ballot gaps = ~(here >> (from << shift));
-        fence_for_source(c, from, at, gaps == 0 || first_of(gaps) > 1u << shift ? 1u << shift : first_of(gaps));
-      }
-      if (wants_status) c.status = status_of(Notification{what, how});
-      if (is_moved)
-        leave_lane(c, from, at + lines);
-      else
-        c.found = Found{from, lines, at, Notification{what, how}};
-    }
-    if (!is_moved) return Step::move;
-    if (--left == 0) return Step::over;
-    if (process == from) head += lines;
-    sync_warp(warp);
-  }
-}
-
-MPIX_DEV_CALL Result wait_in_any_case(Ctx& c, int window, int source, int tag, int left, int count, Status* status);
-
-/// The team: moves the data of c.found, which is what the wait asks for.
-MPIX_DEV_CALL Result take_by_team(Ctx& c, int window, int source, int tag, int left, int count, Status* status) {
-  const Team team = team_of(c);
-  const std::uint64_t how = c.found.notification.how, first = c.found.at + entry_lines;
-  const std::uint32_t words = data_lines(bytes_of(how)), shift = c.p.lane_shift, mask = (1u << shift) - 1;
-  const Line* const lane = c.lanes + (c.found.process << shift);
-  const OwnPart& part = own_part(c, window_of(c.found.notification.what));
-  auto* const to = reinterpret_cast<std::uint64_t*>(part.base + displacement_of(how));
-  MPIX_NO_UNROLL
-  for (std::uint32_t i = team.index; i < words; i += team.size) {
-    const std::uint64_t n = first + i;
-    const Line* const line = lane + (static_cast<std::uint32_t>(n) & mask);
-    const auto lap = static_cast<std::uint32_t>(n >> shift) + 1;
-    std::uint64_t word = 0;
-    for (std::uint32_t looks = 1; !line_arrived(line, lap, &word); ++looks)
-      if (looks % looks_between_notes == 0 && load_relaxed(c.p.released) != 0) break;
-    to[i] = word;
-  }
-  sync_team(team);
-  if (team.index == 0) leave_lane(c, c.found.process, c.found.at + c.found.lines);
-  if (left > 1) return wait_in_any_case(c, window, source, tag, left - 1, count, status);
-  if (status) *status = c.status;
-  return Result::ok;
-}
-#endif
-
-MPIX_DEV_CALL Result wait_in_any_case(Ctx& c, int window, int source, int tag, int left, int count, Status* status) {
-  const Team team = team_of(c);
-  sync_team(team);
-  const Result wrong = check_query(c, DevCall::wait, window, source, tag, left);
-  if (wrong != Result::ok) return wrong;
-  ask(c, team, DevCall::wait, window, source, tag, left, true, status != nullptr);
-  if (team.index == 0) c.total = static_cast<std::uint32_t>(count);
-  const Result result = read(c, team);
-  if (status) *status = c.status;
-  if (result == Result::ok) return result;
-  sync_team(team);
-  if (team.index == 0 && result == Result::synchronization) give_up(c, result);
-  sync_team(team);
-  return fail(c, DevCall::wait, result, window, source, tag, count);
-}
-
-/// `status`: of the last one; null: nobody wants to know.
-MPIX_DEV_CALL Result wait(Ctx& c, int window, int source, int tag, int count, Status* status) {
-  int left = count;
-#if MPIX_ON_DEVICE
-  const Team team = team_of(c);
-  sync_team(team);
-  if (is_usual(c, team, window, source, tag, count)) {
-    if (in_first_warp(team)) {
-      auto needs = static_cast<std::uint32_t>(count);
-      const Step step = take_as_usual(c, first_warp_of(team), Query{window, source, tag}, status != nullptr, needs);
-      if (team.index == 0) {
-        c.step = step;
-        c.needs = needs;
-      }
-    }
-    sync_team(team);
-    if (c.step == Step::over) {
-      if (status) *status = c.status;
-      return Result::ok;
-    }
-    left = static_cast<int>(c.needs);
-    if (c.step == Step::move) return take_by_team(c, window, source, tag, left, count, status);
-  }
-#endif
-  return wait_in_any_case(c, window, source, tag, left, count, status);
-}
-
-/// First warp: how many of the pending match, those that are needed at most.
-MPIX_DEV_FN std::uint32_t count_pending(const Ctx& c, const Workers& warp) {
-  const Notification* const pending = pending_of(c, c.reading);
-  std::uint32_t count = 0;
-  for (std::uint32_t from = c.state.first; from < c.state.end && count < c.needs; from += warp.size) {
-    const std::uint32_t i = from + warp.index;
-    count += count_of(ballot(warp, i < c.state.end && matches(pending[i].what, c.query)));
-  }
-  return count;
-}
-
-MPIX_DEV_CALL Result test(Ctx& c, int window, int source, int tag, int count, int* flag, Status* status) {
-  const Team team = team_of(c);
-  sync_team(team);
-  *flag = 0;
-  const Result wrong = check_query(c, DevCall::test, window, source, tag, count);
-  if (wrong != Result::ok) return wrong;
-  ask(c, team, DevCall::test, window, source, tag, count, false, status != nullptr);
-  const Result result = read(c, team);  // memory: some have no place, and are not looked at
-  if (in_first_warp(team)) {
-    const Workers warp = first_warp_of(team);
-    const bool has = count_pending(c, warp) >= c.needs;
-    sync_warp(warp);
-    if (has && c.needs > 0) take_pending(c);
-    if (warp.index == 0) c.value = has;
-  }
-  sync_team(team);
-  *flag = static_cast<int>(c.value);
-  if (status && c.value) *status = c.status;
-  return result == Result::ok || c.value ? Result::ok : fail(c, DevCall::test, result, window, source, tag, count);
 }
 
 }  // namespace dev

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "far.h"
 #include "layout.h"
 
 /// The threads of a rank: a block, or one warp of it; on the host one thread. And what a rank keeps while its kernel
@@ -103,6 +104,12 @@ struct MPIX_Dev_ctx {
   std::uint32_t front_shift;   ///< see Front; 0: there are too many lanes for that, or the domain is broken
   std::uint32_t left_process;  ///< whose lane was last read,
   std::uint64_t* left_room;    ///< and where its process is told
+
+  // With ranks of other nodes (far.h):
+  std::uint64_t far_place, far_number;     ///< from the first thread for all
+  std::uint64_t far_freed, far_taken;      ///< seen
+  std::uint64_t far_replies, far_flushes;  ///< awaited so far
+  std::uint32_t far_unflushed;
 
   std::uint32_t unflushed_count;  ///< more than there is room for: any target
   std::uint32_t unflushed[mpix::dev::most_unflushed];
@@ -222,6 +229,10 @@ MPIX_DEV_FN WindowEntry* attached_entry(const Ctx& c, char* segment, std::uint32
 MPIX_DEV_FN std::uint64_t* there_of(const Ctx& c, char* segment, Comm comm, std::uint32_t process) {
   return reinterpret_cast<std::uint64_t*>(segment + c.at.there) + (std::uint64_t{comm} * c.p.processes + process);
 }
+MPIX_DEV_FN bool is_far(const Ctx& c, std::uint32_t rank) {
+  return c.p.far_words != nullptr && c.p.inboxes[rank] == nullptr;
+}
+MPIX_DEV_FN FarRank& far_rank(const Ctx& c) { return c.p.far_ranks[c.rank - c.p.first_rank]; }
 MPIX_DEV_FN bool is_here(const Ctx& c, std::uint32_t rank) { return rank - c.p.first_rank < c.p.ranks_here; }
 MPIX_DEV_FN Header& header_of(char* segment) { return *reinterpret_cast<Header*>(segment); }
 MPIX_DEV_FN std::uint64_t* heads_of(Inbox* inbox) { return reinterpret_cast<std::uint64_t*>(inbox + 1); }

@@ -17,6 +17,7 @@ namespace mpix {
 
 struct Settings;
 struct NodeShape;
+class Copier;
 class NodeMemory;
 class TeamMemory;
 
@@ -212,6 +213,8 @@ class Device {
   /// One word that streams and peers may change meanwhile.
   virtual std::uint64_t read_word(const std::uint64_t* word) = 0;
   virtual void write_word(std::uint64_t* word, std::uint64_t value) = 0;
+  /// For the service; see device/copier.h.
+  virtual std::unique_ptr<Copier> new_copier() = 0;
   /// Words that kernels and the host share, with a note for each rank. Zeroed; live as long as the pointer.
   virtual std::shared_ptr<HostWords> host_words(std::size_t ranks) = 0;
 

@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "device/host/bell.h"
 #include "team/differing.h"
 
 namespace mpix {
@@ -187,27 +188,32 @@ void Domain::choose_sizes(const std::vector<Card>& cards, const DomainOptions& o
 }
 
 Domain::Domain(std::uint32_t ranks_here, const DomainOptions& options, std::shared_ptr<const Team> team,
-               Bootstrap& bootstrap, Device& device, const Settings& settings)
+               Bootstrap& bootstrap, Device& device, const Settings& settings, OperationBudget* budget)
     : team_(std::move(team)), device_(device), settings_(settings) {
-  if (team_->spans_nodes())
-    throw Error(Fault::unsupported, "the processes of a domain are on one node, so far; these are on several");
   const std::vector<Card> cards = introduce(bootstrap, ranks_here, options);
-  if (static_cast<int>(team_->group().size()) != team_->size())
+  if (team_->group().size() != team_->locals().size())
     throw Error(Fault::unsupported,
-                "the processes of a domain share memory; some of these have another device, or other "
+                "the processes of a domain share memory on each node; some of these have another device, or other "
                 "name spaces");
+  if (team_->spans_nodes() && !budget)
+    throw Error(Fault::unsupported,
+                "the processes of a domain are on several nodes, and there is no network: " + team_->why_not());
   choose_sizes(cards, options);
   param_.abi = MPIX_DEV_ABI;
-  param_.process = static_cast<std::uint32_t>(bootstrap.rank());
-  param_.processes = static_cast<std::uint32_t>(bootstrap.size());
+  param_.process = static_cast<std::uint32_t>(team_->local(own_process()));
+  param_.processes = static_cast<std::uint32_t>(team_->locals().size());
   for (const Card& card : cards) {
     first_ranks_.push_back(param_.ranks);
     param_.ranks += card.ranks_here;
   }
   first_ranks_.push_back(param_.ranks);
-  param_.first_rank = first_ranks_[param_.process];
+  param_.first_rank = first_ranks_[static_cast<std::size_t>(own_process())];
   param_.ranks_here = ranks_here;
-  const Card& mine = cards[param_.process];
+  for (const int process : team_->locals()) {
+    if (process < own_process()) param_.first_on_node += ranks_of(process);
+    param_.ranks_on_node += ranks_of(process);
+  }
+  const Card& mine = cards[static_cast<std::size_t>(own_process())];
   if (mine.place != 0)
     sharers_ = static_cast<std::uint32_t>(
         std::count_if(cards.begin(), cards.end(), [&](const Card& card) { return card.place == mine.place; }));
@@ -218,29 +224,59 @@ Domain::Domain(std::uint32_t ranks_here, const DomainOptions& options, std::shar
   try {
     make_segment(bootstrap);
     fill_segment(cards);
+    if (team_->spans_nodes()) make_courier(bootstrap, *budget);
     // All have filled theirs, and mapped the others'.
     (void)bootstrap.allgather(std::uint64_t{0});
   } catch (...) {
+    courier_.reset();
     release_mappings(segments_);
     if (segment_.base) device_.release(segment_.base);
     throw;
   }
 }
 
+void Domain::make_courier(Bootstrap& bootstrap, OperationBudget& budget) {
+  CourierDomain domain;
+  domain.process = own_process();
+  domain.first_ranks = first_ranks_;
+  domain.most_pending = param_.most_pending;
+  domain.segment = segment_.base;
+  domain.windows_at = places_.windows;
+  domain.released = param_.released;
+  domain.patience = settings_.timeout_seconds;
+  const bool rings = std::strcmp(device_.name(), "host") == 0;
+  domain.wake_rank = [this, rings](std::uint32_t here) {
+    if (rings) ring(reinterpret_cast<Bell*>(inbox(here)));
+  };
+  domain.wake_process = [this, rings] {
+    if (rings) ring(reinterpret_cast<Bell*>(segment_.base));
+  };
+  domain.fail = [this](const std::string& why) {
+    if (reports_->is_released()) return;
+    log(LogLevel::error, "domain: " + why + "; its ranks wait no more, and their calls fail");
+    reports_->release();
+  };
+  courier_ = std::make_unique<Courier>(std::move(domain), team_, bootstrap, device_, budget);
+  param_.far_words = courier_->words();
+  param_.far_ranks = courier_->ranks();
+  param_.far_tasks = courier_->tasks();
+  param_.far_data = courier_->data();
+}
+
 void Domain::make_segment(Bootstrap& bootstrap) {
   segment_ = device_.allocate(places_.inboxes + param_.ranks_here * param_.inbox_bytes);
   param_.segment = segment_.base;
-  const auto all =
-      bootstrap.node_allgather(device_.export_memory(segment_.base), static_cast<std::size_t>(bootstrap.size()));
-  for (int process = 0; process < bootstrap.size(); ++process)
-    segments_.push_back(map(process, all[static_cast<std::size_t>(process)], segment_.base));
+  const std::vector<int>& locals = team_->locals();
+  const auto all = bootstrap.node_allgather(device_.export_memory(segment_.base), locals.size());
+  for (std::size_t i = 0; i < locals.size(); ++i) segments_.push_back(map(locals[i], all[i], segment_.base));
 
   std::vector<char*> bases, inboxes;
-  for (std::uint32_t process = 0; process < param_.processes; ++process) {
-    char* const base = segments_[process].base;
-    bases.push_back(base);
-    for (std::uint32_t i = 0; i < first_ranks_[process + 1] - first_ranks_[process]; ++i)
-      inboxes.push_back(base + places_.inboxes + i * param_.inbox_bytes);
+  for (int process = 0; process < team_->size(); ++process) {
+    const int local = team_->local(process);
+    char* const base = local < 0 ? nullptr : segments_[static_cast<std::size_t>(local)].base;
+    if (base) bases.push_back(base);
+    for (std::uint32_t i = 0; i < ranks_of(process); ++i)
+      inboxes.push_back(base ? base + places_.inboxes + i * param_.inbox_bytes : nullptr);
   }
   segment_table_ = device_.upload(bases.data(), bases.size() * sizeof(char*));
   inbox_table_ = device_.upload(inboxes.data(), inboxes.size() * sizeof(char*));
@@ -253,21 +289,24 @@ void Domain::fill_segment(const std::vector<Card>& cards) {
   device_.write(segment_.base + places_.room, room.data(), room.size() * sizeof room[0]);
   // Nobody arrives from where no ranks are.
   std::vector<std::uint64_t> there(std::size_t{dev::comms} * param_.processes, 0);
-  for (std::uint32_t process = 0; process < param_.processes; ++process)
-    if (cards[process].ranks_here == 0) there[dev::world * param_.processes + process] = UINT64_MAX;
-  for (std::uint32_t process = 0; process < param_.processes; ++process)
-    if (process != param_.process) there[dev::device * param_.processes + process] = UINT64_MAX;
+  for (std::uint32_t local = 0; local < param_.processes; ++local) {
+    const bool has_none = cards[static_cast<std::size_t>(team_->locals()[local])].ranks_here == 0;
+    for (const dev::Comm comm : {dev::world, dev::node})
+      if (has_none) there[comm * param_.processes + local] = UINT64_MAX;
+    if (local != param_.process) there[dev::device * param_.processes + local] = UINT64_MAX;
+  }
   device_.write(segment_.base + places_.there, there.data(), there.size() * sizeof there[0]);
 
   constexpr std::size_t in_front = sizeof(dev::RankNote);
   notes_ = device_.allocate_pinned(in_front + param_.ranks_here * sizeof(dev::RankNote));
   param_.released = reinterpret_cast<std::uint64_t*>(notes_.get());
   param_.notes = reinterpret_cast<dev::RankNote*>(notes_.get() + in_front);
-  reports_ = std::make_unique<DomainReports>(param_.notes, param_.ranks_here, param_.first_rank, param_.process,
-                                             param_.released, settings_);
+  reports_ = std::make_unique<DomainReports>(param_.notes, param_.ranks_here, param_.first_rank,
+                                             static_cast<std::uint32_t>(own_process()), param_.released, settings_);
 }
 
 Domain::~Domain() {
+  courier_.reset();
   reports_.reset();
   for (Attachment& one : attachments_) release_mappings(one.mappings);
   for (Attachment& one : windows_) release_mappings(one.mappings);
@@ -282,7 +321,7 @@ void Domain::release_mappings(std::vector<Mapping>& mappings) noexcept {
 }
 
 Domain::Mapping Domain::map(int process, const ExportedMemory& exported, char* own) {
-  if (process == static_cast<int>(param_.process)) return Mapping{own, false};
+  if (process == own_process()) return Mapping{own, false};
   return Mapping{device_.import_memory(exported), true};
 }
 
@@ -317,14 +356,16 @@ void Domain::attach(Bootstrap& bootstrap, void* base, std::size_t bytes) {
   made.own = static_cast<char*>(base);
   std::vector<dev::WindowEntry> entries(param_.processes);
   try {
-    for (std::uint32_t process = 0; process < param_.processes; ++process) {
+    for (std::uint32_t local = 0; local < param_.processes; ++local) {
+      const auto process = static_cast<std::size_t>(team_->locals()[local]);
+      const Memory& memory = all[process];
       Mapping mapping;
-      if (all[process].present != 0)
-        mapping = map(static_cast<int>(process), all[process].exported,
-                      reinterpret_cast<char*>(static_cast<std::uintptr_t>(all[process].own_base)));
+      if (memory.present != 0)
+        mapping = map(static_cast<int>(process), memory.exported,
+                      reinterpret_cast<char*>(static_cast<std::uintptr_t>(memory.own_base)));
       made.mappings.push_back(mapping);
-      if (all[process].present != 0)
-        entries[process] = {mapping.base + all_sizes[process].offset, all_sizes[process].bytes + 1};
+      if (memory.present != 0)
+        entries[local] = {mapping.base + all_sizes[process].offset, all_sizes[process].bytes + 1};
     }
     const auto index = static_cast<std::size_t>(free - attachments_.begin());
     device_.write(segment_.base + places_.attached + index * param_.processes * sizeof(dev::WindowEntry),
@@ -384,36 +425,42 @@ int Domain::create_window(Bootstrap& bootstrap, void* const base[], const std::s
     }
     parts.push_back(part);
   }
+  const auto processes = static_cast<std::size_t>(team_->size());
   std::uint64_t most_here = 0;
-  for (std::uint32_t p = 0; p < param_.processes; ++p)
-    most_here = std::max<std::uint64_t>(most_here, first_ranks_[p + 1] - first_ranks_[p]);
+  for (int process = 0; process < team_->size(); ++process)
+    most_here = std::max<std::uint64_t>(most_here, ranks_of(process));
   const std::vector<std::uint64_t> counts = bootstrap.allgather(std::uint64_t{allocations.size()});
   const std::uint64_t most_allocations = std::max<std::uint64_t>(1, *std::max_element(counts.begin(), counts.end()));
   allocations.resize(most_allocations);
   parts.resize(std::max<std::uint64_t>(1, most_here));
-  std::vector<Memory> all(most_allocations * param_.processes);
+  std::vector<Memory> all(most_allocations * processes);
   bootstrap.allgather(allocations.data(), most_allocations * sizeof(Memory), all.data());
-  std::vector<Part> all_parts(parts.size() * param_.processes);
+  std::vector<Part> all_parts(parts.size() * processes);
   bootstrap.allgather(parts.data(), parts.size() * sizeof(Part), all_parts.data());
 
   const auto index = static_cast<std::uint32_t>(free - windows_.begin());
   Attachment made;
   made.id = 1;
-  std::vector<dev::WindowEntry> entries;
+  std::vector<dev::WindowEntry> entries, own;
   try {
-    for (std::uint32_t process = 0; process < param_.processes; ++process) {
+    for (std::size_t process = 0; process < processes; ++process) {
+      // What lies on other nodes has no address here.
+      const bool is_near = team_->same_node(static_cast<int>(process));
       const std::size_t first = made.mappings.size();
-      for (std::uint64_t i = 0; i < counts[process]; ++i) {
+      for (std::uint64_t i = 0; is_near && i < counts[process]; ++i) {
         const Memory& one = all[process * most_allocations + i];
         made.mappings.push_back(map(static_cast<int>(process), one.exported,
                                     reinterpret_cast<char*>(static_cast<std::uintptr_t>(one.own_base))));
       }
-      for (std::uint32_t i = 0; i < first_ranks_[process + 1] - first_ranks_[process]; ++i) {
+      for (std::uint32_t i = 0; i < ranks_of(static_cast<int>(process)); ++i) {
         const Part& part = all_parts[process * parts.size() + i];
-        char* const at = part.bytes > 0 ? made.mappings[first + part.allocation].base + part.offset : nullptr;
+        char* const at =
+            is_near && part.bytes > 0 ? made.mappings[first + part.allocation].base + part.offset : nullptr;
         entries.push_back({at, part.bytes + 1});
+        if (static_cast<int>(process) == own_process()) own.push_back(entries.back());
       }
     }
+    if (courier_) courier_->know_window(index, own);
     device_.write(segment_.base + places_.windows + std::uint64_t{index} * param_.ranks * sizeof(dev::WindowEntry),
                   entries.data(), entries.size() * sizeof entries[0]);
     (void)bootstrap.allgather(std::uint64_t{0});
@@ -436,6 +483,7 @@ void Domain::free_window(Bootstrap& bootstrap, int window) {
       segment_.base + places_.windows + static_cast<std::uint64_t>(window) * param_.ranks * sizeof(dev::WindowEntry),
       nothing.data(), nothing.size() * sizeof nothing[0]);
   (void)bootstrap.allgather(std::uint64_t{0});
+  if (courier_) courier_->know_window(static_cast<std::uint32_t>(window), {});
   Attachment& gone = windows_[static_cast<std::size_t>(window)];
   release_mappings(gone.mappings);
   gone = Attachment{};
@@ -478,6 +526,12 @@ bool Domain::wait_for_launches() {
   return true;
 }
 
+bool Domain::wait_for_puts() {
+  if (!courier_) return true;
+  const auto* const header = reinterpret_cast<const dev::Header*>(segment_.base);
+  return courier_->drain(device_.read_word(&header->tasks_given));
+}
+
 Domain::Failure Domain::failure() const {
   for (std::uint32_t i = 0; i < param_.ranks_here; ++i) {
     const dev::RankNote& note = param_.notes[i];
@@ -504,6 +558,7 @@ Domain::Counts Domain::counts() const {
     counts.taken += one.reading.taken;
     counts.pending += one.reading.live;
   }
+  if (courier_) counts.pending += courier_->waiting();
   return counts;
 }
 

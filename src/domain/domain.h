@@ -12,6 +12,7 @@
 
 #include "base/settings.h"
 #include "device/device.h"
+#include "domain/courier.h"
 #include "domain/reports.h"
 #include "mpix_device/layout.h"
 #include "mpix_device/param.h"
@@ -30,8 +31,9 @@ struct DomainOptions {
 /// runs. They throw on all processes where one of them cannot go along, if each process that fails tells the bootstrap.
 class Domain {
  public:
+  /// `budget`: of the network to processes of other nodes, where there are any; null: none.
   Domain(std::uint32_t ranks_here, const DomainOptions& options, std::shared_ptr<const Team> team, Bootstrap& bootstrap,
-         Device& device, const Settings& settings);
+         Device& device, const Settings& settings, OperationBudget* budget = nullptr);
   ~Domain();
   Domain(const Domain&) = delete;
   Domain& operator=(const Domain&) = delete;
@@ -60,6 +62,10 @@ class Domain {
   std::uint64_t launches() const { return launches_; }
   /// Asleep, until every rank has finished every launch. False: the domain is broken, or has waited for too long.
   bool wait_for_launches();
+  /// Asleep, until what ranks here have put to other nodes is there. False: the domain is broken, or it took too long.
+  bool wait_for_puts();
+  /// Null: all processes are on one node.
+  Courier* courier() const { return courier_.get(); }
 
   /// The first error that a rank here met in a kernel; its class as a dev::Result.
   struct Failure {
@@ -94,23 +100,29 @@ class Domain {
   void fill_segment(const std::vector<Card>& cards);
   void release_mappings(std::vector<Mapping>& mappings) noexcept;
   Mapping map(int process, const ExportedMemory& exported, char* own);
+  void make_courier(Bootstrap& bootstrap, OperationBudget& budget);
+  int own_process() const { return team_->rank(); }
+  std::uint32_t ranks_of(int process) const {
+    return first_ranks_[static_cast<std::size_t>(process) + 1] - first_ranks_[static_cast<std::size_t>(process)];
+  }
   dev::Inbox* inbox(std::uint32_t rank_here) const;
 
   const std::shared_ptr<const Team> team_;
   Device& device_;
   const Settings& settings_;
   std::uint32_t sharers_ = 1;
-  std::vector<std::uint32_t> first_ranks_;  ///< by process; one more: all
+  std::vector<std::uint32_t> first_ranks_;  ///< by process of the team; one more: all
   MPIX_Dev_param param_{};
   dev::Places places_{};
   Allocation segment_{};
-  std::vector<Mapping> segments_;  ///< by process
+  std::vector<Mapping> segments_;  ///< by process of the node
   std::shared_ptr<const void> segment_table_, inbox_table_;
   std::shared_ptr<char> notes_;  ///< with the word `released` in front
   std::array<Attachment, dev::most_attachments> attachments_;
   std::array<Attachment, dev::windows_each> windows_;
   std::uint64_t launches_ = 0;
   std::unique_ptr<DomainReports> reports_;
+  std::unique_ptr<Courier> courier_;  ///< ends before what it tells of
 };
 
 }  // namespace mpix

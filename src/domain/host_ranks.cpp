@@ -26,12 +26,15 @@ static_assert(sizeof(Bell) <= sizeof(dev::Inbox) && sizeof(Bell) <= sizeof(dev::
 /// a lane rings nothing: who waits for that naps.
 class Waiter {
  public:
-  Waiter(Bell* rank, Bell* process, const std::uint64_t* released, Polling polling)
-      : rank_(rank), process_(process), released_(released), polling_(polling) {}
+  Waiter(Bell* rank, Bell* process, const std::uint64_t* released, Polling polling, Courier* courier)
+      : rank_(rank), process_(process), released_(released), polling_(polling), courier_(courier) {}
 
   static bool pause(void* self, dev::Sleep sleep) { return static_cast<Waiter*>(self)->pause(sleep); }
   static void refresh(void* self) { static_cast<Waiter*>(self)->patience_.reset(); }
   static void ring(void* bell) { mpix::ring(static_cast<Bell*>(bell)); }
+  static void post(void* self) {
+    if (Courier* const courier = static_cast<Waiter*>(self)->courier_) courier->wake();
+  }
 
  private:
   bool pause(dev::Sleep sleep) {
@@ -46,23 +49,25 @@ class Waiter {
   Bell* const process_;
   const std::uint64_t* const released_;
   const Polling polling_;
+  Courier* const courier_;
   std::optional<Patience> patience_;
 };
 
-const dev::Hooks hooks{Waiter::pause, Waiter::refresh, Waiter::ring};
+const dev::Hooks hooks{Waiter::pause, Waiter::refresh, Waiter::ring, Waiter::post};
 
 struct HostLaunch {
   MPIX_Dev_param param;
   void (*function)(MPIX_Dev_param, void*);
   void* argument;
   Polling polling;
+  Courier* courier;
 };
 
 void run_rank(const HostLaunch& launch, std::uint32_t here) {
   MPIX_Dev_param param = launch.param;
   const std::uint64_t inboxes = dev::places(param.ranks, param.processes).inboxes;
   Waiter waiter(reinterpret_cast<Bell*>(param.segment + inboxes + here * param.inbox_bytes),
-                reinterpret_cast<Bell*>(param.segment), param.released, launch.polling);
+                reinterpret_cast<Bell*>(param.segment), param.released, launch.polling, launch.courier);
   param.host_rank = here;
   param.hooks = &hooks;
   param.waiter = &waiter;
@@ -99,7 +104,8 @@ void launch_host_ranks(Domain& domain, void (*function)(MPIX_Dev_param, void*), 
   launch->param = domain.begin_launch();
   launch->function = function;
   launch->argument = argument;
-  launch->polling = polling_for(static_cast<int>(launch->param.ranks));
+  launch->courier = domain.courier();
+  launch->polling = polling_for(static_cast<int>(launch->param.ranks_on_node));
   try {
     host_stream_launch(stream, run_all, launch.get());
   } catch (...) {

@@ -20,6 +20,22 @@ using Hold = std::lock_guard<std::mutex>;
 /// Dearer than a look.
 constexpr unsigned looks_between_troubles = 256;
 
+class RelayRecipient final : public Recipient {
+ public:
+  RelayRecipient(std::shared_ptr<RelayPeers> peers, const RelayPeer& peer, std::shared_ptr<const HostWords> words)
+      : peers_(std::move(peers)), peer_(peer), words_(std::move(words)) {}
+  Connection connection() const override { return peer_.connection; }
+  std::string name() const override { return "rank " + std::to_string(peer_.rank); }
+  std::string lost(const std::string& why) const override { return peer_.lost(why); }
+  std::string probe() override { return peers_->probe(peer_); }
+  bool is_broken() const override { return __atomic_load_n(&words_->released, __ATOMIC_ACQUIRE) != 0; }
+
+ private:
+  const std::shared_ptr<RelayPeers> peers_;  ///< the memory
+  const RelayPeer& peer_;
+  const std::shared_ptr<const HostWords> words_;
+};
+
 }  // namespace
 
 Relay::Relay(std::shared_ptr<RelayPeers> peers, const void* window, StallHandler& stall,
@@ -32,7 +48,8 @@ void Relay::name(const std::vector<int>& ranks, Neighbourhood& neighbours) {
   Hold hold(mutex_);
   for (auto& [rank, peer] : peers_->named()) {
     const auto is_this = [its = &peer](const Pair& pair) { return pair.peer == its; };
-    if (std::none_of(pairs_.begin(), pairs_.end(), is_this)) pairs_.emplace_back(peer);
+    if (std::none_of(pairs_.begin(), pairs_.end(), is_this))
+      pairs_.emplace_back(peer, std::make_shared<RelayRecipient>(peers_, peer, words_));
   }
 }
 
@@ -122,7 +139,7 @@ bool Relay::take_post(Pair& pair) {
   if (posted <= pair.posts) return false;
   const RelayPeer& peer = *pair.peer;
   const Doorsteps& doorsteps = peers_->doorsteps();
-  Shipment::Content content{&peer, "post", posted, {}, std::nullopt};
+  Shipment::Content content{pair.to, "post", posted, {}, std::nullopt};
   if (pair.posts == 0) {
     content.writes.push_back(doorsteps.tell(peer.rank, *peer.told, peer.registered));
     content.signal = doorsteps.first_posts(peer.rank, posted, 0);
@@ -183,7 +200,7 @@ bool Relay::has_landing(Pair& pair) {
                              offsetof(RelayWords, asked)};
   const NetworkWrite asker{&peer.told->block, peer.registered, sizeof peer.told->block, peers_->block_of(peer),
                            offsetof(RelayWords, asker)};
-  auto shipment = dispatch({&peer, "ask for memory", pair.sends + 1, {asker}, signal}, pair.sends_turn);
+  auto shipment = dispatch({pair.to, "ask for memory", pair.sends + 1, {asker}, signal}, pair.sends_turn);
   if (!shipment) return false;
   pair.asked = needed;
   pair.asked_since = Clock::now();
@@ -215,7 +232,7 @@ bool Relay::take_ask(Pair& pair) {
     trouble = error.what();
   }
   const RemoteMemory& asker = peer.words->asker;
-  Shipment::Content content{&peer, "answer", pair.posts, {}, std::nullopt};
+  Shipment::Content content{pair.to, "answer", pair.posts, {}, std::nullopt};
   if (trouble.empty()) {
     *peer.answer = peer.landing.place();
     content.writes.push_back(
@@ -249,7 +266,7 @@ Shipment::Content Relay::content_of_message(const Pair& pair) const {
     entry.data += lands;
     std::memcpy(message.entries + i * sizeof entry, &entry, sizeof entry);
   }
-  Shipment::Content content{&peer, "data", epoch, {}, std::nullopt};
+  Shipment::Content content{pair.to, "data", epoch, {}, std::nullopt};
   const std::size_t in_inbox = in_front + (apart ? 0 : planned.bytes);
   if (in_inbox > 0)
     content.writes.push_back(
@@ -272,7 +289,7 @@ Shipment::Content Relay::content_of_chunk(const Pair& pair) const {
   const std::uint64_t epoch = pair.sends + 1;
   const DataRange range = DataRange::of_chunk(pair.chunk, planned.chunk_shift);
   const LandingPlace& landing = peer.words->landing;
-  Shipment::Content content{&peer, "data", epoch, {}, std::nullopt};
+  Shipment::Content content{pair.to, "data", epoch, {}, std::nullopt};
   content.writes.push_back({pair.message->data + range.begin,
                             pair.message->registration,
                             std::min<std::uint64_t>(planned.bytes, range.end) - range.begin,
@@ -297,7 +314,7 @@ std::shared_ptr<Shipment> Relay::dispatch(Shipment::Content content, OperationBu
   if (waits_since)
     effect_.throttle_nanoseconds +=
         static_cast<std::uint64_t>(std::chrono::nanoseconds(Clock::now() - *waits_since).count());
-  auto shipment = std::make_shared<Shipment>(peers_, window_, words_, std::move(content), *grant);
+  auto shipment = std::make_shared<Shipment>(budget, window_, std::move(content), *grant);
   bool started = false;
   try {
     started = shipment->start();

@@ -9,13 +9,14 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/service.h"
 #include "base/stats.h"
 #include "device/device.h"
+#include "net/shipment.h"
 #include "offnode/relay_peers.h"
-#include "offnode/shipment.h"
 
 namespace mpix {
 
@@ -68,8 +69,9 @@ class Relay final : public Poller {
 
  private:
   struct Pair {
-    explicit Pair(RelayPeer& its_peer) : peer(&its_peer) {}
+    Pair(RelayPeer& its_peer, std::shared_ptr<Recipient> recipient) : peer(&its_peer), to(std::move(recipient)) {}
     RelayPeer* peer;
+    std::shared_ptr<Recipient> to;
     std::uint64_t landed = 0;    ///< posts that have come
     std::uint64_t posts = 0;     ///< taken
     std::uint64_t sends = 0;     ///< taken, whole

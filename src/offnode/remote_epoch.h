@@ -10,9 +10,9 @@
 #include "base/block_pool.h"
 #include "device/device.h"
 #include "net/operation_budget.h"
+#include "net/staged_transfer.h"
 #include "offnode/remote_peers.h"
 #include "offnode/remote_plan.h"
-#include "offnode/staged_transfer.h"
 
 namespace mpix {
 

@@ -2,7 +2,7 @@
 // Copyright (c) the libmpix authors
 #pragma once
 
-#include "wire/channel.h"
+#include "mpix_device/channel.h"
 #include "wire/message.h"
 #include "wire/program.h"
 

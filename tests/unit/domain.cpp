@@ -5,12 +5,14 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "creation.h"
 #include "device/host/host_device.h"
 #include "domain/host_ranks.h"
+#include "fake_network.h"
 #include "host_ranks.h"
 #include "mpix_device/rma.h"
 #include "support/catch.h"
@@ -27,11 +29,12 @@ using dev::Result;
 class Process {
  public:
   Process(Bootstrap& bootstrap, Device& device, std::uint32_t ranks_here, const DomainOptions& options,
-          const Settings& settings)
+          const Settings& settings, OperationBudget* budget = nullptr)
       : bootstrap(bootstrap),
         device(device),
-        domain(ranks_here, options, std::make_shared<const Team>(bootstrap, device, settings, nullptr), bootstrap,
-               device, settings) {}
+        domain(ranks_here, options,
+               std::make_shared<const Team>(bootstrap, device, settings, budget ? &budget->network() : nullptr),
+               bootstrap, device, settings, budget) {}
   ~Process() {
     for (char* base : memory_) device.release(base);
   }
@@ -81,22 +84,35 @@ Settings domain_settings() {
   return settings;
 }
 
+/// Of several processes each; 0: there is one.
+struct Nodes {
+  int size = 0;
+  Capacity capacity{};  ///< of each process's network
+};
+
 /// body(process) on each of them; `ranks` by process.
 void run_processes(const std::vector<std::uint32_t>& ranks, const DomainOptions& options,
-                   const std::function<void(Process&)>& body, const Settings& settings = domain_settings()) {
+                   const std::function<void(Process&)>& body, const Settings& settings = domain_settings(),
+                   const Nodes& nodes = {}) {
   auto device = make_host_device(settings, static_cast<int>(ranks.size()));
-  ThreadRanks all(static_cast<int>(ranks.size()));
+  ThreadRanks all(static_cast<int>(ranks.size()), nodes.size);
   all.run([&](Bootstrap& bootstrap) {
-    Process process(bootstrap, *device, ranks[static_cast<std::size_t>(bootstrap.rank())], options, settings);
+    std::optional<OperationBudget> budget;
+    if (nodes.size > 0)
+      budget.emplace(std::make_unique<FakeNetwork>(nodes.capacity, 7u + static_cast<unsigned>(bootstrap.rank()), false),
+                     settings);
+    Process process(bootstrap, *device, ranks[static_cast<std::size_t>(bootstrap.rank())], options, settings,
+                    budget ? &*budget : nullptr);
     body(process);
+    EXPECT(process.domain.wait_for_puts() || process.domain.failure().result != Result::ok);
     // Nobody leaves while others may still write into its memory.
     (void)bootstrap.allgather(0);
   });
 }
 
 void random_operations(const std::vector<std::uint32_t>& ranks, const DomainOptions& options, std::uint32_t rounds,
-                       std::uint64_t seed) {
-  run_processes(ranks, options, [&](Process& process) {
+                       std::uint64_t seed, const Nodes& nodes = {}) {
+  const auto body = [&](Process& process) {
     const std::uint32_t all = process.domain.param().ranks;
     test::RandomTest t{seed, rounds, {0, 0, 0}, 4100, 20000};
     char* parts[3];
@@ -119,7 +135,8 @@ void random_operations(const std::vector<std::uint32_t>& ranks, const DomainOpti
       EXPECT(one.operations == std::uint64_t{rounds} * test::RandomTest::ops);
     }
     EXPECT(process.domain.failure().result == Result::ok);
-  });
+  };
+  run_processes(ranks, options, body, domain_settings(), nodes);
 }
 
 TEST_CASE("ranks of a domain exchange as a serial model allows", "[domain]") {
@@ -135,6 +152,18 @@ TEST_CASE("ranks of a domain exchange as a serial model allows", "[domain]") {
     random_operations({3, 0, 1}, options, rounds, 4);
     random_operations({1, 1, 1, 1, 1, 1, 1, 1}, options, rounds / 4, 5);
   }
+  SUCCEED();
+}
+
+TEST_CASE("ranks of a domain exchange between nodes as a serial model allows", "[domain]") {
+  const std::uint32_t rounds = test::sanitized ? 20 : 60;
+  const std::size_t operations = GENERATE(std::size_t{1}, std::size_t{3}, Capacity::any);
+  CAPTURE(operations);
+  const Capacity capacity{operations, Capacity::any};
+  random_operations({1, 1}, {}, rounds, 1, {1, capacity});
+  random_operations({2, 3}, {}, rounds, 2, {1, capacity});
+  random_operations({2, 0, 1, 1}, {}, rounds, 3, {2, capacity});
+  random_operations({1, 2, 1}, {}, rounds, 4, {1, capacity});
   SUCCEED();
 }
 

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "device/copier.h"
 #include "device/device.h"
 #include "device/node_memory.h"
 
@@ -34,6 +35,7 @@ class ForwardingDevice : public mpix::Device {
     return to_.new_node_memory(shape);
   }
   std::uint64_t sharing_domain() const override { return to_.sharing_domain(); }
+  std::unique_ptr<mpix::Copier> new_copier() override { return to_.new_copier(); }
   std::shared_ptr<const void> upload(const void* data, std::size_t bytes) override { return to_.upload(data, bytes); }
   void read(void* to, const void* from, std::size_t bytes) override { to_.read(to, from, bytes); }
   void write(void* to, const void* from, std::size_t bytes) override { to_.write(to, from, bytes); }

@@ -192,7 +192,8 @@ TEST_CASE("an epoch that waits for room does not wait for its own post, which ma
 }
 
 // In a torus. As many threads, and again for their streams: REMOTE_SIDE=10 takes a minute. Fewer where all relays are
-// looked at by one thread of the library, which has its turn among those of the ranks: on a busy machine that takes long.
+// looked at by one thread of the library, which has its turn among those of the ranks: on a busy machine that takes
+// long.
 TEST_CASE("many ranks, each alone on its node, exchange with 26 neighbours each", "[remote]") {
   const char* given = std::getenv("REMOTE_SIDE");
   Settings settings = settings_for(Throttle::adaptive, 1000);

@@ -2,7 +2,7 @@
 // Copyright (c) the libmpix authors
 //
 // A transfer in stages: as few of them as the room allows, the signal behind all data, the room whole afterwards.
-#include "offnode/staged_transfer.h"
+#include "net/staged_transfer.h"
 
 #include <cstddef>
 #include <cstdint>

@@ -13,6 +13,7 @@
 #include "base/settings.h"
 #include "device/device.h"
 #include "device/gpu/check.h"
+#include "device/gpu/gpu_copier.h"
 #include "device/gpu/graph_keeper.h"
 #include "device/gpu/launcher.h"
 #include "device/gpu/memory.h"
@@ -129,6 +130,7 @@ class GpuDevice final : public Device {
   void read(void* to, const void* from, std::size_t bytes) override { memory().copy_to_host(to, from, bytes); }
 
   void write(void* to, const void* from, std::size_t bytes) override { memory().copy_to_device(to, from, bytes); }
+  std::unique_ptr<Copier> new_copier() override { return std::make_unique<GpuCopier>(memory().device()); }
   std::uint64_t read_word(const std::uint64_t* word) override {
     std::uint64_t value = 0;
     memory().copy_to_host(&value, word, sizeof value);

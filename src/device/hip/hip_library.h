@@ -14,6 +14,7 @@
   CALL(hipDeviceGetPCIBusId)            \
   CALL(hipDeviceGetStreamPriorityRange) \
   CALL(hipEventCreate)                  \
+  CALL(hipEventCreateWithFlags)         \
   CALL(hipEventDestroy)                 \
   CALL(hipEventElapsedTime)             \
   CALL(hipEventQuery)                   \

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the libmpix authors
-#include "offnode/shipment.h"
+#include "net/shipment.h"
 
 #include <algorithm>
 #include <utility>
@@ -21,11 +21,11 @@ bool Shipment::start() {
 bool Shipment::start_stage() {
   try {
     const bool queued = transfer_.queue(
-        peers_->budget().network(), content_.peer->connection, content_.writes.size(),
+        budget_.network(), content_.to->connection(), content_.writes.size(),
         [this](std::size_t i) { return content_.writes[i]; }, content_.signal ? &*content_.signal : nullptr, free_);
     if (!queued) return false;
   } catch (const Error& error) {
-    throw Error(error.fault(), content_.peer->lost(error.what()));
+    throw Error(error.fault(), content_.to->lost(error.what()));
   }
   transfer_.start();
   return moved_ = true;
@@ -82,20 +82,20 @@ Grant Shipment::held() const {
 std::string Shipment::failure() {
   Hold hold(mutex_);
   const std::string text = transfer_.has_stage() ? transfer_.failure() : "";
-  return text.empty() ? "" : content_.peer->lost(text);
+  return text.empty() ? "" : content_.to->lost(text);
 }
 
 std::string Shipment::probe() {
   const std::string text = failure();
   if (!text.empty()) return text;
-  return peers_->probe(*content_.peer);
+  return content_.to->probe();
 }
 
 std::string Shipment::missing() const {
   Hold hold(mutex_);
   if (over_) return "";
-  return "rank " + std::to_string(content_.peer->rank) + " has not been reached with the " + content_.what +
-         " of epoch " + std::to_string(content_.epoch);
+  return content_.to->name() + " has not been reached with the " + content_.what + " of epoch " +
+         std::to_string(content_.epoch);
 }
 
 bool Shipment::moved() {

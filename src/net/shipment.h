@@ -10,19 +10,33 @@
 #include <vector>
 
 #include "net/operation_budget.h"
-#include "offnode/relay_peers.h"
-#include "offnode/staged_transfer.h"
+#include "net/staged_transfer.h"
 
 namespace mpix {
 
-/// What the relay has on its way to one rank: writes, and then a signal where there is one. Started when it is queued.
+/// Whom shipments go to, as the side that sends them knows it.
+class Recipient {
+ public:
+  virtual ~Recipient() = default;
+  virtual Connection connection() const = 0;
+  virtual std::string name() const = 0;
+  /// That it cannot be reached, and why.
+  virtual std::string lost(const std::string& why) const = 0;
+  /// Empty, or why it gives no sign of life.
+  virtual std::string probe() = 0;
+  /// Whoever sends has given up.
+  virtual bool is_broken() const = 0;
+};
+
+/// What the service has on its way to one rank: writes, and then a signal where there is one. Started when it is
+/// queued.
 ///
-/// Shared by the relay and the budget, until nothing of it is queued any more.
+/// Shared by who sends it and the budget, until nothing of it is queued any more.
 class Shipment final : public GrantHolder {
  public:
   struct Content {
-    const RelayPeer* peer;
-    const char* what;  ///< "data", "post"
+    std::shared_ptr<Recipient> to;  ///< and what keeps the memory alive
+    const char* what;               ///< "data", "post"
     std::uint64_t epoch;
     std::vector<NetworkWrite> writes;
     std::optional<NetworkSignal> signal;
@@ -31,14 +45,8 @@ class Shipment final : public GrantHolder {
   };
   using Clock = std::chrono::steady_clock;
 
-  Shipment(std::shared_ptr<RelayPeers> peers, const void* window, std::shared_ptr<const HostWords> words,
-           Content content, const Grant& grant)
-      : peers_(std::move(peers)),
-        window_(window),
-        words_(std::move(words)),
-        content_(std::move(content)),
-        free_(grant),
-        born_(Clock::now()) {}
+  Shipment(OperationBudget& budget, const void* window, Content content, const Grant& grant)
+      : budget_(budget), window_(window), content_(std::move(content)), free_(grant), born_(Clock::now()) {}
 
   /// Once. False: the network has no room for it now.
   bool start();
@@ -54,7 +62,7 @@ class Shipment final : public GrantHolder {
   std::string probe() override;
   std::string missing() const override;
   bool moved() override;
-  bool is_broken() const override { return __atomic_load_n(&words_->released, __ATOMIC_ACQUIRE) != 0; }
+  bool is_broken() const override { return content_.to->is_broken(); }
   void give_up() override;
 
  private:
@@ -62,9 +70,8 @@ class Shipment final : public GrantHolder {
   bool try_to_start_stage();  // likewise
   bool advance();             // under mutex_
 
-  const std::shared_ptr<RelayPeers> peers_;  ///< the memory
+  OperationBudget& budget_;
   const void* const window_;
-  const std::shared_ptr<const HostWords> words_;
   const Content content_;
   mutable std::mutex mutex_;  ///< guards what follows
   bool over_ = false;

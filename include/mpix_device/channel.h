@@ -4,11 +4,12 @@
 
 #include <cstdint>
 
-#include "mpix_device/memory.h"
+#include "memory.h"
 
 /// How kernels hand tasks to the service (base/service.h), and how it answers. In pinned memory of the process.
 ///
-/// A lane is a ring of tasks with one poster at a time. Tasks are numbered from 1; number n lies in slot n mod depth.
+/// A lane is a ring of tasks with one poster at a time; or with several, each of which is given a number of its own.
+/// Tasks are numbered from 1; number n lies in slot n mod depth.
 ///
 /// | word            | written by               | read by                 | order |
 /// |-----------------|--------------------------|-------------------------|-------|
@@ -26,6 +27,13 @@ namespace mpix {
 
 enum class TaskKind : std::uint32_t {
   send = 1,  ///< an epoch's message to a relayed rank (wire/relayed.h)
+  // Of domains (far.h):
+  far_put = 2,      ///< with or without a notification
+  far_get = 3,      ///< into the room for data
+  far_release = 4,  ///< that room is free again
+  far_flush = 5,
+  far_barrier = 6,
+  far_window = 7,  ///< the rank's part of a window, or none any more
 };
 
 /// So that a poster and a service of different builds do not misread each other.
@@ -54,6 +62,11 @@ MPIX_FN void write_task(const Lane& lane, std::uint64_t number, TaskKind kind, s
   Task& task = lane.slot(number);
   task.what = task_of(kind);
   task.word[0] = word;
+}
+MPIX_FN void write_task(const Lane& lane, std::uint64_t number, TaskKind kind, const std::uint64_t (&words)[6]) {
+  Task& task = lane.slot(number);
+  task.what = task_of(kind);
+  for (int i = 0; i < 6; ++i) task.word[i] = words[i];
 }
 
 /// Behind fence_stores() of whoever wrote it, and whatever it speaks of.

@@ -1,0 +1,544 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the libmpix authors
+#include "domain/courier.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <thread>
+#include <utility>
+
+#include "base/error.h"
+#include "base/log.h"
+
+namespace mpix {
+namespace {
+
+using Hold = std::lock_guard<std::mutex>;
+
+constexpr unsigned looks_between_troubles = 256;
+constexpr int most_tasks_each_look = 256;
+constexpr std::size_t most_deliveries = 64;
+
+/// Messages are called as the tasks that they come of; and one more.
+constexpr std::uint32_t reply_kind = 100;
+constexpr std::uint32_t kind_of_message(TaskKind kind) { return static_cast<std::uint32_t>(kind); }
+
+FarMessage message_of(const Task& task) {
+  FarMessage message{};
+  message.kind = static_cast<std::uint32_t>(task.what);
+  std::copy_n(task.word, 6, message.word);
+  return message;
+}
+
+std::uint32_t rank_in(std::uint64_t route) { return static_cast<std::uint32_t>(route); }
+
+/// A process of another node.
+class FarProcess final : public Recipient {
+ public:
+  FarProcess(std::shared_ptr<const Team> team, OperationBudget& budget, int process, RemoteMemory doorsteps,
+             std::uint64_t offset, const std::uint64_t* released)
+      : team_(std::move(team)),
+        budget_(budget),
+        process_(process),
+        doorsteps_(doorsteps),
+        offset_(offset),
+        released_(released) {}
+  Connection connection() const override { return team_->far(process_).connection; }
+  std::string name() const override { return "process " + std::to_string(process_); }
+  std::string lost(const std::string& why) const override {
+    return name() + " cannot be reached over the network: " + why;
+  }
+  std::string probe() override {
+    const std::string why = budget_.network().probe(connection(), doorsteps_, offset_);
+    return why.empty() ? why : lost(why);
+  }
+  bool is_broken() const override { return load_acquire(released_) != 0; }
+
+ private:
+  const std::shared_ptr<const Team> team_;
+  OperationBudget& budget_;
+  const int process_;
+  const RemoteMemory doorsteps_;
+  const std::uint64_t offset_;
+  const std::uint64_t* const released_;
+};
+
+}  // namespace
+
+Courier::Courier(CourierDomain domain, std::shared_ptr<const Team> team, Bootstrap& bootstrap, Device& device,
+                 OperationBudget& budget)
+    : domain_(std::move(domain)),
+      team_(std::move(team)),
+      device_(device),
+      budget_(budget),
+      copier_(device.new_copier()) {
+  for (int process = 0; process < team_->size(); ++process)
+    if (!team_->same_node(process) && !team_->far(process).reachable)
+      throw Error(Fault::unsupported,
+                  "process " + std::to_string(process) +
+                      " of the domain is on another node, and cannot be reached: " + team_->why_not());
+  budget_.begin();
+  const std::size_t ranks_bytes = ranks_here() * sizeof(dev::FarRank);
+  memory_ =
+      device.allocate_pinned(sizeof(dev::FarWords) + ranks_bytes + dev::far_tasks * sizeof(Task) + dev::far_data_bytes);
+  words_ = reinterpret_cast<dev::FarWords*>(memory_.get());
+  ranks_ = reinterpret_cast<dev::FarRank*>(words_ + 1);
+  tasks_ = reinterpret_cast<Task*>(memory_.get() + sizeof(dev::FarWords) + ranks_bytes);
+  data_ = reinterpret_cast<char*>(tasks_ + dev::far_tasks);
+  lanes_.resize(ranks_here());
+
+  const auto processes = static_cast<std::size_t>(team_->size());
+  const std::size_t doorsteps_bytes = processes * sizeof(FarDoorstep);
+  doorsteps_ = device.allocate_pinned(doorsteps_bytes);
+  exposed_ = budget_.network().expose(doorsteps_.get(), doorsteps_bytes);
+  const std::vector<RemoteMemory> all = bootstrap.allgather(exposed_->remote());
+  const std::uint64_t offset = static_cast<std::uint64_t>(domain_.process) * sizeof(FarDoorstep);
+  peer_of_process_.assign(processes, SIZE_MAX);
+  for (int process = 0; process < team_->size(); ++process) {
+    if (team_->same_node(process)) continue;
+    const auto p = static_cast<std::size_t>(process);
+    Peer peer;
+    peer.link = std::make_unique<FarLink>(
+        process, std::make_shared<FarProcess>(team_, budget_, process, all[p], offset, domain_.released), device,
+        budget_, this, reinterpret_cast<FarDoorstep*>(doorsteps_.get())[p], all[p], offset);
+    peer.has_ranks = domain_.first_ranks[p + 1] > domain_.first_ranks[p];
+    peer_of_process_[p] = peers_.size();
+    peers_.push_back(std::move(peer));
+  }
+  budget_.enter(this);
+  begin_service(*this);
+  listed_ = true;
+}
+
+Courier::~Courier() {
+  if (listed_) end_service(*this);
+  {
+    Hold hold(mutex_);
+    for (Peer& peer : peers_) peer.link->leave_lines();
+  }
+  // What is under way goes where it belongs, or is lost with whom it was for.
+  const auto deadline = Clock::now() + std::chrono::milliseconds(200);
+  while (!budget_.is_idle(this) && Clock::now() < deadline) {
+    budget_.progress();
+    std::this_thread::sleep_for(std::chrono::microseconds(50));
+  }
+  budget_.abandon(this);
+}
+
+std::uint32_t Courier::ranks_here() const {
+  const auto own = static_cast<std::size_t>(domain_.process);
+  return domain_.first_ranks[own + 1] - domain_.first_ranks[own];
+}
+
+Courier::Peer& Courier::peer_of(std::uint32_t rank) {
+  const auto after = std::upper_bound(domain_.first_ranks.begin(), domain_.first_ranks.end(), rank);
+  const std::size_t index = peer_of_process_[static_cast<std::size_t>(after - domain_.first_ranks.begin()) - 1];
+  if (index == SIZE_MAX) throw Error(Fault::other, "a task for a rank of this node");
+  return peers_[index];
+}
+
+void Courier::know_window(std::uint32_t window, const std::vector<dev::WindowEntry>& parts) {
+  Hold hold(mutex_);
+  parts_[window] = parts;
+}
+
+bool Courier::is_released() const { return load_acquire(domain_.released) != 0; }
+
+// ---- one round ---------------------------------------------------------------------------------------
+
+Poller::Clock::duration Courier::look(Clock::time_point now) {
+  const bool moved = serve_all();
+  budget_.progress_once(service_round());
+  return back_off_.next(moved, budget_.network().is_moving(), now);
+}
+
+void Courier::failed(const char* why) noexcept {
+  Hold hold(mutex_);
+  has_failed_ = true;
+  for (Peer& peer : peers_) peer.link->leave_lines();
+  domain_.fail(why);
+}
+
+bool Courier::serve_all() {
+  Hold hold(mutex_);
+  if (is_released()) {
+    for (Peer& peer : peers_) peer.link->leave_lines();
+    return false;
+  }
+  bool moved = take_tasks();
+  for (Peer& peer : peers_) {
+    if (receive(peer)) moved = true;
+    if (deliver(peer)) moved = true;
+    if (peer.link->serve()) moved = true;
+  }
+  if (fill_lanes()) moved = true;
+  if (end_flushes()) moved = true;
+  if (++looks_ % looks_between_troubles == 0) look_for_trouble(Clock::now());
+  return moved;
+}
+
+// ---- tasks -------------------------------------------------------------------------------------------
+
+bool Courier::take_tasks() {
+  const Lane lane{tasks_, dev::far_tasks};
+  int count = 0;
+  for (Task task; count < most_tasks_each_look && take_task(lane, taken_ + 1, &task); ++count) {
+    if (!take(task)) break;
+    progress_ = 0;
+    store_release(&words_->tasks_taken, ++taken_);
+  }
+  return count > 0;
+}
+
+/// False: not now.
+bool Courier::take(const Task& task) {
+  const std::uint64_t* const word = task.word;
+  if (task.what == task_of(TaskKind::far_put)) return take_put(task);
+  if (task.what == task_of(TaskKind::far_get)) return take_get(task);
+  if (task.what == task_of(TaskKind::far_flush)) return take_flush(task);
+  if (task.what == task_of(TaskKind::far_barrier)) return to_all(task);
+  if (task.what == task_of(TaskKind::far_release)) {
+    free_data(word[dev::far_place], word[dev::far_bytes]);
+    return true;
+  }
+  if (task.what != task_of(TaskKind::far_window)) throw Error(Fault::other, "kernels post tasks that are not known");
+  std::vector<dev::WindowEntry>& parts = parts_[dev::window_of(word[dev::far_what])];
+  parts.resize(ranks_here());
+  parts[dev::source_of(word[dev::far_what]) - domain_.first_ranks[static_cast<std::size_t>(domain_.process)]] = {
+      reinterpret_cast<char*>(static_cast<std::uintptr_t>(word[dev::far_displacement])), word[dev::far_bytes]};
+  return to_all(task);
+}
+
+bool Courier::take_put(const Task& task) {
+  const std::uint64_t bytes = task.word[dev::far_bytes], place = task.word[dev::far_place];
+  FarLink& link = *peer_of(rank_in(task.word[dev::far_route])).link;
+  if (!link.has_room(bytes)) return false;
+  FarMessage message = message_of(task);
+  message.bytes = static_cast<std::uint32_t>(bytes);
+  const std::uint64_t to = link.append(message);
+  if (bytes == 0) return true;
+  const std::uint64_t at = place % dev::far_data_bytes, first = std::min(bytes, dev::far_data_bytes - at);
+  link.copy_in(to, data_ + at, first);
+  link.copy_in(to + first, data_, bytes - first);
+  free_data(place, bytes);
+  return true;
+}
+
+bool Courier::take_get(const Task& task) {
+  FarLink& link = *peer_of(rank_in(task.word[dev::far_route])).link;
+  if (!link.has_room(0)) return false;
+  (void)link.append(message_of(task));
+  return true;
+}
+
+/// What was sent before is at the targets when they have dealt with the question, which they say at once.
+bool Courier::take_flush(const Task& task) {
+  const auto owes = [](const Peer& peer) { return peer.link->dealt_with() < peer.link->sent_so_far(); };
+  for (Peer& peer : peers_)
+    if (owes(peer) && !peer.link->has_room(0)) return false;
+  const std::uint32_t here =
+      rank_in(task.word[dev::far_what]) - domain_.first_ranks[static_cast<std::size_t>(domain_.process)];
+  Flush flush{here, task.word[dev::far_route], {}};
+  for (Peer& peer : peers_) {
+    if (!owes(peer)) continue;
+    (void)peer.link->append(message_of(task));
+    peer.link->note_question();
+    flush.until.emplace_back(peer.link.get(), peer.link->sent_so_far());
+  }
+  flushes_.push_back(std::move(flush));
+  return true;
+}
+
+bool Courier::to_all(const Task& task) {
+  for (; progress_ < peers_.size(); ++progress_) {
+    Peer& peer = peers_[progress_];
+    if (!peer.has_ranks) continue;
+    if (!peer.link->has_room(0)) return false;
+    FarMessage message = message_of(task);
+    if (message.kind == kind_of_message(TaskKind::far_window)) message.word[dev::far_displacement] = 0;
+    (void)peer.link->append(message);
+  }
+  return true;
+}
+
+/// Rooms are freed in any order, and given out in theirs.
+void Courier::free_data(std::uint64_t place, std::uint64_t bytes) {
+  if (bytes == 0) return;
+  freed_[place] = place + dev::far_round(bytes);
+  for (auto first = freed_.begin(); first != freed_.end() && first->first == data_freed_; first = freed_.begin()) {
+    data_freed_ = first->second;
+    freed_.erase(first);
+  }
+  store_release(&words_->data_freed, data_freed_);
+}
+
+bool Courier::end_flushes() {
+  bool moved = false;
+  for (auto one = flushes_.begin(); one != flushes_.end();) {
+    const bool over = std::all_of(one->until.begin(), one->until.end(),
+                                  [](const auto& part) { return part.first->dealt_with() >= part.second; });
+    if (!over) {
+      ++one;
+      continue;
+    }
+    store_release(&ranks_[one->rank_here].flushed, one->number);
+    domain_.wake_rank(one->rank_here);
+    one = flushes_.erase(one);
+    moved = true;
+  }
+  return moved;
+}
+
+// ---- messages ----------------------------------------------------------------------------------------
+
+bool Courier::receive(Peer& peer) {
+  bool moved = false;
+  while (peer.deliveries.size() < most_deliveries) {
+    const FarMessage* const message = peer.link->next();
+    if (!message) break;
+    Delivery delivery{};
+    delivery.message = *message;
+    if (!begin(peer, *message, delivery)) break;
+    peer.deliveries.push_back(delivery);
+    moved = true;
+  }
+  return moved;
+}
+
+/// Where its bytes are, or belong. Null: that is outside of the target's part, and said.
+char* Courier::target_of(const Peer& peer, const FarMessage& message) {
+  const std::uint64_t displacement = message.word[dev::far_displacement], bytes = message.word[dev::far_bytes];
+  const std::uint32_t window = dev::window_of(message.word[dev::far_what]);
+  const std::uint32_t here =
+      rank_in(message.word[dev::far_route]) - domain_.first_ranks[static_cast<std::size_t>(domain_.process)];
+  const auto known = parts_.find(window);
+  if (known != parts_.end() && here < known->second.size()) {
+    const dev::WindowEntry& part = known->second[here];
+    static char nothing;
+    if (part.present > displacement && bytes < part.present - displacement)
+      return part.base ? part.base + displacement : &nothing;
+  }
+  log(LogLevel::warn, "domain: process " + std::to_string(peer.link->process()) + " has put " + std::to_string(bytes) +
+                          " bytes at " + std::to_string(displacement) + " of window " + std::to_string(window) +
+                          ", outside of the part of rank " + std::to_string(rank_in(message.word[dev::far_route])));
+  return nullptr;
+}
+
+/// Starts its copies. False: not now.
+bool Courier::begin(Peer& peer, const FarMessage& message, Delivery& delivery) {
+  FarLink& link = *peer.link;
+  const std::uint64_t bytes = message.word[dev::far_bytes];
+  std::uint64_t reply_data = 0;
+  if (message.kind == kind_of_message(TaskKind::far_get)) {
+    if (!link.has_room(bytes)) return false;
+    FarMessage reply{};
+    reply.kind = reply_kind;
+    std::copy_n(message.word, 6, reply.word);
+    reply.bytes = static_cast<std::uint32_t>(bytes);
+    delivery.reply = link.sent_so_far();
+    reply_data = link.append(reply);
+    link.hold(delivery.reply);
+  }
+  const FarMessage copy = message;
+  const char* const entry = reinterpret_cast<const char*>(&message.word[dev::far_displacement]);
+  const std::uint64_t data = link.begin_next();
+  delivery.end = data + dev::far_round(copy.bytes);
+  if (copy.kind == kind_of_message(TaskKind::far_put)) {
+    char* to = target_of(peer, copy);
+    delivery.is_wrong = to == nullptr;
+    for (const FarLink::Piece& piece : link.in(data, to ? copy.bytes : 0).piece) {
+      if (piece.bytes == 0) continue;
+      delivery.copy = copier_->start(to, piece.at, piece.bytes);
+      to += piece.bytes;
+    }
+  } else if (copy.kind == kind_of_message(TaskKind::far_get)) {
+    const char* from = target_of(peer, copy);
+    delivery.is_wrong = from == nullptr;
+    for (const FarLink::Piece& piece : link.out(reply_data, from ? bytes : 0).piece) {
+      if (piece.bytes == 0) continue;
+      delivery.copy = copier_->start(piece.at, from, piece.bytes);
+      from += piece.bytes;
+    }
+  } else if (copy.kind == kind_of_message(TaskKind::far_window)) {
+    // As it stands in the message: no base, and the size.
+    static_assert(sizeof(dev::WindowEntry) == 16 && dev::far_bytes == dev::far_displacement + 1, "side by side");
+    const std::uint64_t ranks = domain_.first_ranks.back();
+    const std::uint64_t index =
+        std::uint64_t{dev::window_of(copy.word[dev::far_what])} * ranks + dev::source_of(copy.word[dev::far_what]);
+    delivery.copy = copier_->start(domain_.segment + domain_.windows_at + index * sizeof(dev::WindowEntry), entry,
+                                   sizeof(dev::WindowEntry));
+  }
+  return true;
+}
+
+bool Courier::deliver(Peer& peer) {
+  if (peer.deliveries.empty()) return false;
+  const std::uint64_t copied = copier_->finished();
+  bool moved = false;
+  while (!peer.deliveries.empty() && peer.deliveries.front().copy <= copied && end(peer, peer.deliveries.front())) {
+    peer.link->free_until(peer.deliveries.front().end);
+    peer.deliveries.pop_front();
+    moved = true;
+  }
+  return moved;
+}
+
+/// False: not now.
+bool Courier::end(Peer& peer, const Delivery& delivery) {
+  const FarMessage& message = delivery.message;
+  const std::uint64_t* const word = message.word;
+  const bool notifies = (word[dev::far_route] & dev::far_notifies) != 0 && !delivery.is_wrong;
+  if (message.kind == kind_of_message(TaskKind::far_put)) {
+    // Of a put that went in pieces: all of it.
+    const std::uint64_t bytes = word[dev::far_bytes] + word[dev::far_before];
+    return !notifies || tell(rank_in(word[dev::far_route]), word[dev::far_what], dev::how_of(dev::direct, bytes));
+  }
+  if (message.kind == kind_of_message(TaskKind::far_get)) {
+    const std::uint64_t bytes = word[dev::far_bytes] + word[dev::far_before];
+    if (notifies && !tell(rank_in(word[dev::far_route]), word[dev::far_what], dev::how_of(dev::was_read, bytes)))
+      return false;
+    peer.link->let_go(delivery.reply);
+    return true;
+  }
+  if (message.kind == reply_kind) {
+    const std::uint64_t data = delivery.end - dev::far_round(message.bytes);
+    const std::uint64_t place = word[dev::far_place];
+    std::uint64_t done = 0;
+    for (const FarLink::Piece& piece : peer.link->in(data, message.bytes).piece)
+      for (std::uint64_t i = 0; i < piece.bytes;) {
+        const std::uint64_t at = (place + done) % dev::far_data_bytes;
+        const std::uint64_t part = std::min(piece.bytes - i, dev::far_data_bytes - at);
+        std::memcpy(data_ + at, piece.at + i, part);
+        i += part, done += part;
+      }
+    const std::uint32_t here =
+        dev::source_of(word[dev::far_what]) - domain_.first_ranks[static_cast<std::size_t>(domain_.process)];
+    store_release(&ranks_[here].replies, load_relaxed(&ranks_[here].replies) + 1);
+    domain_.wake_rank(here);
+    return true;
+  }
+  if (message.kind == kind_of_message(TaskKind::far_flush)) {
+    peer.link->answer_soon();
+  } else if (message.kind == kind_of_message(TaskKind::far_barrier)) {
+    peer.barriers = word[dev::far_route];
+    std::uint64_t all = UINT64_MAX;
+    for (const Peer& other : peers_)
+      if (other.has_ranks) all = std::min(all, other.barriers);
+    if (all > went_) {
+      store_release(&words_->go, went_ = all);
+      domain_.wake_process();
+    }
+  }
+  return true;
+}
+
+// ---- the lanes of ranks here -------------------------------------------------------------------------
+
+/// False: there is no room, nor may more wait for some.
+bool Courier::tell(std::uint32_t rank, std::uint64_t what, std::uint64_t how) {
+  const std::uint32_t here = rank - domain_.first_ranks[static_cast<std::size_t>(domain_.process)];
+  RankLane& lane = lanes_[here];
+  if (lane.waiting.size() >= domain_.most_pending) return false;
+  if (lane.waiting.empty()) filling_.push_back(here);
+  lane.waiting.push_back({what, how});
+  fill_lane(here);
+  return true;
+}
+
+void Courier::fill_lane(std::uint32_t rank_here) {
+  RankLane& lane = lanes_[rank_here];
+  dev::FarRank& rank = ranks_[rank_here];
+  bool any = false;
+  while (!lane.waiting.empty() &&
+         lane.written + dev::entry_lines <= load_acquire(&rank.lines_read) + dev::far_lane_lines) {
+    const Told& told = lane.waiting.front();
+    write_entry(rank.lines + (lane.written & (dev::far_lane_lines - 1)), told.what, told.how,
+                static_cast<std::uint32_t>(lane.written >> dev::far_lane_shift) + 1);
+    lane.written += dev::entry_lines;
+    lane.waiting.pop_front();
+    any = true;
+  }
+  if (any) domain_.wake_rank(rank_here);
+}
+
+bool Courier::fill_lanes() {
+  if (filling_.empty()) return false;
+  for (const std::uint32_t here : filling_) fill_lane(here);
+  const auto empty = [this](std::uint32_t here) { return lanes_[here].waiting.empty(); };
+  const std::size_t before = filling_.size();
+  filling_.erase(std::remove_if(filling_.begin(), filling_.end(), empty), filling_.end());
+  return filling_.size() != before;
+}
+
+std::uint64_t Courier::waiting() const {
+  Hold hold(mutex_);
+  std::uint64_t count = 0;
+  for (std::size_t i = 0; i < lanes_.size(); ++i)
+    count += lanes_[i].waiting.size() + (lanes_[i].written - load_acquire(&ranks_[i].lines_read)) / dev::entry_lines;
+  return count;
+}
+
+// ---- the end, and trouble ----------------------------------------------------------------------------
+
+bool Courier::is_drained(std::uint64_t tasks) {
+  Hold hold(mutex_);
+  if (taken_ < tasks) return false;
+  bool all = flushes_.empty();
+  for (Peer& peer : peers_) {
+    const FarLink& link = *peer.link;
+    if (link.dealt_with() < link.sent_so_far()) {
+      all = false;
+      // An own question; the last one may still be on its way.
+      if (!link.is_asking() && peer.link->has_room(0)) {
+        FarMessage message{};
+        message.kind = kind_of_message(TaskKind::far_flush);
+        (void)peer.link->append(message);
+        peer.link->note_question();
+      }
+    }
+    if (!peer.deliveries.empty() || !link.is_quiet()) all = false;
+  }
+  return all;
+}
+
+bool Courier::drain(std::uint64_t tasks) {
+  const auto begin = Clock::now();
+  double reported = 0;
+  wake();
+  while (!is_drained(tasks)) {
+    if (is_released() || has_failed_) return false;
+    std::this_thread::sleep_for(std::chrono::microseconds(100));
+    const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
+    if (domain_.patience <= 0 || seconds - reported < domain_.patience) continue;
+    reported = seconds;
+    log(LogLevel::warn, "domain: what its ranks have put to other nodes is under way for " +
+                            std::to_string(static_cast<int>(seconds)) + " s");
+  }
+  return true;
+}
+
+void Courier::look_for_trouble(Clock::time_point now) {
+  std::string trouble = budget_.network().failure();
+  bool waits = false;
+  Clock::time_point oldest = now;
+  for (const Peer& peer : peers_) {
+    if (trouble.empty()) trouble = peer.link->failure();
+    Clock::time_point since;
+    if (peer.link->oldest(&since)) {
+      waits = true;
+      oldest = std::min(oldest, since);
+    }
+  }
+  const double patience = domain_.patience;
+  if (trouble.empty() && waits && patience > 0 &&
+      std::chrono::duration<double>(now - std::max(oldest, reported_)).count() >= patience) {
+    reported_ = now;
+    trouble = budget_.probe(this);
+    const std::string missing = budget_.missing(this);
+    if (trouble.empty() && !missing.empty()) log(LogLevel::warn, "domain: " + missing + "; still trying");
+  }
+  if (!trouble.empty()) domain_.fail(trouble);
+}
+
+}  // namespace mpix
