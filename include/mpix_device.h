@@ -218,6 +218,15 @@ MPIX_DEV_FN int MPIX_Dev_put_notify(MPIX_Dev_ctx* ctx, MPIX_Dev_win win, int tar
   if (target == MPI_PROC_NULL) return MPI_SUCCESS;
   return mpix::dev::class_of(mpix::dev::put_notify(*ctx, win, target, disp, bytes, local, tag));
 }
+/* `height` rows of `width` bytes, which begin so many bytes apart there and here, and one notification; what it tells
+ * of are all of them. As a call, and as many small puts in one. */
+MPIX_DEV_FN int MPIX_Dev_put_notify_2d(MPIX_Dev_ctx* ctx, MPIX_Dev_win win, int target, size_t disp,
+                                       size_t target_stride, const void* local, size_t local_stride, size_t width,
+                                       size_t height, int tag) {
+  if (target == MPI_PROC_NULL) return MPI_SUCCESS;
+  const mpix::dev::Rows rows{width, height, target_stride, local_stride};
+  return mpix::dev::class_of(mpix::dev::put_notify_2d(*ctx, win, target, disp, local, rows, tag));
+}
 /* Get, and tell the target that it was read. */
 MPIX_DEV_FN int MPIX_Dev_get_notify(MPIX_Dev_ctx* ctx, MPIX_Dev_win win, int target, size_t disp, size_t bytes,
                                     void* local, int tag) {

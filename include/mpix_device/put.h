@@ -233,7 +233,7 @@ MPIX_DEV_CALL Result put_notify(Ctx& c, int window, int target, std::size_t disp
 #if MPIX_ON_DEVICE
   Aim& aim = aim_of(c, window, target);
   const char* const from = static_cast<const char*>(local);
-  if (!is_aimed_at(aim, window, target, displacement, bytes) || !aim.is_noted || !local || tag < 0 ||
+  if (!is_aimed_at(aim, window, target, displacement, bytes) || !(aim.is_noted || bytes == 0) || !local || tag < 0 ||
       bytes > c.p.inline_bytes || ((reinterpret_cast<std::uintptr_t>(local) | bytes) & 7) != 0 || c.has_put != 0 ||
       c.unfenced != 0 || aim.base + displacement == from)
 #endif
@@ -265,6 +265,80 @@ MPIX_DEV_CALL Result put_notify(Ctx& c, int window, int target, std::size_t disp
   sync_team(team);
   return Result::ok;
 #endif
+}
+
+/// Rows of `width` bytes.
+struct Rows {
+  std::size_t width, height, target_stride, local_stride;
+};
+
+/// All threads of a team copy: the rows at once, so that many loads are under way.
+MPIX_DEV_CALL void copy_rows(const Team team, char* to, const char* from, const Rows& rows) {
+#if MPIX_ON_DEVICE
+  const std::uintptr_t odd = reinterpret_cast<std::uintptr_t>(to) | reinterpret_cast<std::uintptr_t>(from) |
+                             rows.width | rows.target_stride | rows.local_stride;
+  bool whole = odd % 16 == 0 && rows.width / 16 * rows.height < 1u << 31;
+#if defined(__CUDA_ARCH__)
+  whole = whole && __isGlobal(from) && __isGlobal(to);
+#endif
+  if (whole) {
+    const auto each = static_cast<std::uint32_t>(rows.width / 16);
+    const auto all = each * static_cast<std::uint32_t>(rows.height);
+    const auto place = [each](std::uint32_t i, std::size_t stride) { return i / each * stride + i % each * 16; };
+    constexpr std::uint32_t at_once = 4;
+    MPIX_NO_UNROLL
+    for (std::uint32_t begin = team.index; begin < all; begin += at_once * team.size) {
+      ulonglong2 quad[at_once];
+#pragma unroll
+      for (std::uint32_t k = 0; k < at_once; ++k)
+        if (const std::uint32_t i = begin + k * team.size; i < all)
+          quad[k] = load_once(reinterpret_cast<const ulonglong2*>(from + place(i, rows.local_stride)));
+#pragma unroll
+      for (std::uint32_t k = 0; k < at_once; ++k)
+        if (const std::uint32_t i = begin + k * team.size; i < all)
+          *reinterpret_cast<ulonglong2*>(to + place(i, rows.target_stride)) = quad[k];
+    }
+    return;
+  }
+#endif
+  for (std::size_t row = 0; row < rows.height; ++row)
+    copy_some(team, to + row * rows.target_stride, from + row * rows.local_stride, rows.width);
+}
+
+MPIX_DEV_CALL Result put_notify_2d(Ctx& c, int window, int target, std::size_t displacement, const void* local,
+                                   const Rows& rows, int tag) {
+  const Team team = team_of(c);
+  sync_team(team);
+  Aim& aim = aim_of(c, window, target);
+  const bool none = rows.width == 0 || rows.height == 0;
+  // From the first byte to the last; what does not fit into 44 bits is outside of any window.
+  std::size_t extent = 0;
+  if (!none) {
+    const bool fits = rows.width < most_window_bytes && rows.target_stride < most_window_bytes / rows.height;
+    extent = fits ? (rows.height - 1) * rows.target_stride + rows.width : most_window_bytes;
+  }
+  if (!is_aimed_at(aim, window, target, displacement, extent) || !local || tag < 0) {
+    const Result wrong =
+        find_target(c, DevCall::put_notify, window, target, displacement, extent, local == nullptr, tag);
+    if (wrong != Result::ok) return wrong;
+    if (is_far(c, static_cast<std::uint32_t>(target))) {
+      const std::size_t height = none ? 1 : rows.height;
+      for (std::size_t row = 0; row < height; ++row) {
+        const Result result = put_far(c, row + 1 == height ? DevCall::put_notify : DevCall::put, window, target,
+                                      displacement + row * rows.target_stride, none ? 0 : rows.width,
+                                      static_cast<const char*>(local) + row * rows.local_stride, tag);
+        if (result != Result::ok) return result;
+      }
+      return Result::ok;
+    }
+  }
+  char* const to = aim.base + displacement;
+  const char* const from = static_cast<const char*>(local);
+  const bool is_there = to == from && (rows.height == 1 || rows.target_stride == rows.local_stride);
+  if (!none && !is_there) copy_rows(team, to, from, rows);
+  sync_team(team);
+  return send(c, aim, what_of(static_cast<std::uint32_t>(tag), c.rank, static_cast<std::uint32_t>(window)),
+              how_of(direct, none ? 0 : rows.width * rows.height), nullptr);
 }
 
 /// A notification without data; it tells of earlier puts, and of stores.

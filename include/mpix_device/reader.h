@@ -136,7 +136,7 @@ MPIX_DEV_FN Look look_far(Reader& r, const Workers& warp) {
   return ballot(warp, here) != 0 ? Look::no_place : Look::nothing;
 }
 /// How seldom: a look there takes a GPU a trip over PCIe.
-constexpr std::uint32_t looks_between_far = MPIX_ON_DEVICE ? 8 : 1;
+constexpr std::uint32_t looks_between_far = MPIX_ON_DEVICE ? 2 : 1;
 
 #if MPIX_ON_DEVICE
 /// Where few processes are, several threads look at each lane, at two lines each: the entry, and the data behind it,

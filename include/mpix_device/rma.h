@@ -259,7 +259,7 @@ MPIX_DEV_CALL Result init(Ctx& c, const MPIX_Dev_param& p, std::uint32_t team) {
 #endif
     c.at = places(p.ranks, p.processes);
     for (Aim& aim : c.aims) aim.target = -1;
-    c.fenced = Fenced{0, 0};
+    for (Fenced& fenced : c.fenced) fenced = Fenced{0, 0};
     c.left_process = ~0u;
     forget_parts(c);
 #if MPIX_ON_DEVICE

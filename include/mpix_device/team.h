@@ -61,6 +61,7 @@ struct Fenced {
   std::uint32_t process;
   std::uint64_t end;
 };
+constexpr std::uint32_t fenced_lanes = 4;
 
 /// Targets that may not have taken yet what was sent to them in lines.
 constexpr std::uint32_t most_unflushed = 8;
@@ -99,7 +100,7 @@ struct MPIX_Dev_ctx {
 
   mpix::dev::Aim aims[mpix::dev::aims + 1];
   mpix::dev::OwnPart own[mpix::dev::own_parts];
-  mpix::dev::Fenced fenced;
+  mpix::dev::Fenced fenced[mpix::dev::fenced_lanes];
   mpix::Line* lanes;           ///< the rank's own
   std::uint32_t front_shift;   ///< see Front; 0: there are too many lanes for that, or the domain is broken
   std::uint32_t left_process;  ///< whose lane was last read,

@@ -39,8 +39,9 @@ MPIX_DEV_FN bool is_usual(Ctx& c, const Team& team, int window, int source, int 
 
 /// One thread, which has seen a notification that needs a fence. `ready`: pairs of lines there that have been seen.
 MPIX_DEV_FN void fence_for_source(Ctx& c, std::uint32_t process, std::uint64_t at, std::uint32_t ready) {
-  if (c.fenced.process == process && at < c.fenced.end) return;
-  c.fenced = Fenced{process, at + 2 * ready};
+  Fenced& fenced = c.fenced[process % fenced_lanes];
+  if (fenced.process == process && at < fenced.end) return;
+  fenced = Fenced{process, at + 2 * ready};
   if (process == c.p.process)
     fence_on_device();
   else
@@ -93,9 +94,13 @@ MPIX_DEV_FN Step take_as_usual(Ctx& c, const Workers& warp, const Query& query, 
     bool is_moved = true;
     if (bytes > 0) {
       const OwnPart& part = own_part(c, window_of(what));
+      if (part.window != static_cast<std::int32_t>(window_of(what))) {
+        sync_warp(warp);
+        if (warp.index == 0) know_own_part(c, window_of(what));
+        sync_warp(warp);
+      }
       char* const to = part.base + displacement_of(how);
-      if (part.window != static_cast<std::int32_t>(window_of(what)) || part.present <= displacement_of(how) + bytes ||
-          ((reinterpret_cast<std::uintptr_t>(to) | bytes) & 7) != 0)
+      if (part.present <= displacement_of(how) + bytes || ((reinterpret_cast<std::uintptr_t>(to) | bytes) & 7) != 0)
         return Step::unusual;
       const std::uint32_t words = bytes / 8, pairs = (words + 1) / 2, word = 2 * (pair - 1);
       is_moved = pairs < 1u << shift;

@@ -93,30 +93,35 @@ void random_operations(int here, std::uint32_t rounds, int threads, const char* 
                 static_cast<unsigned long long>(all) * rounds * test::RandomTest::ops, all);
 }
 
-/// Each step every rank tells two others, whom all can compute, and hears from those that tell it.
+/// Each step every rank tells two others, whom all can compute, and hears from those that tell it. Some are steps ahead
+/// of others, as few as there are ranks: each step has a place of its own for a while.
 struct Steps {
   MPIX_Dev_win window;
   char* base;
   std::uint32_t steps;
   test::Findings* findings;
+  static constexpr std::uint32_t places = 64;
+  static constexpr std::size_t part = (places + 1) * 8;
   MPIX_DEV_METHOD void operator()(MPIX_Dev_ctx& c) const {
     test::Findings& found = findings[c.rank - c.p.first_rank];
     const std::uint32_t n = c.p.ranks;
-    std::uint64_t* const mine = reinterpret_cast<std::uint64_t*>(base) + std::size_t{c.rank - c.p.first_rank} * 4;
+    std::uint64_t* const mine =
+        reinterpret_cast<std::uint64_t*>(base) + std::size_t{c.rank - c.p.first_rank} * (places + 1);
     for (std::uint32_t step = 0; step < steps; ++step) {
       const auto by = static_cast<std::uint32_t>(test::mix(step) % n), other = (by + 1 + step % 2) % n;
       for (const std::uint32_t distance : {by, other}) {
         mpix::dev::sync_team(c);
-        if (mpix::dev::is_first(c)) mine[2] = step;
+        if (mpix::dev::is_first(c)) mine[places] = step;
         const auto to = static_cast<int>((c.rank + distance) % n);
-        if (MPIX_Dev_put_notify(&c, window, to, 8 * (step % 2), 8, mine + 2, static_cast<int>(step % 1000)) != 0)
+        if (MPIX_Dev_put_notify(&c, window, to, 8 * (step % places), 8, mine + places, static_cast<int>(step % 1000)) !=
+            0)
           test::fault(c, found, __LINE__, step);
       }
       if (MPIX_Dev_wait(&c, window, MPIX_DEV_ANY_SOURCE, static_cast<int>(step % 1000), 2) != 0) {
         test::fault(c, found, __LINE__, step);
         return;
       }
-      if (mine[step % 2] != step) test::fault(c, found, __LINE__, step, mine[step % 2]);
+      if (mine[step % places] != step) test::fault(c, found, __LINE__, step, mine[step % places]);
       if (mpix::dev::is_first(c)) ++found.operations;
     }
   }
@@ -135,8 +140,8 @@ void steady(std::uint32_t steps) {
   const int here = 2;
   support::Domain domain(MPI_COMM_WORLD, here);
   Steps kernel{};
-  kernel.base = domain.allocate(32 * here);
-  kernel.window = domain.window_over(kernel.base, 32);
+  kernel.base = domain.allocate(Steps::part * here);
+  kernel.window = domain.window_over(kernel.base, Steps::part);
   std::vector<test::Findings> findings(here);
   kernel.findings = reinterpret_cast<test::Findings*>(domain.allocate(sizeof findings[0] * here));
   long before = 0;
@@ -144,7 +149,8 @@ void steady(std::uint32_t steps) {
     kernel.steps = steps / 10;
     CHECK_MPI(support::launch(domain, kernel, 64));
     support::synchronize();
-    if (part == 0) before = kilobytes();
+    // By then all of what is used in turns has been used.
+    if (part == 4) before = kilobytes();
   }
   const long more = kilobytes() - before;
   EXPECT(more < 512);
@@ -226,6 +232,7 @@ struct Calls {
     DOMAIN_EXPECT(c, f, MPIX_Dev_put_notify(&c, window, me, 128, 64, mine(c) + 128, 1) == MPI_SUCCESS);
     DOMAIN_EXPECT(c, f, MPIX_Dev_wait_status(&c, window, me, 1, 1, &status) == MPI_SUCCESS && status.bytes == 64);
     put_from_the_stack(c, f);
+    put_rows(c, f);
     put_ahead(c, f);
     // Read, and told so.
     char* const back = mine(c) + part / 2;
@@ -266,6 +273,27 @@ struct Calls {
         DOMAIN_EXPECT(c, f, MPIX_Dev_put(&c, window, other, part - 1024, 8, words) == MPI_SUCCESS);
         DOMAIN_EXPECT(c, f, MPIX_Dev_put_notify(&c, window, other, part - 512, 8, words, 12) == MPI_SUCCESS);
       }
+    }
+  }
+
+  /// Rows, close together here and further apart there, or the other way round; with gaps that stay as they are.
+  MPIX_DEV_METHOD void put_rows(MPIX_Dev_ctx& c, test::Findings& f) const {
+    const int n = static_cast<int>(c.p.ranks), me = static_cast<int>(c.rank), next = (me + 1) % n;
+    char* const from = mine(c) + part / 2;
+    char* const to = mine(c) + 1024;
+    for (const std::size_t width : {std::size_t{16}, std::size_t{48}, std::size_t{13}, std::size_t{0}}) {
+      const std::size_t there = 96, here = 64, rows = 20;
+      set(c, to, there * rows, 77);
+      for (std::size_t row = 0; row < rows; ++row) set(c, from + row * here, width, static_cast<char>(row + 1));
+      DOMAIN_EXPECT(c, f, MPIX_Dev_barrier(&c, MPIX_DEV_WORLD) == MPI_SUCCESS);
+      DOMAIN_EXPECT(c, f, MPIX_Dev_put_notify_2d(&c, window, next, 1024, there, from, here, width, rows, 10) == 0);
+      MPIX_Dev_status status{};
+      DOMAIN_EXPECT(c, f, MPIX_Dev_wait_status(&c, window, (me + n - 1) % n, 10, 1, &status) == MPI_SUCCESS);
+      for (std::size_t row = 0; row < rows; ++row) {
+        DOMAIN_EXPECT(c, f, is(to + row * there, width, static_cast<char>(row + 1)));
+        DOMAIN_EXPECT(c, f, is(to + row * there + width, there - width, 77));
+      }
+      DOMAIN_EXPECT(c, f, MPIX_Dev_barrier(&c, MPIX_DEV_WORLD) == MPI_SUCCESS);
     }
   }
 
@@ -322,6 +350,9 @@ struct Calls {
     DOMAIN_EXPECT(c, f, MPIX_Dev_put_notify(&c, window + 1, 0, 0, 8, from, 1) == MPI_ERR_WIN);
     DOMAIN_EXPECT(c, f, MPIX_Dev_put_notify(&c, -1, 0, 0, 8, from, 1) == MPI_ERR_WIN);
     DOMAIN_EXPECT(c, f, MPIX_Dev_put_notify(&c, 100000, 0, 0, 8, from, 1) == MPI_ERR_WIN);
+    DOMAIN_EXPECT(c, f, MPIX_Dev_put_notify_2d(&c, window, 0, 0, part, from, 8, 8, 2, 10) == MPI_ERR_RMA_RANGE);
+    DOMAIN_EXPECT(
+        c, f, MPIX_Dev_put_notify_2d(&c, window, 0, 0, ~std::size_t{0} / 2, from, 8, 8, 3, 10) == MPI_ERR_RMA_RANGE);
     DOMAIN_EXPECT(c, f, MPIX_Dev_get(&c, window, n, 0, 8, from) == MPI_ERR_RANK);
     DOMAIN_EXPECT(c, f, MPIX_Dev_get_notify(&c, window, me, 0, part + 1, from, 0) == MPI_ERR_RMA_RANGE);
     DOMAIN_EXPECT(c, f, MPIX_Dev_notify(&c, window, n, 0) == MPI_ERR_RANK);
