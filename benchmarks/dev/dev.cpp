@@ -116,20 +116,48 @@ double step_time(MPIX_Dev dev, Kernel kernel, int steps, int threads) {
   return times[3];
 }
 
+/// The same between two processes by MPI_Send and MPI_Recv, in memory of the host; one way, in microseconds.
+double mpi_ping_pong(std::size_t bytes, int steps) {
+  const int last = processes - 1;
+  if (process != 0 && process != last) return 0;
+  const int other = last - process, count = static_cast<int>(bytes);
+  std::vector<char> data(bytes + 1);
+  std::vector<double> times;
+  for (int run = 0; run < 8; ++run) {
+    const auto begin = std::chrono::steady_clock::now();
+    for (int i = 0; i < steps; ++i) {
+      if (process == 0) CHECK_MPI(MPI_Send(data.data(), count, MPI_BYTE, other, 0, MPI_COMM_WORLD));
+      CHECK_MPI(MPI_Recv(data.data(), count, MPI_BYTE, other, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE));
+      if (process != 0) CHECK_MPI(MPI_Send(data.data(), count, MPI_BYTE, other, 0, MPI_COMM_WORLD));
+    }
+    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    if (run > 0) times.push_back(seconds / steps / 2 * 1e6);
+  }
+  std::nth_element(times.begin(), times.begin() + 3, times.end());
+  return times[3];
+}
+
 void ping_pong() {
   const bool alone = processes == 1;
   const std::size_t most = 4 << 20;
   support::Domain domain(MPI_COMM_WORLD, alone ? 2 : process == 0 || process == processes - 1 ? 1 : 0);
   PingPong kernel{};
   kernel.base = domain.allocate(2 * most * (alone ? 2 : 1));
-  if (process == 0) std::printf("ping-pong, one way [us]\n%10s %10s %12s\n", "bytes", "time", "GB/s");
+  if (process == 0)
+    std::printf("ping-pong, one way [us]; MPI: MPI_Send and MPI_Recv in memory of the host\n%10s %10s %12s%s\n",
+                "bytes", "time", "GB/s", alone ? "" : "        MPI");
   for (const std::size_t bytes : {0, 8, 64, 256, 512, 1024, 2048, 4096, 8192, 16384, 65536, 262144, 1048576, 4194304}) {
     kernel.bytes = bytes;
     kernel.window = domain.window_over(kernel.base, 2 * most);
     const int threads = static_cast<int>(std::clamp<std::size_t>(bytes / 8, 32, 512));
     const int steps = support::ranks_are_blocks ? (bytes > 65536 ? 200 : 4000) : (bytes > 65536 ? 20 : 1000);
     const double time = step_time(domain, kernel, steps, threads) / 2;
-    if (process == 0) std::printf("%10zu %10.2f %12.3f\n", bytes, time, static_cast<double>(bytes) / time / 1e3);
+    const double mpi = alone ? 0 : mpi_ping_pong(bytes, bytes > 65536 ? 20 : 1000);
+    if (process == 0) {
+      std::printf("%10zu %10.2f %12.3f", bytes, time, static_cast<double>(bytes) / time / 1e3);
+      if (!alone) std::printf(" %10.2f", mpi);
+      std::printf("\n");
+    }
     CHECK_MPI(MPIX_Dev_win_free(domain, &kernel.window));
   }
   domain.check();

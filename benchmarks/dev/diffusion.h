@@ -96,8 +96,8 @@ MPIX_DEV_FN void for_points(const Grid& grid, const Patch& patch, int ends, Load
 
 enum class Phase { laplacian, fluxes, output };
 
-/// A phase of an iteration, on the rows of a rank, by all its threads. Out of line: all kernels have the same code.
-MPIX_DEV_CALL void compute(Phase phase, Grid grid, Patch patch, Fields fields) {
+/// A phase of an iteration, on the rows of a rank, by all its threads.
+MPIX_DEV_FN void compute_in_line(Phase phase, const Grid& grid, const Patch& patch, const Fields& fields) {
   const int columns = grid.columns;
   const double *const in = fields.in.data, *const laplacian = fields.laplacian.data;
   double *const flux_i = fields.flux_i.data, *const flux_j = fields.flux_j.data;
@@ -126,6 +126,11 @@ MPIX_DEV_CALL void compute(Phase phase, Grid grid, Patch patch, Fields fields) {
           [&](std::size_t at, double value) { fields.out.data[at] = value; });
       break;
   }
+}
+
+/// Out of line: all kernels have the same code.
+MPIX_DEV_CALL void compute(Phase phase, Grid grid, Patch patch, Fields fields) {
+  compute_in_line(phase, grid, patch, fields);
 }
 
 /// Which halos follow a phase: of the laplacian the row above is needed, of the flux in j the row below, of out both.
