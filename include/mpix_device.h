@@ -136,7 +136,7 @@ struct MPIX_Dev_status {
 namespace mpix {
 namespace dev {
 
-MPIX_FN int class_of(Result result) {
+MPIX_DEV_CALL int class_of_failure(Result result) {
   switch (result) {
     case Result::ok:
       return MPI_SUCCESS;
@@ -165,6 +165,9 @@ MPIX_FN int class_of(Result result) {
   }
   return MPI_ERR_OTHER;
 }
+
+/// No jump where all is well.
+MPIX_DEV_FN int class_of(Result result) { return result == Result::ok ? MPI_SUCCESS : class_of_failure(result); }
 
 MPIX_FN Comm group_of(int comm) { return comm == MPIX_DEV_WORLD ? world : comm == MPIX_DEV_DEVICE ? device : node; }
 

@@ -231,6 +231,17 @@ MPIX_FN bool line_arrived(const Line* line, std::uint32_t flag, std::uint64_t* d
   return true;
 }
 
+/// The line was there: whatever its writer did before it released it is seen from here on. On a GPU that is a load,
+/// where a fence would wait for the stores of the thread.
+MPIX_FN void acquire_line(const Line* line) {
+#if defined(__CUDA_ARCH__)
+  (void)load_acquire(&line->half[0]);
+#else
+  (void)line;
+  fence_acquire();
+#endif
+}
+
 /// line_arrived for two lines, both of which are looked at in one go: bits 1 and 2, for those that have come.
 MPIX_FN std::uint32_t lines_arrived(const Line* lines, std::uint32_t flag, std::uint64_t data[2]) {
 #if defined(__CUDA_ARCH__)

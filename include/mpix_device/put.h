@@ -26,8 +26,9 @@ MPIX_DEV_FN void take_aim(Ctx& c, Aim& aim, std::uint32_t target) {
 }
 
 MPIX_DEV_FN bool is_aimed_at(const Aim& aim, int window, int target, std::uint64_t displacement, std::uint64_t bytes) {
-  return aim.target == target && aim.window == window && displacement < aim.present &&
-         bytes < aim.present - displacement;
+  // Not one after another: each takes a load. (Behind the end the difference is large, or the first does not hold.)
+  const std::uint64_t present = aim.present;
+  return (aim.target == target) & (aim.window == window) & (displacement < present) & (bytes < present - displacement);
 }
 
 /// The team: aims at a part of a window, if the arguments are right.
@@ -127,8 +128,8 @@ MPIX_DEV_CALL Result send(Ctx& c, Aim& aim, std::uint64_t what, std::uint64_t ho
   const std::uint32_t bytes = kind_of(how) == in_lines ? static_cast<std::uint32_t>(bytes_of(how)) : 0;
   if (c.has_put && kind_of(how) != direct) how |= after_puts;
   if (team.index == 0) {
-    if (kind_of(how) == direct || c.unfenced) fence_for_target(c, aim);
     const std::uint64_t begin = fetch_add_on_device(aim.sent, lines);
+    if (kind_of(how) == direct || c.unfenced) fence_for_target(c, aim);
     if (begin + lines > aim.room_seen) aim.room_seen = load_before_stores(aim.room);
     c.found.at = begin;
     c.value = begin + lines <= aim.room_seen;
@@ -233,9 +234,12 @@ MPIX_DEV_CALL Result put_notify(Ctx& c, int window, int target, std::size_t disp
 #if MPIX_ON_DEVICE
   Aim& aim = aim_of(c, window, target);
   const char* const from = static_cast<const char*>(local);
-  if (!is_aimed_at(aim, window, target, displacement, bytes) || !(aim.is_noted || bytes == 0) || !local || tag < 0 ||
-      bytes > c.p.inline_bytes || ((reinterpret_cast<std::uintptr_t>(local) | bytes) & 7) != 0 || c.has_put != 0 ||
-      c.unfenced != 0 || aim.base + displacement == from)
+  const std::uint32_t owed = c.has_put | c.unfenced;
+  const bool is_usual = is_aimed_at(aim, window, target, displacement, bytes) & (aim.is_noted | (bytes == 0)) &
+                        (local != nullptr) & (tag >= 0) & (bytes <= c.p.inline_bytes) &
+                        (((reinterpret_cast<std::uintptr_t>(local) | bytes) & 7) == 0) & (owed == 0) &
+                        (aim.base + displacement != from);
+  if (!is_usual)
 #endif
     return put_notify_in_any_case(c, window, target, displacement, bytes, local, tag);
 #if MPIX_ON_DEVICE

@@ -71,6 +71,10 @@ struct Reader {
   MPIX_DEV_METHOD const Line* line(std::uint32_t process, std::uint64_t n) const {
     return lanes + ((std::uint64_t{process} << lane_shift) + (n & ((std::uint64_t{1} << lane_shift) - 1)));
   }
+  /// Of what was found.
+  MPIX_DEV_METHOD const Line* entry() const {
+    return found.process < processes ? line(found.process, found.at) : far_lane + (found.at & (far_lane_lines - 1));
+  }
   MPIX_DEV_METHOD std::uint32_t lap(std::uint64_t n) const { return static_cast<std::uint32_t>(n >> lane_shift) + 1; }
   MPIX_DEV_METHOD bool has_room() const { return state.live < most_pending; }
   MPIX_DEV_METHOD bool is_asked_for(std::uint64_t what) const { return asks && needs > 0 && matches(what, query); }
@@ -362,7 +366,7 @@ MPIX_DEV_CALL void advance(Ctx& c) {
   Reader r(c);
   sync_warp(warp);
   if (moved) {
-    if ((r.found.notification.how & after_puts) != 0 && warp.index == 0) fence_acquire();
+    if ((r.found.notification.how & after_puts) != 0 && warp.index == 0) acquire_line(r.entry());
     sync_warp(warp);
     settle(c, r, warp);
     sync_warp(warp);
@@ -394,12 +398,7 @@ MPIX_DEV_CALL void advance(Ctx& c) {
         move_data(c, there, warp);
       }
     }
-    if ((kind_of(how) == direct || (how & after_puts) != 0) && warp.index == 0) {
-      if (is_here(c, source_of(r.found.notification.what)))
-        fence_on_device();
-      else
-        fence_acquire();
-    }
+    if ((kind_of(how) == direct || (how & after_puts) != 0) && warp.index == 0) acquire_line(r.entry());
     sync_warp(warp);
     settle(c, r, warp);
     step_forward(front, r.found);

@@ -120,7 +120,7 @@ MPIX_DEV_CALL Result barrier(Ctx& c, Comm comm) {
   sync_team(c);
   if (!over) return fail(c, DevCall::barrier, Result::synchronization, -1, -1);
   if (is_first(c)) {
-    fence_on_device();  // the last has fenced for other GPUs
+    (void)load_acquire(&header_of(c.p.segment).go[comm]);  // the last has fenced, for other GPUs too
     if (comm == world) c.has_put = c.unfenced = 0;
   }
   sync_team(c);

@@ -32,15 +32,21 @@ constexpr std::uint32_t most_usual_looks = 1u << 13;
 constexpr std::uint32_t most_usual_looks_between_nodes = 32;
 
 MPIX_DEV_FN bool is_usual(Ctx& c, const Team& team, int window, int source, int tag, int count) {
-  return c.front_shift != 0 && c.state.live == 0 && team.size >= warp_width() && count > 0 &&
-         (window == -1 || (window >= 0 && window == own_part(c, static_cast<std::uint32_t>(window)).window)) &&
-         source >= -1 && source < static_cast<int>(c.p.ranks) && tag >= -1;
+  // Not one after another: each takes a load.
+  const bool known = (window == -1) | (window == own_part(c, static_cast<std::uint32_t>(window)).window);
+  return (c.front_shift != 0) & (c.state.live == 0) & (team.size >= warp_width()) & (count > 0) & known &
+         (window >= -1) & (source >= -1) & (source < static_cast<int>(c.p.ranks)) & (tag >= -1);
 }
 
-/// One thread, which has seen a notification that needs a fence. `ready`: pairs of lines there that have been seen.
-MPIX_DEV_FN void fence_for_source(Ctx& c, std::uint32_t process, std::uint64_t at, std::uint32_t ready) {
+/// One thread, which has seen a notification that is to be acquired. `ready`: pairs of lines there that have been seen.
+/// A fence holds for all of these; where there is one alone, a load is less.
+MPIX_DEV_FN void acquire(Ctx& c, std::uint32_t process, std::uint64_t at, std::uint32_t ready, const Line* line) {
   Fenced& fenced = c.fenced[process % fenced_lanes];
   if (fenced.process == process && at < fenced.end) return;
+  if (ready == 1) {
+    acquire_line(line);
+    return;
+  }
   fenced = Fenced{process, at + 2 * ready};
   if (process == c.p.process)
     fence_on_device();
@@ -50,14 +56,21 @@ MPIX_DEV_FN void fence_for_source(Ctx& c, std::uint32_t process, std::uint64_t a
 
 /// One thread: what lay there has been taken.
 MPIX_DEV_FN void leave_lane(Ctx& c, std::uint32_t process, std::uint64_t head) {
-  heads_of(c.inbox)[process] = head;
-  if (c.left_process != process) {
+  // All that is read, and then what is written: so the reads do not wait for each other.
+  const bool same = c.left_process == process;
+  std::uint64_t* room = c.left_room;
+  const std::uint64_t taken = c.state.taken;
+  const std::uint32_t processes = c.p.processes, lines = c.p.lane_lines;
+  std::uint64_t* const heads = heads_of(c.inbox);
+  if (!same) {
+    room = room_of(c, process, c.rank);
     c.left_process = process;
-    c.left_room = room_of(c, process, c.rank);
+    c.left_room = room;
   }
-  store_after_loads(c.left_room, head + c.p.lane_lines);
-  ++c.state.taken;
-  c.state.turn = process + 1 == c.p.processes ? 0 : process + 1;
+  store_after_loads(room, head + lines);
+  heads[process] = head;
+  c.state.taken = taken + 1;
+  c.state.turn = process + 1 == processes ? 0 : process + 1;
 }
 
 /// First warp: until it has taken `left`. Step::move: all but the last one, c.found, whose data the team moves.
@@ -124,7 +137,8 @@ MPIX_DEV_FN Step take_as_usual(Ctx& c, const Workers& warp, const Query& query, 
     if (warp.index == 0) {
       if (kind == direct || (how & after_puts) != 0) {
         const Ballot gaps = ~(here >> (from << shift));
-        fence_for_source(c, from, at, gaps == 0 || first_of(gaps) > 1u << shift ? 1u << shift : first_of(gaps));
+        acquire(c, from, at, gaps == 0 || first_of(gaps) > 1u << shift ? 1u << shift : first_of(gaps),
+                c.lanes + (from << lane_shift) + (static_cast<std::uint32_t>(at) & mask));
       }
       if (wants_status) c.status = status_of(Notification{what, how});
       if (is_moved)
