@@ -356,12 +356,39 @@ MPIX_DEV_FN void settle(Ctx& c, Reader& r, const Workers& warp) {
   }
 }
 
+/// One thread: what lay there has been taken, of the rank's own.
+MPIX_DEV_FN void leave_lane(Ctx& c, std::uint32_t process, std::uint64_t head) {
+  // All that is read, and then what is written: so the reads do not wait for each other.
+  const bool same = c.left_process == process;
+  std::uint64_t* room = c.left_room;
+  const std::uint64_t taken = c.state.taken;
+  const std::uint32_t processes = c.p.processes, lines = c.p.lane_lines;
+  std::uint64_t* const heads = heads_of(c.inbox);
+  if (!same) {
+    room = room_of(c, process, c.rank);
+    c.left_process = process;
+    c.left_room = room;
+  }
+  store_after_loads(room, head + lines);
+  heads[process] = head;
+  c.state.taken = taken + 1;
+  c.state.turn = process + 1 == processes ? 0 : process + 1;
+}
+/// One thread: what the last wait has taken is left when the rank next looks into its lanes, as nobody waits for that.
+MPIX_DEV_FN void leave_owed(Ctx& c) {
+  if (!c.owed.any) return;
+  c.owed.any = false;
+  leave_lane(c, c.owed.process, c.owed.head);
+}
+
 /// First warp: go on until the call is over, or data are to be moved by the team.
 MPIX_DEV_CALL void advance(Ctx& c) {
   const Team team = team_of(c);
   const Workers warp = first_warp_of(team);
   const bool alone = team.size == warp.size;
   const bool moved = c.step == Step::move;
+  if (warp.index == 0 && c.reading == c.inbox) leave_owed(c);
+  sync_warp(warp);
   if (!moved && c.asks && c.state.live > 0) take_pending(c);
   Reader r(c);
   sync_warp(warp);

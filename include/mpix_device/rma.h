@@ -70,7 +70,7 @@ MPIX_DEV_CALL Result flush(Ctx& c, int window) {
 /// First thread. The last rank of a process to arrive meets those of the others.
 MPIX_DEV_FN bool barrier_is_over(Ctx& c, Comm comm, std::uint64_t number, bool last) {
   Header& own = header_of(c.p.segment);
-  if (!last) return load_before_stores(&own.go[comm]) >= number;
+  if (!last) return load_acquire(&own.go[comm]) >= number;
   for (std::uint32_t process = 0; process < c.p.processes; ++process)
     if (load_before_stores(there_of(c, c.p.segment, comm, process)) < number) return false;
   if (comm == world && c.p.far_words && load_before_stores(&c.p.far_words->go) < number) return false;
@@ -82,6 +82,8 @@ MPIX_DEV_FN bool barrier_is_over(Ctx& c, Comm comm, std::uint64_t number, bool l
 
 /// Of the last that the rank has come to, of all ranks.
 MPIX_DEV_FN std::uint64_t number_of_barrier(const Ctx& c) { return c.inbox->barriers[world]; }
+
+constexpr std::uint32_t most_barrier_looks = 64;
 
 MPIX_DEV_CALL Result barrier(Ctx& c, Comm comm) {
   sync_team(c);
@@ -96,6 +98,13 @@ MPIX_DEV_CALL Result barrier(Ctx& c, Comm comm) {
     fence_on_device();
     number = ++c.inbox->barriers[comm];
     last = fetch_add_on_device(&header_of(c.p.segment).arrived[comm], 1) + 1 == number * c.p.ranks_here;
+    const bool alone = comm == device || (c.p.processes == 1 && !(comm == world && c.p.far_words));
+    if (last && alone) {
+      fence_on_device();
+      store_after_loads(&header_of(c.p.segment).go[comm], number);
+      ring_process(c, c.p.segment);
+      last = false;
+    }
     if (last) {
       fence_stores();
       const std::uint32_t first = comm == device ? c.p.process : 0;
@@ -115,12 +124,22 @@ MPIX_DEV_CALL Result barrier(Ctx& c, Comm comm) {
     if (tells && !post_far(c, DevCall::barrier, TaskKind::far_barrier, 0, number_of_barrier(c), 0, 0, 0, 0))
       return fail(c, DevCall::barrier, Result::synchronization, -1, -1);
   }
-  const bool over =
-      until(c, DevCall::barrier, Sleep::for_barrier, [&] { return barrier_is_over(c, comm, number, last); });
+  bool over = false;
+#if MPIX_ON_DEVICE
+  // As a rule that is soon: one thread looks, and reads no lanes.
+  if (is_first(c)) {
+    for (std::uint32_t looks = 0; !over && looks < most_barrier_looks; ++looks)
+      over = barrier_is_over(c, comm, number, last);
+    c.value = over;
+  }
+  sync_team(c);
+  over = c.value != 0;
+  sync_team(c);
+#endif
+  over = over || until(c, DevCall::barrier, Sleep::for_barrier, [&] { return barrier_is_over(c, comm, number, last); });
   sync_team(c);
   if (!over) return fail(c, DevCall::barrier, Result::synchronization, -1, -1);
   if (is_first(c)) {
-    (void)load_acquire(&header_of(c.p.segment).go[comm]);  // the last has fenced, for other GPUs too
     if (comm == world) c.has_put = c.unfenced = 0;
   }
   sync_team(c);
@@ -261,6 +280,7 @@ MPIX_DEV_CALL Result init(Ctx& c, const MPIX_Dev_param& p, std::uint32_t team) {
     for (Aim& aim : c.aims) aim.target = -1;
     for (Fenced& fenced : c.fenced) fenced = Fenced{0, 0};
     c.left_process = ~0u;
+    c.owed.any = false;
     forget_parts(c);
 #if MPIX_ON_DEVICE
     c.front_shift = front_shift(p.processes);

@@ -63,6 +63,13 @@ struct Fenced {
 };
 constexpr std::uint32_t fenced_lanes = 4;
 
+/// A lane that is still to be left, up to `head`.
+struct Owed {
+  std::uint32_t process;
+  bool any;
+  std::uint64_t head;
+};
+
 /// Targets that may not have taken yet what was sent to them in lines.
 constexpr std::uint32_t most_unflushed = 8;
 
@@ -101,6 +108,7 @@ struct MPIX_Dev_ctx {
   mpix::dev::Aim aims[mpix::dev::aims + 1];
   mpix::dev::OwnPart own[mpix::dev::own_parts];
   mpix::dev::Fenced fenced[mpix::dev::fenced_lanes];
+  mpix::dev::Owed owed;
   mpix::Line* lanes;           ///< the rank's own
   std::uint32_t front_shift;   ///< see Front; 0: there are too many lanes for that, or the domain is broken
   std::uint32_t left_process;  ///< whose lane was last read,

@@ -54,31 +54,14 @@ MPIX_DEV_FN void acquire(Ctx& c, std::uint32_t process, std::uint64_t at, std::u
     fence_acquire();
 }
 
-/// One thread: what lay there has been taken.
-MPIX_DEV_FN void leave_lane(Ctx& c, std::uint32_t process, std::uint64_t head) {
-  // All that is read, and then what is written: so the reads do not wait for each other.
-  const bool same = c.left_process == process;
-  std::uint64_t* room = c.left_room;
-  const std::uint64_t taken = c.state.taken;
-  const std::uint32_t processes = c.p.processes, lines = c.p.lane_lines;
-  std::uint64_t* const heads = heads_of(c.inbox);
-  if (!same) {
-    room = room_of(c, process, c.rank);
-    c.left_process = process;
-    c.left_room = room;
-  }
-  store_after_loads(room, head + lines);
-  heads[process] = head;
-  c.state.taken = taken + 1;
-  c.state.turn = process + 1 == processes ? 0 : process + 1;
-}
-
 /// First warp: until it has taken `left`. Step::move: all but the last one, c.found, whose data the team moves.
 MPIX_DEV_FN Step take_as_usual(Ctx& c, const Workers& warp, const Query& query, bool wants_status,
                                std::uint32_t& left) {
   const std::uint32_t shift = c.front_shift, lane_shift = c.p.lane_shift, mask = (1u << lane_shift) - 1;
   const std::uint32_t process = warp.index >> shift, pair = warp.index & ((1u << shift) - 1);
   const bool mine = process < c.p.processes;
+  if (warp.index == 0) leave_owed(c);
+  sync_warp(warp);
   const Ballot fronts = ballot(warp, mine && pair == 0);
   const std::uint32_t most_looks = c.p.far_ranks ? most_usual_looks_between_nodes : most_usual_looks;
   const Line* const lane = c.lanes + (process << lane_shift);
@@ -141,10 +124,12 @@ MPIX_DEV_FN Step take_as_usual(Ctx& c, const Workers& warp, const Query& query, 
                 c.lanes + (from << lane_shift) + (static_cast<std::uint32_t>(at) & mask));
       }
       if (wants_status) c.status = status_of(Notification{what, how});
-      if (is_moved)
+      if (!is_moved)
+        c.found = Found{from, lines, at, Notification{what, how}};
+      else if (left > 1)
         leave_lane(c, from, at + lines);
       else
-        c.found = Found{from, lines, at, Notification{what, how}};
+        c.owed = Owed{from, true, at + lines};
     }
     if (!is_moved) return Step::move;
     if (--left == 0) return Step::over;
