@@ -5,8 +5,8 @@
 
 /* libmpix inside kernels: put, get and notifications that are matched by window, source and tag.
  *
- * The blocks of a kernel are ranks of a domain. They put into each other's windows, on any GPU of the node, and wait
- * for notifications, as many blocks as fit; while some wait the multiprocessor runs others.
+ * The blocks of a kernel are ranks of a domain. They put into each other's windows, on any GPU of this node or another,
+ * and wait for notifications, as many blocks as fit; while some wait the multiprocessor runs others.
  *
  *     __global__ void jacobi(MPIX_Dev_param domain, MPIX_Dev_win win, double* mine, int row, int steps) {
  *       __shared__ MPIX_Dev_ctx dev;
@@ -28,7 +28,8 @@
  *     MPIX_Dev_launch(dev, jacobi, threads, 0, stream, win, (double*)memory, row, steps);
  *
  * Without a GPU (MPIX_DEVICE=host) the same source, compiled as C++17, runs with threads as ranks
- * (MPIX_Dev_launch_host). All ranks are on one node so far. doc/device.md is the guide.
+ * (MPIX_Dev_launch_host). What goes to ranks of other nodes a thread of the process carries. doc/device.md is the
+ * guide.
  *
  * Errors. Calls of the host raise errors through the error handler of MPI_COMM_WORLD. Calls in kernels return MPI's
  * error classes, the same to all threads of the team, and have then done nothing; the first error of each rank is kept
@@ -65,13 +66,15 @@ typedef int MPIX_Dev_win;
 
 /* Collective: a domain to which this process brings `ranks_here` ranks (0: none), numbered in the order of the
  * processes in `comm`, which may be freed afterwards. Info keys: mpix_dev_lane_lines (a power of two: 16-byte lines of
- * the ring from each process to each rank), mpix_dev_pending (notifications that a rank may set aside, preset 1024),
- * mpix_dev_inline (most bytes that travel with a notification; 0: always straight into the window); all processes give
- * the same. Errors: MPI_ERR_ARG, MPI_ERR_NO_MEM, MPI_ERR_UNSUPPORTED_OPERATION (processes on several
- * nodes; devices that differ; processes that share a GPU in turns, without MPS). */
+ * the ring from each process of a node to each rank of it), mpix_dev_pending (notifications that a rank may set aside,
+ * preset 1024), mpix_dev_inline (most bytes that travel with a notification on a node; 0: always straight into the
+ * window); all processes give the same. Errors: MPI_ERR_ARG, MPI_ERR_NO_MEM, MPI_ERR_UNSUPPORTED_OPERATION (several
+ * nodes, and no network between them; on a node devices that differ, or memory that the others cannot map; processes
+ * that share a GPU in turns, without MPS). */
 MPIX_PUBLIC int MPIX_Dev_create(MPI_Comm comm, int ranks_here, MPI_Info info, MPIX_Dev* dev);
 
-/* Collective: waits until launches are over. `*dev` becomes MPIX_DEV_NULL. Memory of MPIX_Dev_alloc is freed. */
+/* Collective: waits until launches are over, and what was put to other nodes is there. `*dev` becomes MPIX_DEV_NULL.
+ * Memory of MPIX_Dev_alloc is freed. */
 MPIX_PUBLIC int MPIX_Dev_free(MPIX_Dev* dev);
 
 /* Memory of the device in use that other ranks can reach; zeroed. */
@@ -222,7 +225,7 @@ MPIX_DEV_FN int MPIX_Dev_put_notify(MPIX_Dev_ctx* ctx, MPIX_Dev_win win, int tar
   return mpix::dev::class_of(mpix::dev::put_notify(*ctx, win, target, disp, bytes, local, tag));
 }
 /* `height` rows of `width` bytes, which begin so many bytes apart there and here, and one notification; what it tells
- * of are all of them. As a call, and as many small puts in one. */
+ * of are all of them. Where they lie there already, with the same stride, nothing moves. */
 MPIX_DEV_FN int MPIX_Dev_put_notify_2d(MPIX_Dev_ctx* ctx, MPIX_Dev_win win, int target, size_t disp,
                                        size_t target_stride, const void* local, size_t local_stride, size_t width,
                                        size_t height, int tag) {
@@ -281,9 +284,16 @@ MPIX_DEV_FN int MPIX_Dev_win_close(MPIX_Dev_ctx* ctx, MPIX_Dev_win* win) {
   return mpix::dev::class_of(result);
 }
 
-/* Where that byte of the target's part lies, for loads and stores; null: there is none. */
+/* Where that byte of the target's part lies, for loads and stores; null: there is none, or the target is on another
+ * node. */
 MPIX_DEV_FN void* MPIX_Dev_ptr(MPIX_Dev_ctx* ctx, MPIX_Dev_win win, int target, size_t disp) {
   return mpix::dev::pointer(*ctx, win, target, disp);
+}
+
+/* A line on standard error, by the host: "rank 3: log 7: 1, 2, 3". For looking into kernels that run: within some 50
+ * ms, and the oldest of more than 256 that come at once are lost, which is said. One thread of the team counts. */
+MPIX_DEV_FN void MPIX_Dev_log(MPIX_Dev_ctx* ctx, int id, long long a = 0, long long b = 0, long long c = 0) {
+  mpix::dev::log(*ctx, id, a, b, c);
 }
 
 #include <mpix_device/launch.h>

@@ -91,6 +91,7 @@ struct alignas(64) Header {
   std::uint64_t arrived[comms];
   std::uint64_t go[comms];
   std::uint64_t tasks_given, data_given;  ///< far.h
+  std::uint64_t logged;                   ///< lines, by ranks of the process
 };
 
 struct WindowEntry {
@@ -220,6 +221,15 @@ struct alignas(128) RankNote {
   std::int64_t failed_values[2];
   std::uint64_t launch;  ///< the last that it has finished
 };
+
+/// What kernels tell (MPIX_Dev_log), in memory of the host: a ring, line n at n modulo its length. The host reads it
+/// now and then; what was written over meanwhile is lost, and said to be.
+struct alignas(64) LogLine {
+  std::uint64_t number;  ///< from 1; written last
+  std::uint64_t who;     ///< id 32 | rank 32
+  std::int64_t values[3];
+};
+constexpr std::uint32_t log_lines = 256;
 
 struct Waiting {
   DevCall call;

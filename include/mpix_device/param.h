@@ -16,6 +16,7 @@ struct Hooks;
 struct RankNote;
 struct FarWords;
 struct FarRank;
+struct LogLine;
 }  // namespace dev
 struct Task;
 }  // namespace mpix
@@ -24,12 +25,14 @@ typedef mpix::dev::RankNote MPIX_Dev_note;
 typedef mpix::dev::FarWords MPIX_Dev_far_words;
 typedef mpix::dev::FarRank MPIX_Dev_far_rank;
 typedef mpix::Task MPIX_Dev_task;
+typedef mpix::dev::LogLine MPIX_Dev_log_line;
 #else
 typedef const void MPIX_Dev_hooks;
 typedef void MPIX_Dev_note;
 typedef void MPIX_Dev_far_words;
 typedef void MPIX_Dev_far_rank;
 typedef void MPIX_Dev_task;
+typedef void MPIX_Dev_log_line;
 #endif
 
 /* What a kernel knows of its domain: an argument of it, by value. Nothing in it is for programs. The tables lie in
@@ -52,6 +55,7 @@ typedef struct MPIX_Dev_param {
   char* const* inboxes;                  /* by rank, as mapped here; null: the rank is on another node */
   uint64_t* released;                    /* host memory: not 0: the domain is broken, and nobody waits any more */
   MPIX_Dev_note* notes;                  /* host memory: by rank here */
+  MPIX_Dev_log_line* log;                /* host memory */
   MPIX_Dev_hooks* hooks;                 /* host back end; else null */
   void* waiter;                          /* likewise: the thread's */
   /* Host memory, mpix_device/far.h; null: all ranks are on one node. */

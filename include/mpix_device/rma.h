@@ -249,6 +249,19 @@ MPIX_DEV_CALL Result win_close(Ctx& c, int window) {
   return Result::ok;
 }
 
+/// One line of the log, by the first thread.
+MPIX_DEV_CALL void log(Ctx& c, int id, std::int64_t a, std::int64_t b, std::int64_t d) {
+  if (!is_first(c) || c.broken == Result::argument || c.broken == Result::other) return;
+  const std::uint64_t number = fetch_add_on_device(&header_of(c.p.segment).logged, 1) + 1;
+  LogLine& line = c.p.log[number % log_lines];
+  const std::int64_t values[3] = {a, b, d};
+  store_release(&line.number, 0);
+  for (int i = 0; i < 3; ++i)
+    store_after_loads(reinterpret_cast<std::uint64_t*>(&line.values[i]), static_cast<std::uint64_t>(values[i]));
+  store_after_loads(&line.who, two_words(static_cast<std::uint32_t>(id), c.rank));
+  store_release(&line.number, number);
+}
+
 /// Null: not a rank of this node, or outside of the window.
 MPIX_DEV_FN void* pointer(Ctx& c, int window, int target, std::size_t displacement) {
   if (window < 0 || window >= static_cast<int>(most_windows) || target < 0 ||

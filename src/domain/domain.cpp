@@ -298,11 +298,14 @@ void Domain::fill_segment(const std::vector<Card>& cards) {
   device_.write(segment_.base + places_.there, there.data(), there.size() * sizeof there[0]);
 
   constexpr std::size_t in_front = sizeof(dev::RankNote);
-  notes_ = device_.allocate_pinned(in_front + param_.ranks_here * sizeof(dev::RankNote));
+  const std::size_t notes = in_front + param_.ranks_here * sizeof(dev::RankNote);
+  notes_ = device_.allocate_pinned(notes + dev::log_lines * sizeof(dev::LogLine));
   param_.released = reinterpret_cast<std::uint64_t*>(notes_.get());
   param_.notes = reinterpret_cast<dev::RankNote*>(notes_.get() + in_front);
+  param_.log = reinterpret_cast<dev::LogLine*>(notes_.get() + notes);
   reports_ = std::make_unique<DomainReports>(param_.notes, param_.ranks_here, param_.first_rank,
-                                             static_cast<std::uint32_t>(own_process()), param_.released, settings_);
+                                             static_cast<std::uint32_t>(own_process()), param_.released, param_.log,
+                                             settings_);
 }
 
 Domain::~Domain() {

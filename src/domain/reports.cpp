@@ -12,6 +12,7 @@ namespace {
 
 /// Of one report, lest a thousand ranks that wait for one fill the log.
 constexpr std::uint32_t most_lines = 8;
+constexpr auto between_looks = std::chrono::milliseconds(50);
 
 std::string or_any(std::int32_t value, const char* name) {
   return value < 0 ? "any " + std::string(name) : std::string(name) + " " + std::to_string(value);
@@ -39,23 +40,56 @@ std::string waiting_text(const dev::RankNote& note, std::uint32_t rank, std::uin
   }
 }
 
+std::vector<std::string> new_log_lines(const dev::LogLine* log, std::uint64_t* last) {
+  std::vector<std::string> texts;
+  std::uint64_t lost = 0;
+  while (true) {
+    const dev::LogLine& line = log[(*last + 1) % dev::log_lines];
+    const std::uint64_t number = load_acquire(&line.number);
+    if (number == 0 || number <= *last) return texts;
+    std::uint64_t words[4];
+    for (int i = 0; i < 3; ++i) words[i] = load_acquire(reinterpret_cast<const std::uint64_t*>(&line.values[i]));
+    words[3] = load_acquire(&line.who);
+    if (load_acquire(&line.number) != number) continue;
+    if (number != *last + 1) {  // it was written over; the one behind it may be there
+      lost += number - dev::log_lines - *last;
+      *last = number - dev::log_lines;
+      continue;
+    }
+    if (lost > 0) texts.push_back("domain: " + std::to_string(lost) + " lines of the log are lost");
+    lost = 0;
+    *last = number;
+    std::string text =
+        "rank " + std::to_string(words[3] >> 32) + ": log " + std::to_string(static_cast<std::int32_t>(words[3])) + ":";
+    for (int i = 0; i < 3; ++i) text += (i > 0 ? ", " : " ") + std::to_string(static_cast<std::int64_t>(words[i]));
+    texts.push_back(std::move(text));
+  }
+}
+
 DomainReports::DomainReports(dev::RankNote* notes, std::uint32_t count, std::uint32_t first_rank, std::uint32_t process,
-                             std::uint64_t* released, const Settings& settings)
+                             std::uint64_t* released, const dev::LogLine* log, const Settings& settings)
     : notes_(notes),
       count_(count),
       first_rank_(first_rank),
       process_(process),
       released_(released),
+      log_(log),
       seconds_(settings.timeout_seconds),
       fail_(settings.fail_on_timeout),
       seen_(count) {}
 
 DomainReports::~DomainReports() {
   if (begun_) end_service(*this);
+  write_log();
+}
+
+void DomainReports::write_log() {
+  const std::lock_guard<std::mutex> hold(log_mutex_);
+  for (const std::string& line : new_log_lines(log_, &last_line_)) log(LogLevel::warn, line);
 }
 
 void DomainReports::begin() {
-  if (begun_ || seconds_ <= 0 || count_ == 0) return;
+  if (begun_ || count_ == 0) return;
   begun_ = true;
   begin_service(*this);
 }
@@ -67,6 +101,8 @@ void DomainReports::release() { store_release(released_, 1); }
 Poller::Clock::duration DomainReports::look(Clock::time_point now) {
   const auto patience = std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds_));
   std::uint32_t lines = 0, due = 0;
+  write_log();
+  if (seconds_ <= 0) return between_looks;
   for (std::uint32_t i = 0; i < count_; ++i) {
     const std::uint64_t wait = load_acquire(&notes_[i].waits);
     Seen& seen = seen_[i];
@@ -89,7 +125,7 @@ Poller::Clock::duration DomainReports::look(Clock::time_point now) {
     log(LogLevel::error, "domain: MPIX_ON_TIMEOUT=error: its ranks wait no more, and their calls fail");
     release();
   }
-  return std::clamp<Clock::duration>(patience / 20, std::chrono::milliseconds(10), std::chrono::seconds(1));
+  return std::clamp<Clock::duration>(patience / 20, std::chrono::milliseconds(10), between_looks);
 }
 
 void DomainReports::failed(const char* why) noexcept { log(LogLevel::warn, why); }

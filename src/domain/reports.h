@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -16,12 +17,15 @@ namespace mpix {
 /// tag 7".
 std::string waiting_text(const dev::RankNote& note, std::uint32_t rank, std::uint32_t process);
 
-/// The hang report of a domain: looks at the notes of its ranks, and tells of those that wait for longer than
-/// MPIX_TIMEOUT. With MPIX_ON_TIMEOUT=error the domain is broken then: nobody waits any more.
+/// What ranks have logged, from the line after `*last` on: as text, a line each. Advances `*last`.
+std::vector<std::string> new_log_lines(const dev::LogLine* log, std::uint64_t* last);
+
+/// The hang report of a domain, and what its ranks have logged: looks at the notes of its ranks, and tells of those
+/// that wait for longer than MPIX_TIMEOUT. With MPIX_ON_TIMEOUT=error the domain is broken then: nobody waits any more.
 class DomainReports final : public Poller {
  public:
   DomainReports(dev::RankNote* notes, std::uint32_t count, std::uint32_t first_rank, std::uint32_t process,
-                std::uint64_t* released, const Settings& settings);
+                std::uint64_t* released, const dev::LogLine* log, const Settings& settings);
   ~DomainReports() override;
 
   /// Kernels may wait from now on.
@@ -33,6 +37,7 @@ class DomainReports final : public Poller {
   double patience() const { return seconds_; }
   bool releases() const { return fail_; }
   void release();
+  void write_log();
 
  private:
   struct Seen {
@@ -44,6 +49,9 @@ class DomainReports final : public Poller {
   dev::RankNote* const notes_;
   const std::uint32_t count_, first_rank_, process_;
   std::uint64_t* const released_;
+  const dev::LogLine* const log_;
+  std::mutex log_mutex_;
+  std::uint64_t last_line_ = 0;
   const double seconds_;
   const bool fail_;
   bool begun_ = false;

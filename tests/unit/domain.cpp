@@ -289,6 +289,29 @@ TEST_CASE("a wait that nobody serves is reported, and released if so set", "[dom
   CHECK(contains(waiting_text(note, 1, 1), "room in the lane to rank 5"));
 }
 
+TEST_CASE("what ranks log is told in order, and what is lost is said", "[domain]") {
+  run_processes({2}, {}, [](Process& process) {
+    const dev::LogLine* const lines = process.domain.param().log;
+    std::uint64_t last = 0;
+    process.run([&](MPIX_Dev_ctx& ctx) {
+      if (ctx.rank == 1) return;
+      dev::log(ctx, 7, 1, -2, 3);
+      dev::log(ctx, -8, 4, 5, 6);
+    });
+    std::vector<std::string> told = new_log_lines(lines, &last);
+    EXPECT(told == std::vector<std::string>{"rank 0: log 7: 1, -2, 3", "rank 0: log -8: 4, 5, 6"});
+    EXPECT(new_log_lines(lines, &last).empty());
+    process.run([&](MPIX_Dev_ctx& ctx) {
+      for (int i = 0; ctx.rank == 1 && i < 300; ++i) dev::log(ctx, i, 0, 0, 0);
+    });
+    told = new_log_lines(lines, &last);
+    EXPECT(told.size() == 257);
+    EXPECT(!told.empty() && told.front() == "domain: 44 lines of the log are lost");
+    EXPECT(!told.empty() && told.back() == "rank 1: log 299: 0, 0, 0");
+  });
+  SUCCEED();
+}
+
 TEST_CASE("processes that cannot have a domain are all told why", "[domain]") {
   const Settings settings = domain_settings();
   auto device = make_host_device(settings, 2);
