@@ -102,7 +102,7 @@ std::string build(MPIX_Dev_s& made, MPI_Comm comm, int ranks_here, MPI_Info info
       ranks.team = std::make_shared<const Team>(bootstrap, usable_device(runtime), runtime.settings,
                                                 budget ? &budget->network() : nullptr);
     made.domain = std::make_unique<Domain>(static_cast<std::uint32_t>(ranks_here), options, ranks.team, bootstrap,
-                                           usable_device(runtime), runtime.settings, budget);
+                                           usable_device(runtime), runtime.settings, budget, runtime.no_budget);
     made.ranks.team = ranks.team;
   } catch (const Error& error) {
     *own = error;

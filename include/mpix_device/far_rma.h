@@ -112,8 +112,9 @@ MPIX_DEV_CALL void copy_far(const Ctx& c, Way way, std::uint64_t place, char* lo
             bytes - first);
 }
 
+/// `before`: bytes of the same notification that were put before.
 MPIX_DEV_CALL Result put_far(Ctx& c, DevCall call, int window, int target, std::size_t displacement, std::size_t bytes,
-                             const void* local, int tag) {
+                             const void* local, int tag, std::uint64_t before = 0) {
   const Team team = team_of(c);
   const bool notifies = call != DevCall::put;
   const std::uint64_t what =
@@ -131,7 +132,7 @@ MPIX_DEV_CALL Result put_far(Ctx& c, DevCall call, int window, int target, std::
     const bool is_last = done + piece == bytes;
     if (!post_far(c, call, TaskKind::far_put, what,
                   static_cast<std::uint32_t>(target) | (is_last && notifies ? far_notifies : 0), displacement + done,
-                  piece, c.far_place, done))
+                  piece, c.far_place, before + done))
       return Result::synchronization;
     done += piece;
   } while (done < bytes);

@@ -330,7 +330,7 @@ MPIX_DEV_CALL Result put_notify_2d(Ctx& c, int window, int target, std::size_t d
       for (std::size_t row = 0; row < height; ++row) {
         const Result result = put_far(c, row + 1 == height ? DevCall::put_notify : DevCall::put, window, target,
                                       displacement + row * rows.target_stride, none ? 0 : rows.width,
-                                      static_cast<const char*>(local) + row * rows.local_stride, tag);
+                                      static_cast<const char*>(local) + row * rows.local_stride, tag, row * rows.width);
         if (result != Result::ok) return result;
       }
       return Result::ok;

@@ -514,6 +514,9 @@ bool Courier::drain(std::uint64_t tasks) {
     reported = seconds;
     log(LogLevel::warn, "domain: what its ranks have put to other nodes is under way for " +
                             std::to_string(static_cast<int>(seconds)) + " s");
+    if (!domain_.fails_on_timeout) continue;
+    domain_.fail("MPIX_ON_TIMEOUT=error");
+    return false;
   }
   return true;
 }

@@ -30,6 +30,7 @@ struct CourierDomain {
   std::uint64_t windows_at = 0;
   const std::uint64_t* released = nullptr;
   double patience = 0;
+  bool fails_on_timeout = false;
   std::function<void(std::uint32_t rank_here)> wake_rank;
   std::function<void()> wake_process;
   std::function<void(const std::string& why)> fail;

@@ -188,7 +188,8 @@ void Domain::choose_sizes(const std::vector<Card>& cards, const DomainOptions& o
 }
 
 Domain::Domain(std::uint32_t ranks_here, const DomainOptions& options, std::shared_ptr<const Team> team,
-               Bootstrap& bootstrap, Device& device, const Settings& settings, OperationBudget* budget)
+               Bootstrap& bootstrap, Device& device, const Settings& settings, OperationBudget* budget,
+               const std::string& why_no_network)
     : team_(std::move(team)), device_(device), settings_(settings) {
   const std::vector<Card> cards = introduce(bootstrap, ranks_here, options);
   if (team_->group().size() != team_->locals().size())
@@ -196,8 +197,8 @@ Domain::Domain(std::uint32_t ranks_here, const DomainOptions& options, std::shar
                 "the processes of a domain share memory on each node; some of these have another device, or other "
                 "name spaces");
   if (team_->spans_nodes() && !budget)
-    throw Error(Fault::unsupported,
-                "the processes of a domain are on several nodes, and there is no network: " + team_->why_not());
+    throw Error(Fault::unsupported, "the processes of a domain are on several nodes, and there is no network: " +
+                                        (why_no_network.empty() ? team_->why_not() : why_no_network));
   choose_sizes(cards, options);
   param_.abi = MPIX_DEV_ABI;
   param_.process = static_cast<std::uint32_t>(team_->local(own_process()));
@@ -244,6 +245,7 @@ void Domain::make_courier(Bootstrap& bootstrap, OperationBudget& budget) {
   domain.windows_at = places_.windows;
   domain.released = param_.released;
   domain.patience = settings_.timeout_seconds;
+  domain.fails_on_timeout = settings_.fail_on_timeout;
   const bool rings = std::strcmp(device_.name(), "host") == 0;
   domain.wake_rank = [this, rings](std::uint32_t here) {
     if (rings) ring(reinterpret_cast<Bell*>(inbox(here)));

@@ -289,6 +289,7 @@ struct Calls {
       DOMAIN_EXPECT(c, f, MPIX_Dev_put_notify_2d(&c, window, next, 1024, there, from, here, width, rows, 10) == 0);
       MPIX_Dev_status status{};
       DOMAIN_EXPECT(c, f, MPIX_Dev_wait_status(&c, window, (me + n - 1) % n, 10, 1, &status) == MPI_SUCCESS);
+      DOMAIN_EXPECT(c, f, status.bytes == width * rows);
       for (std::size_t row = 0; row < rows; ++row) {
         DOMAIN_EXPECT(c, f, is(to + row * there, width, static_cast<char>(row + 1)));
         DOMAIN_EXPECT(c, f, is(to + row * there + width, there - width, 77));
