@@ -11,38 +11,12 @@
 namespace mpix {
 namespace dev {
 
-#if MPIX_ON_DEVICE
-/// 16 bytes each: all loads of a turn are under way before the first store waits for one.
-MPIX_DEV_FN void copy_quads(const Team& team, char* to, const char* from, std::size_t bytes) {
-  constexpr std::uint32_t at_once = 4;
-  const auto* const source = reinterpret_cast<const ulonglong2*>(from);
-  auto* const target = reinterpret_cast<ulonglong2*>(to);
-  const std::size_t quads = bytes / 16;
-  MPIX_NO_UNROLL
-  for (std::size_t begin = team.index; begin < quads; begin += at_once * team.size) {
-    ulonglong2 quad[at_once];
-#pragma unroll
-    for (std::uint32_t k = 0; k < at_once; ++k)
-      if (begin + k * team.size < quads) quad[k] = load_once(source + begin + k * team.size);
-#pragma unroll
-    for (std::uint32_t k = 0; k < at_once; ++k)
-      if (begin + k * team.size < quads) target[begin + k * team.size] = quad[k];
-  }
-}
-#endif
-
 /// All threads of a team copy.
 MPIX_DEV_CALL void copy_by(const Team team, void* to, const void* from, std::size_t bytes) {
 #if defined(__CUDA_ARCH__)
   if (!__isGlobal(from) || !__isGlobal(to)) {  // memory of the block, which copy_bytes cannot read
     for (std::size_t i = team.index; i < bytes; i += team.size)
       static_cast<char*>(to)[i] = static_cast<const char*>(from)[i];
-    return;
-  }
-#endif
-#if MPIX_ON_DEVICE
-  if ((reinterpret_cast<std::uintptr_t>(to) | reinterpret_cast<std::uintptr_t>(from) | bytes) % 16 == 0) {
-    copy_quads(team, static_cast<char*>(to), static_cast<const char*>(from), bytes);
     return;
   }
 #endif

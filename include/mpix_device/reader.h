@@ -99,6 +99,10 @@ struct Reader {
 
 enum class Look : std::uint32_t { nothing, found, no_place };
 
+/// What is looked at by many ranks that wait for long takes memory's time from those that compute: so only the entries
+/// are, from here on.
+constexpr std::uint32_t wide_looks = 12;
+
 /// First warp. What lies at the front of some lane, in turns, and has a place, with who asks or among the pending.
 MPIX_DEV_FN Look look(Reader& r, const Workers& warp) {
   const bool room = r.has_room();
@@ -171,10 +175,11 @@ MPIX_DEV_FN bool stand_in_front(const Reader& r, const Workers& warp, Front& fro
   return true;
 }
 
-MPIX_DEV_FN Look look_wide(Reader& r, const Workers& warp, Front& front) {
+/// `wide`: at the data as well.
+MPIX_DEV_FN Look look_wide(Reader& r, const Workers& warp, Front& front, bool wide) {
   const bool room = r.has_room();
   front.arrived = 0;
-  if (front.process < r.processes) {
+  if (front.process < r.processes && (wide || front.pair == 0)) {
     const std::uint64_t n = front.head + 2 * front.pair;
     front.arrived = lines_arrived(r.line(front.process, n), r.lap(n), front.data);
   }
@@ -212,7 +217,7 @@ MPIX_DEV_FN void step_forward(Front& front, const Found& found) {
 #else
 struct Front {};
 MPIX_DEV_FN bool stand_in_front(const Reader&, const Workers&, Front&) { return false; }
-MPIX_DEV_FN Look look_wide(Reader&, const Workers&, Front&) { return Look::nothing; }
+MPIX_DEV_FN Look look_wide(Reader&, const Workers&, Front&, bool) { return Look::nothing; }
 MPIX_DEV_FN bool move_seen(const Ctx&, const Reader&, const Workers&, const Front&) { return false; }
 MPIX_DEV_FN void step_forward(Front&, const Found&) {}
 #endif
@@ -404,7 +409,7 @@ MPIX_DEV_CALL void advance(Ctx& c) {
   Step step = Step::over;
   Result result = Result::ok;
   while (!r.asks || r.needs > 0) {
-    Look seen = wide ? look_wide(r, warp, front) : look(r, warp);
+    Look seen = wide ? look_wide(r, warp, front, wait.looks < wide_looks) : look(r, warp);
     if (seen == Look::nothing && r.far_lane && (!r.stays || wait.looks % looks_between_far == 0))
       seen = look_far(r, warp);
     if (seen == Look::no_place) result = Result::memory;

@@ -178,7 +178,7 @@ MPIX_DEV_FN Ballot ballot(const Workers&, bool holds) { return __ballot_sync(war
 MPIX_DEV_FN std::uint32_t first_of(Ballot who) { return static_cast<std::uint32_t>(__ffs(static_cast<int>(who))) - 1; }
 MPIX_DEV_FN std::uint32_t count_of(Ballot who) { return static_cast<std::uint32_t>(__popc(who)); }
 MPIX_DEV_FN void doze(std::uint32_t looks) {
-  if (looks > 256) __nanosleep(looks > 4096 ? 200 : 40);
+  if (looks > 32) __nanosleep(looks > 4096 ? 200 : 40);
 }
 #endif
 MPIX_DEV_FN void sync_team(const Team& team) {

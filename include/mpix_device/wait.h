@@ -33,7 +33,8 @@ constexpr std::uint32_t most_usual_looks_between_nodes = 32;
 
 MPIX_DEV_FN bool is_usual(Ctx& c, const Team& team, int window, int source, int tag, int count) {
   // Not one after another: each takes a load.
-  const bool known = (window == -1) | (window == own_part(c, static_cast<std::uint32_t>(window)).window);
+  // (The first warp may be writing parts of windows already, where any is asked for.)
+  const bool known = window < 0 || window == own_part(c, static_cast<std::uint32_t>(window)).window;
   return (c.front_shift != 0) & (c.state.live == 0) & (team.size >= warp_width()) & (count > 0) & known &
          (window >= -1) & (source >= -1) & (source < static_cast<int>(c.p.ranks)) & (tag >= -1);
 }
@@ -77,7 +78,7 @@ MPIX_DEV_FN Step take_as_usual(Ctx& c, const Workers& warp, const Query& query, 
     for (std::uint32_t looks = 0; (here & fronts) == 0; ++looks) {
       if (looks == most_looks) return Step::unusual;
       doze(looks);
-      if (mine) arrived = lines_arrived(line, lap, data);
+      if (mine && (pair == 0 || looks < wide_looks)) arrived = lines_arrived(line, lap, data);
       here = ballot(warp, arrived == 3);
     }
     // In turns, from that process on.
@@ -138,10 +139,8 @@ MPIX_DEV_FN Step take_as_usual(Ctx& c, const Workers& warp, const Query& query, 
   }
 }
 
-MPIX_DEV_CALL Result wait_in_any_case(Ctx& c, int window, int source, int tag, int left, int count, Status* status);
-
 /// The team: moves the data of c.found, which is what the wait asks for.
-MPIX_DEV_CALL Result take_by_team(Ctx& c, int window, int source, int tag, int left, int count, Status* status) {
+MPIX_DEV_CALL void take_by_team(Ctx& c) {
   const Team team = team_of(c);
   const std::uint64_t how = c.found.notification.how, first = c.found.at + entry_lines;
   const std::uint32_t words = data_lines(bytes_of(how)), shift = c.p.lane_shift, mask = (1u << shift) - 1;
@@ -160,9 +159,6 @@ MPIX_DEV_CALL Result take_by_team(Ctx& c, int window, int source, int tag, int l
   }
   sync_team(team);
   if (team.index == 0) leave_lane(c, c.found.process, c.found.at + c.found.lines);
-  if (left > 1) return wait_in_any_case(c, window, source, tag, left - 1, count, status);
-  if (status) *status = c.status;
-  return Result::ok;
 }
 #endif
 
@@ -188,9 +184,9 @@ MPIX_DEV_CALL Result wait(Ctx& c, int window, int source, int tag, int count, St
 #if MPIX_ON_DEVICE
   const Team team = team_of(c);
   sync_team(team);
-  if (is_usual(c, team, window, source, tag, count)) {
+  while (is_usual(c, team, window, source, tag, left)) {
     if (in_first_warp(team)) {
-      auto needs = static_cast<std::uint32_t>(count);
+      auto needs = static_cast<std::uint32_t>(left);
       const Step step = take_as_usual(c, first_warp_of(team), Query{window, source, tag}, status != nullptr, needs);
       if (team.index == 0) {
         c.step = step;
@@ -198,12 +194,18 @@ MPIX_DEV_CALL Result wait(Ctx& c, int window, int source, int tag, int count, St
       }
     }
     sync_team(team);
-    if (c.step == Step::over) {
+    const Step step = c.step;
+    left = static_cast<int>(c.needs);
+    if (step == Step::unusual) break;
+    if (step == Step::move) {
+      take_by_team(c);
+      --left;
+    }
+    if (left == 0) {
       if (status) *status = c.status;
       return Result::ok;
     }
-    left = static_cast<int>(c.needs);
-    if (c.step == Step::move) return take_by_team(c, window, source, tag, left, count, status);
+    sync_team(team);
   }
 #endif
   return wait_in_any_case(c, window, source, tag, left, count, status);
