@@ -11,9 +11,8 @@
 namespace mpix {
 namespace dev {
 
-/// One thread.
+/// One thread. Whether that is its target already all have looked before they met: the compiler looks ahead, by all.
 MPIX_DEV_FN void take_aim(Ctx& c, Aim& aim, std::uint32_t target) {
-  if (aim.target == static_cast<std::int32_t>(target)) return;
   aim.target = static_cast<std::int32_t>(target);
   aim.present = 0;
   aim.is_noted = false;
@@ -57,10 +56,11 @@ MPIX_DEV_CALL Result find_target(Ctx& c, DevCall call, int window, int target, s
     return fail(c, call, wrong, window, target,
                 wrong == Result::tag ? std::int64_t{tag} : static_cast<std::int64_t>(displacement),
                 static_cast<std::int64_t>(bytes));
+  Aim& aim = aim_of(c, window, target);
+  const bool is_its_target = aim.target == target;
   sync_team(team);
   if (team.index == 0) {
-    Aim& aim = aim_of(c, window, target);
-    take_aim(c, aim, static_cast<std::uint32_t>(target));
+    if (!is_its_target) take_aim(c, aim, static_cast<std::uint32_t>(target));
     if (!is_far(c, static_cast<std::uint32_t>(target))) {
       aim.window = window;
       aim.base = entry.base;

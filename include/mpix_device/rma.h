@@ -16,7 +16,9 @@ namespace dev {
 MPIX_DEV_FN bool wait_for_taken(Ctx& c, const Team& team, std::uint32_t target) {
   Aim& aim = c.aims[aims];
   sync_team(team);
-  if (team.index == 0) take_aim(c, aim, target);
+  const bool is_its_target = aim.target == static_cast<std::int32_t>(target);
+  sync_team(team);
+  if (team.index == 0 && !is_its_target) take_aim(c, aim, target);
   sync_team(team);
   if (send(c, aim, what_of(0, c.rank, 0), how_of(flushing, 0), nullptr) != Result::ok) return false;
   std::uint64_t* const room = aim.room;
