@@ -149,6 +149,8 @@ MPIX_DEV_CALL int class_of_failure(Result result) {
       return MPI_ERR_BUFFER;
     case Result::count:
       return MPI_ERR_COUNT;
+    case Result::group:
+      return MPI_ERR_COMM;
     case Result::memory:
       return MPI_ERR_NO_MEM;
     case Result::not_attached:
@@ -172,7 +174,9 @@ MPIX_DEV_CALL int class_of_failure(Result result) {
 /// No jump where all is well.
 MPIX_DEV_FN int class_of(Result result) { return result == Result::ok ? MPI_SUCCESS : class_of_failure(result); }
 
-MPIX_FN Comm group_of(int comm) { return comm == MPIX_DEV_WORLD ? world : comm == MPIX_DEV_DEVICE ? device : node; }
+MPIX_FN Comm group_of(int comm) {
+  return comm == MPIX_DEV_WORLD ? world : comm == MPIX_DEV_DEVICE ? device : comm == MPIX_DEV_NODE ? node : comms;
+}
 
 MPIX_DEV_FN int told(const Status& from, Result result, MPIX_Dev_status* to) {
   if (result == Result::ok && to) {

@@ -5,6 +5,7 @@
 #include "domain.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <cstring>
 #include <exception>
@@ -13,6 +14,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -85,6 +87,24 @@ void together(MPIX_Dev_s& dev, Body body) {
   throw Error(own && failure.find(own->what()) != std::string::npos ? own->fault() : Fault::other, failure);
 }
 
+/// A barrier of the domain's processes. False: of a broken domain, when some have not come for MPIX_TIMEOUT.
+bool all_have_come(const MPIX_Dev_s& dev, bool broken) {
+  const Settings& settings = ensure_runtime(launcher_local_ranks()).settings;
+  MPI_Request all = MPI_REQUEST_NULL;
+  check(PMPI_Ibarrier(dev.ranks.node, &all));
+  const auto begin = std::chrono::steady_clock::now();
+  for (int looks = 0, come = 0;; ++looks) {
+    check(PMPI_Test(&all, &come, MPI_STATUS_IGNORE));
+    if (come) return true;
+    if (looks < 100)
+      std::this_thread::yield();
+    else
+      std::this_thread::sleep_for(std::chrono::microseconds(100));
+    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
+    if (broken && settings.timeout_seconds > 0 && seconds.count() > settings.timeout_seconds) return false;
+  }
+}
+
 /// As for a window (adopt.cpp): the team, if there is none, and then the domain.
 std::string build(MPIX_Dev_s& made, MPI_Comm comm, int ranks_here, MPI_Info info, std::optional<Error>* own) {
   CommState& ranks = comm_state_of(comm);
@@ -151,7 +171,14 @@ MPIX_INTERPOSED int MPIX_Dev_free(MPIX_Dev* dev) {
   return guarded(Caller::on_world("MPIX_Dev_free"), [&] {
     MPIX_Dev_s& gone = mpix::of(*mpix::required(dev, "the domain"));
     const bool over = gone.domain->wait_for_launches() && gone.domain->wait_for_puts();
-    mpix::check(PMPI_Barrier(gone.ranks.node));  // all kernels are over
+    const bool broken = !over || gone.domain->is_broken();
+    if (!mpix::all_have_come(gone, broken)) {
+      // Whoever lives may still reach into its memory: that stays.
+      std::lock_guard<std::mutex> hold(mpix::handles_mutex);
+      mpix::handles().erase(&gone);
+      *dev = MPIX_DEV_NULL;
+      throw Error(Fault::synchronization, "other processes have not called it; the memory of the domain stays");
+    }
     if (over) {
       const mpix::Domain::Counts counts = gone.domain->counts();
       if (counts.pending > 0)
@@ -166,7 +193,7 @@ MPIX_INTERPOSED int MPIX_Dev_free(MPIX_Dev* dev) {
     for (void* base : gone.memory) device.release(base);
     delete &gone;
     *dev = MPIX_DEV_NULL;
-    if (!over) throw Error(Fault::synchronization, "kernels of the domain were left waiting");
+    if (broken) throw Error(Fault::synchronization, "the domain was broken; it has been freed");
   });
 }
 
@@ -202,7 +229,10 @@ MPIX_INTERPOSED int MPIX_Dev_attach(MPIX_Dev dev, void* base, size_t bytes) {
 MPIX_INTERPOSED int MPIX_Dev_detach(MPIX_Dev dev, void* base) {
   return guarded(Caller::on_world("MPIX_Dev_detach"), [&] {
     MPIX_Dev_s& domain = mpix::of(dev);
-    mpix::together(domain, [&](mpix::Bootstrap& all) { domain.domain->detach(all, base); });
+    mpix::together(domain, [&](mpix::Bootstrap& all) {
+      (void)domain.domain->wait_for_puts();
+      domain.domain->detach(all, base);
+    });
   });
 }
 
@@ -221,7 +251,11 @@ MPIX_INTERPOSED int MPIX_Dev_win_create(MPIX_Dev dev, void* const base[], const 
 MPIX_INTERPOSED int MPIX_Dev_win_free(MPIX_Dev dev, MPIX_Dev_win* win) {
   return guarded(Caller::on_world("MPIX_Dev_win_free"), [&] {
     MPIX_Dev_s& domain = mpix::of(dev);
-    mpix::together(domain, [&](mpix::Bootstrap& all) { domain.domain->free_window(all, win ? *win : -1); });
+    mpix::together(domain, [&](mpix::Bootstrap& all) {
+      // Of all processes: what is under way to other nodes is not for a later window of this number.
+      (void)domain.domain->wait_for_puts();
+      domain.domain->free_window(all, win ? *win : -1);
+    });
     *win = -1;
   });
 }

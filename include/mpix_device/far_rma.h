@@ -110,7 +110,10 @@ MPIX_DEV_CALL Result put_far(Ctx& c, DevCall call, int window, int target, std::
       return Result::synchronization;
     done += piece;
   } while (done < bytes);
-  if (team.index == 0) c.far_unflushed = 1;
+  if (team.index == 0) {
+    c.far_unflushed = 1;
+    if (call == DevCall::put) c.far_put = 1;
+  }
   sync_team(team);
   return Result::ok;
 }
@@ -158,7 +161,7 @@ MPIX_DEV_CALL bool flush_far(Ctx& c) {
     return false;
   if (team.index == 0) {
     c.far_flushes = awaited;
-    c.far_unflushed = 0;
+    c.far_unflushed = c.far_put = 0;
   }
   sync_team(team);
   return true;

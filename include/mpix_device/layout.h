@@ -110,9 +110,9 @@ struct alignas(64) Inbox {
   std::uint32_t rings, sleepers;  ///< host back end: the rank's bell
   std::uint64_t lock;
   Reading reading;
-  std::uint64_t barriers[comms];  ///< that the rank has been through
-  std::uint64_t open[comms];      ///< bits: windows that it has opened
-  std::uint64_t has_put;          ///< see MPIX_Dev_ctx; from one launch to the next
+  std::uint64_t barriers[comms];   ///< that the rank has been through
+  std::uint64_t open[comms];       ///< bits: windows that it has opened
+  std::uint64_t has_put, far_put;  ///< see MPIX_Dev_ctx; from one launch to the next
 };
 
 /// A notification, as it lies in the entry's lines.
@@ -180,6 +180,7 @@ enum class Result : std::uint32_t {
   argument,
   buffer,
   count,
+  group,
   memory,
   not_attached,
   other,

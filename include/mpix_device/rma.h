@@ -90,6 +90,10 @@ constexpr std::uint32_t most_barrier_looks = 64;
 MPIX_DEV_CALL Result barrier(Ctx& c, Comm comm) {
   sync_team(c);
   if (c.broken != Result::ok) return c.broken;
+  if (comm >= comms) return fail(c, DevCall::barrier, Result::group, -1, -1);
+  // Others may read it by their own way to the target: so it is there before anybody hears that this rank has come.
+  if (comm != device && c.far_put != 0 && !flush_far(c))
+    return fail(c, DevCall::barrier, Result::synchronization, -1, -1);
   std::uint64_t number = 0;
   bool last = false;
   if (is_first(c)) {
@@ -170,6 +174,7 @@ MPIX_DEV_FN bool tell_far_of_window(Ctx& c, int window, char* base, std::uint64_
 MPIX_DEV_CALL Result win_open(Ctx& c, Comm comm, void* base, std::size_t bytes, int* window) {
   sync_team(c);
   if (c.broken != Result::ok) return c.broken;
+  if (comm >= comms) return fail(c, DevCall::win_open, Result::group, -1, -1, static_cast<std::int64_t>(bytes), 0);
   if (is_first(c)) {
     std::uint32_t attachment = most_attachments;
     std::uint64_t offset = 0;
@@ -303,7 +308,7 @@ MPIX_DEV_CALL Result init(Ctx& c, const MPIX_Dev_param& p, std::uint32_t team) {
     c.unfenced = c.has_put = 0;
     c.unflushed_count = 0;
     c.far_freed = c.far_taken = c.far_replies = c.far_flushes = 0;
-    c.far_unflushed = 0;
+    c.far_unflushed = c.far_put = 0;
     c.waits = 0;
     c.call = DevCall::init;
     c.query = Query{-1, -1, -1};
@@ -338,6 +343,7 @@ MPIX_DEV_CALL Result init(Ctx& c, const MPIX_Dev_param& p, std::uint32_t team) {
       }
       c.state = c.inbox->reading;
       c.has_put = static_cast<std::uint32_t>(c.inbox->has_put);
+      c.far_unflushed = c.far_put = static_cast<std::uint32_t>(c.inbox->far_put);
     }
   }
 #if MPIX_ON_DEVICE
@@ -359,6 +365,7 @@ MPIX_DEV_CALL void finish(Ctx& c) {
     give_up(c, Result::argument);  // no call after this one
     c.inbox->reading = c.state;
     c.inbox->has_put = c.has_put;
+    c.inbox->far_put = c.far_put;
     store_release(&c.inbox->lock, 0);
     if (c.p.launch > 0) store_release(&c.p.notes[c.rank - c.p.first_rank].launch, c.p.launch);
   }

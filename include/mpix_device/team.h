@@ -119,6 +119,7 @@ struct MPIX_Dev_ctx {
   std::uint64_t far_freed, far_taken;      ///< seen
   std::uint64_t far_replies, far_flushes;  ///< awaited so far
   std::uint32_t far_unflushed;
+  std::uint32_t far_put;  ///< without a notification, since all ranks met
 
   std::uint32_t unflushed_count;  ///< more than there is room for: any target
   std::uint32_t unflushed[mpix::dev::most_unflushed];

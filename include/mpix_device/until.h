@@ -70,6 +70,8 @@ MPIX_DEV_FN bool until(Ctx& c, DevCall call, Sleep sleep, Done done, Meanwhile m
     }
     sync_team(team);
     if (c.goes_on) continue;
+    if (in_first_warp(team)) end_wait(c, wait, first_warp_of(team));
+    (void)fail(c, call, Result::synchronization, c.query.window, c.query.source);
     if (team.index == 0) give_up(c, Result::synchronization);
     sync_team(team);
     return false;

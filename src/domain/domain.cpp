@@ -77,6 +77,8 @@ const char* reason(dev::Result result) {
       return "no buffer";
     case dev::Result::count:
       return "a negative count";
+    case dev::Result::group:
+      return "no such group of ranks";
     case dev::Result::memory:
       return "no room: notifications that nobody asked for fill the list of those set aside (info mpix_dev_pending), "
              "or "
@@ -90,7 +92,7 @@ const char* reason(dev::Result result) {
     case dev::Result::rank:
       return "no such rank";
     case dev::Result::synchronization:
-      return "the domain is broken: a wait ran into its time-out";
+      return "the domain is broken: a wait ran into its time-out, or a process cannot be reached";
     case dev::Result::tag:
       return "not a tag";
     case dev::Result::window:

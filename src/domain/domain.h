@@ -65,6 +65,7 @@ class Domain {
   bool wait_for_launches();
   /// Asleep, until what ranks here have put to other nodes is there. False: the domain is broken, or it took too long.
   bool wait_for_puts();
+  bool is_broken() const { return reports_->is_released(); }
   /// Null: all processes are on one node.
   Courier* courier() const { return courier_.get(); }
 

@@ -31,9 +31,17 @@ std::string waiting_text(const dev::RankNote& note, std::uint32_t rank, std::uin
       return who + "in MPIX_Dev_barrier";
     case dev::DevCall::flush:
       return who + "in MPIX_Dev_flush, until targets have taken what it has put";
+    case dev::DevCall::win_open:
+    case dev::DevCall::win_close:
+      return who + "in a call that opens or closes a window";
+    case dev::DevCall::get:
+    case dev::DevCall::get_notify:
+      return who + "for what it reads of rank " + std::to_string(sought.query.source);
+    case dev::DevCall::put:
+    case dev::DevCall::notify:
     case dev::DevCall::put_notify:
       return who + "for room in the lane to rank " + std::to_string(sought.query.source) +
-             ", which takes no notifications";
+             ", which takes no notifications, or on the way to its node";
     default:
       return who + "for " + std::to_string(sought.needs) + " of " + std::to_string(sought.total) +
              " notifications: " + or_any(sought.query.window, "window") + ", " + or_any(sought.query.source, "source") +

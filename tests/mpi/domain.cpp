@@ -233,6 +233,7 @@ struct Calls {
     DOMAIN_EXPECT(c, f, MPIX_Dev_wait_status(&c, window, me, 1, 1, &status) == MPI_SUCCESS && status.bytes == 64);
     put_from_the_stack(c, f);
     put_rows(c, f);
+    put_for_all(c, f);
     put_ahead(c, f);
     // Read, and told so.
     char* const back = mine(c) + part / 2;
@@ -273,6 +274,25 @@ struct Calls {
         DOMAIN_EXPECT(c, f, MPIX_Dev_put(&c, window, other, part - 1024, 8, words) == MPI_SUCCESS);
         DOMAIN_EXPECT(c, f, MPIX_Dev_put_notify(&c, window, other, part - 512, 8, words, 12) == MPI_SUCCESS);
       }
+    }
+  }
+
+  /// What one rank puts to another is there for a third behind a barrier, by whatever way that reads it.
+  MPIX_DEV_METHOD void put_for_all(MPIX_Dev_ctx& c, test::Findings& f) const {
+    const int n = static_cast<int>(c.p.ranks), me = static_cast<int>(c.rank);
+    char* const from = mine(c) + part / 2;
+    for (int round = 0; round < 300; ++round) {
+      const int source = round % n, target = (round * 7 + 1) % n;
+      const auto value = static_cast<char>(1 + round % 100);
+      if (me == source) {
+        set(c, from, 512, value);
+        DOMAIN_EXPECT(c, f, MPIX_Dev_put(&c, window, target, 2048, 512, from) == MPI_SUCCESS);
+      }
+      DOMAIN_EXPECT(c, f, MPIX_Dev_barrier(&c, MPIX_DEV_WORLD) == MPI_SUCCESS);
+      char* const back = mine(c) + part / 2 + 512;
+      DOMAIN_EXPECT(c, f, MPIX_Dev_get(&c, window, target, 2048, 512, back) == MPI_SUCCESS);
+      DOMAIN_EXPECT(c, f, is(back, 512, value));
+      DOMAIN_EXPECT(c, f, MPIX_Dev_barrier(&c, MPIX_DEV_WORLD) == MPI_SUCCESS);
     }
   }
 
@@ -354,6 +374,8 @@ struct Calls {
     DOMAIN_EXPECT(c, f, MPIX_Dev_put_notify_2d(&c, window, 0, 0, part, from, 8, 8, 2, 10) == MPI_ERR_RMA_RANGE);
     DOMAIN_EXPECT(
         c, f, MPIX_Dev_put_notify_2d(&c, window, 0, 0, ~std::size_t{0} / 2, from, 8, 8, 3, 10) == MPI_ERR_RMA_RANGE);
+    DOMAIN_EXPECT(c, f, MPIX_Dev_barrier(&c, 17) == MPI_ERR_COMM && MPIX_Dev_barrier(&c, -1) == MPI_ERR_COMM);
+    DOMAIN_EXPECT(c, f, MPIX_Dev_win_open(&c, 3, from, 8, &opened) == MPI_ERR_COMM);
     DOMAIN_EXPECT(c, f, MPIX_Dev_get(&c, window, n, 0, 8, from) == MPI_ERR_RANK);
     DOMAIN_EXPECT(c, f, MPIX_Dev_get_notify(&c, window, me, 0, part + 1, from, 0) == MPI_ERR_RMA_RANGE);
     DOMAIN_EXPECT(c, f, MPIX_Dev_notify(&c, window, n, 0) == MPI_ERR_RANK);

@@ -280,6 +280,28 @@ TEST_CASE("a wait that nobody serves is reported, and released if so set", "[dom
         EXPECT(process.domain.wait_for_launches() || process.domain.param().process == 0);
       },
       settings);
+  // Of a wait in a put, too; and nothing waits afterwards.
+  DomainOptions narrow;
+  narrow.lane_lines = 16;
+  run_processes(
+      {1, 1}, narrow,
+      [](Process& process) {
+        int window = -1;
+        (void)process.make_window(64, &window);
+        if (process.domain.param().process == 1) return;
+        process.run([&](MPIX_Dev_ctx& ctx) {
+          Result result = Result::ok;
+          // As if it ran a kernel, which takes nothing.
+          store_release(&reinterpret_cast<dev::Inbox*>(ctx.p.inboxes[1])->lock, 1);
+          for (int i = 0; i < 100 && result == Result::ok; ++i) result = dev::notify(ctx, window, 1, i);
+          EXPECT(result == Result::synchronization);
+          store_release(&reinterpret_cast<dev::Inbox*>(ctx.p.inboxes[1])->lock, 0);
+        });
+        EXPECT(process.domain.failure().result == Result::synchronization);
+        EXPECT(load_acquire(&process.domain.param().notes[0].waits) == 0);
+        EXPECT(process.domain.is_broken());
+      },
+      settings);
   dev::RankNote note{};
   dev::write_waiting(note, {dev::DevCall::wait, {3, -1, 7}, 2, 4}, 1);
   CHECK(waiting_text(note, 17, 0) == "rank 17 (process 0) waits for 2 of 4 notifications: window 3, any source, tag 7");
