@@ -4,7 +4,7 @@
 #
 # Check the epoch protocol with the model checker spin: on a node (epoch.pml), posts that ride between nodes
 # (riding.pml), where the first one tells where messages go, and messages of kernels (relay.pml); and notifications
-# between ranks inside kernels (lanes.pml). What is checked is said there.
+# between ranks inside kernels (lanes.pml), and what they put to other nodes (far.pml). What is checked is said there.
 # "verify": the whole state space, no error. "control": a rule of the protocol is left out, and spin must find
 # a violation of the named property; a model that cannot fail proves nothing.
 #
@@ -243,6 +243,17 @@ control 'no fence behind a barrier'               whole     -DPROGRAM=BARRIER -D
 control 'a process without ranks is awaited'      deadlock  -DPROGRAM=BARRIER -DMATES -DNO_FILL
 control 'a barrier of a process awaits others'    deadlock  -DPROGRAM=BARRIER -DRANKS=3 -DMATES -DCOMM=DEVICE -DNO_FILL
 control 'too few places for what is pending'      deadlock  -DCOUNT=3 -DPENDING=1
+
+model=far
+verify 'links, ring of 4'                         -DCOUNT=5
+verify 'links, ring of 3'                         -DRING=3
+verify 'a put for a third, barrier'               -DPROGRAM=THIRD
+
+control 'a number before its message'             whole     -DSIGNAL_FIRST
+control 'no look for room in the ring'            whole     -DNO_CREDIT
+control 'data that look like a number'            whole     -DNO_CLEAR
+control 'room before the numbers are gone'        deadlock  -DCREDIT_FIRST
+control 'a barrier without a flush'               whole     -DPROGRAM=THIRD -DNO_FLUSH
 echo "$number" >"$scratch/listed"
 }
 
