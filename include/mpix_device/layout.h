@@ -5,10 +5,6 @@
 #include <cstddef>
 #include <cstdint>
 
-#if defined(__HIPCC__)
-#include <hip/hip_runtime.h>
-#endif
-
 #include "memory.h"
 #include "param.h"
 

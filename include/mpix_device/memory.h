@@ -6,6 +6,10 @@
 #include <cstdint>
 #include <cstring>
 
+#if defined(__HIPCC__)
+#include <hip/hip_runtime.h>
+#endif
+
 /// Memory operations that the kernels are written in: the same names for the host, CUDA and HIP.
 ///
 /// Every word that two processes share is accessed through these, at system scope. A release store makes

@@ -37,8 +37,9 @@ std::uint32_t rank_in(std::uint64_t route) { return static_cast<std::uint32_t>(r
 class FarProcess final : public Recipient {
  public:
   FarProcess(std::shared_ptr<const Team> team, OperationBudget& budget, int process, RemoteMemory doorsteps,
-             std::uint64_t offset, const std::uint64_t* released)
+             std::uint64_t offset, const std::uint64_t* released, std::shared_ptr<const FarRings> rings)
       : team_(std::move(team)),
+        rings_(std::move(rings)),
         budget_(budget),
         process_(process),
         doorsteps_(doorsteps),
@@ -57,6 +58,7 @@ class FarProcess final : public Recipient {
 
  private:
   const std::shared_ptr<const Team> team_;
+  const std::shared_ptr<const FarRings> rings_;  ///< the memory
   OperationBudget& budget_;
   const int process_;
   const RemoteMemory doorsteps_;
@@ -99,13 +101,16 @@ Courier::Courier(CourierDomain domain, std::shared_ptr<const Team> team, Bootstr
     if (team_->same_node(process)) continue;
     const auto p = static_cast<std::size_t>(process);
     Peer peer;
+    const auto rings = std::make_shared<FarRings>();
     peer.link = std::make_unique<FarLink>(
-        process, std::make_shared<FarProcess>(team_, budget_, process, all[p], offset, domain_.released), device,
-        budget_, this, reinterpret_cast<FarDoorstep*>(doorsteps_.get())[p], all[p], offset);
+        process, std::make_shared<FarProcess>(team_, budget_, process, all[p], offset, domain_.released, rings), rings,
+        device, budget_, this, reinterpret_cast<FarDoorstep*>(doorsteps_.get())[p], all[p], offset);
     peer.has_ranks = domain_.first_ranks[p + 1] > domain_.first_ranks[p];
     peer_of_process_[p] = peers_.size();
     peers_.push_back(std::move(peer));
   }
+  const auto has_ranks = [](const Peer& peer) { return peer.has_ranks; };
+  if (std::none_of(peers_.begin(), peers_.end(), has_ranks)) words_->go = went_ = UINT64_MAX;  // nobody is awaited
   budget_.enter(this);
   begin_service(*this);
   listed_ = true;

@@ -20,10 +20,12 @@ std::uint64_t whole(std::uint64_t bytes) { return (bytes + 63) / 64 * 64; }
 
 }  // namespace
 
-FarLink::FarLink(int process, std::shared_ptr<Recipient> to, Device& device, OperationBudget& budget, const void* owner,
-                 FarDoorstep& own, RemoteMemory doorsteps, std::uint64_t offset)
+FarLink::FarLink(int process, std::shared_ptr<Recipient> to, std::shared_ptr<FarRings> rings, Device& device,
+                 OperationBudget& budget, const void* owner, FarDoorstep& own, RemoteMemory doorsteps,
+                 std::uint64_t offset)
     : process_(process),
       to_(std::move(to)),
+      rings_(std::move(rings)),
       device_(device),
       budget_(budget),
       owner_(owner),
@@ -43,9 +45,9 @@ std::uint64_t FarLink::dealt_with() const { return load_acquire(&own_.freed); }
 bool FarLink::has_room(std::uint64_t bytes) {
   wants_ring_ = true;
   if (load_acquire(&own_.told) == 0) return false;
-  if (!out_) {
-    out_ = device_.allocate_pinned(ring_bytes);
-    out_source_ = budget_.network().register_source(out_.get(), ring_bytes);
+  if (!rings_->out) {
+    rings_->out = device_.allocate_pinned(ring_bytes);
+    rings_->out_source = budget_.network().register_source(rings_->out.get(), ring_bytes);
   }
   // Memory that the network still reads is not written again, though the other side has dealt with it.
   const std::uint64_t free = std::min(dealt_with(), left_);
@@ -71,7 +73,7 @@ void FarLink::copy_in(std::uint64_t position, const char* from, std::uint64_t by
 // ---- to receive --------------------------------------------------------------------------------------
 
 const FarMessage* FarLink::next() const {
-  if (!in_) return nullptr;
+  if (!rings_->in) return nullptr;
   const auto* const message = reinterpret_cast<const FarMessage*>(in(read_, sizeof(FarMessage)).piece[0].at);
   return load_acquire(&message->number) == read_ / sizeof(FarMessage) + 1 ? message : nullptr;
 }
@@ -126,17 +128,16 @@ bool FarLink::ask() {
 
 bool FarLink::tell() {
   if (has_told_ || load_acquire(&own_.asked) == 0) return false;
-  if (!in_) {
-    // In front: what is told, as memory that the network can read.
+  if (!rings_->in) {
     const std::size_t in_front = sizeof(FarMessage);
     const std::shared_ptr<char> memory = device_.allocate_pinned(in_front + ring_bytes);
-    in_source_ = budget_.network().register_source(memory.get(), in_front);
-    in_exposed_ = budget_.network().expose(memory.get() + in_front, ring_bytes);
-    told_ = std::shared_ptr<RemoteMemory>(memory, reinterpret_cast<RemoteMemory*>(memory.get()));
-    *told_ = in_exposed_->remote();
-    in_ = std::shared_ptr<char>(memory, memory.get() + in_front);
+    rings_->in_source = budget_.network().register_source(memory.get(), in_front);
+    rings_->in_exposed = budget_.network().expose(memory.get() + in_front, ring_bytes);
+    rings_->told = std::shared_ptr<RemoteMemory>(memory, reinterpret_cast<RemoteMemory*>(memory.get()));
+    *rings_->told = rings_->in_exposed->remote();
+    rings_->in = std::shared_ptr<char>(memory, memory.get() + in_front);
   }
-  const NetworkWrite write{told_.get(), in_source_.get(), sizeof *told_, doorsteps_,
+  const NetworkWrite write{rings_->told.get(), rings_->in_source.get(), sizeof *rings_->told, doorsteps_,
                            offset_ + offsetof(FarDoorstep, ring)};
   auto shipment = dispatch({to_, "answer", 1, {write}, signal(offsetof(FarDoorstep, told), 1)}, signal_turn_);
   if (!shipment) return false;
@@ -172,8 +173,8 @@ bool FarLink::send() {
   const RemoteMemory& ring = own_.ring;
   for (const Piece& piece : out(sent_ + 8, end - sent_ - 8).piece)
     if (piece.bytes > 0)
-      content.writes.push_back(
-          {piece.at, out_source_.get(), piece.bytes, ring, static_cast<std::uint64_t>(piece.at - out_.get())});
+      content.writes.push_back({piece.at, rings_->out_source.get(), piece.bytes, ring,
+                                static_cast<std::uint64_t>(piece.at - rings_->out.get())});
   content.signal = NetworkSignal{NetworkSignal::Kind::set, sent_ / sizeof(FarMessage) + 1, ring, sent_ % ring_bytes};
   auto shipment = dispatch(std::move(content), send_turn_);
   if (!shipment) return false;

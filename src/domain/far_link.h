@@ -33,8 +33,16 @@ struct alignas(64) FarMessage {
 };
 static_assert(sizeof(FarMessage) == 64 && sizeof(FarDoorstep) == 64, "they are written from another node");
 
+/// The rings of a link. What is under way keeps them, too.
+struct FarRings {
+  std::shared_ptr<char> out, in;
+  std::shared_ptr<RemoteMemory> told;  ///< in front of `in`, as memory that the network can read
+  std::shared_ptr<const Registration> out_source, in_exposed, in_source;
+};
+
 /// A process of another node: a stream of messages to it, and one from it. Each lies in a ring, which has the same
 /// place at both ends for the same position of the stream. Rings are made when there is something to send.
+/// tests/model/far.pml has it.
 ///
 /// | word          | written by                                   | read by       | order |
 /// |---------------|----------------------------------------------|---------------|-------|
@@ -56,8 +64,8 @@ class FarLink {
     Piece piece[2];
   };
 
-  FarLink(int process, std::shared_ptr<Recipient> to, Device& device, OperationBudget& budget, const void* owner,
-          FarDoorstep& own, RemoteMemory doorsteps, std::uint64_t offset);
+  FarLink(int process, std::shared_ptr<Recipient> to, std::shared_ptr<FarRings> rings, Device& device,
+          OperationBudget& budget, const void* owner, FarDoorstep& own, RemoteMemory doorsteps, std::uint64_t offset);
   FarLink(const FarLink&) = delete;
   FarLink& operator=(const FarLink&) = delete;
 
@@ -68,7 +76,7 @@ class FarLink {
   bool has_room(std::uint64_t bytes);
   /// Returns where its data belong.
   std::uint64_t append(FarMessage message);
-  Range out(std::uint64_t position, std::uint64_t bytes) const { return range(out_.get(), position, bytes); }
+  Range out(std::uint64_t position, std::uint64_t bytes) const { return range(rings_->out.get(), position, bytes); }
   void copy_in(std::uint64_t position, const char* from, std::uint64_t bytes) const;
   /// The last message's data are not there yet: it is not sent, nor what follows, before it is let go.
   void hold(std::uint64_t position) { held_.insert(position); }
@@ -85,7 +93,7 @@ class FarLink {
   const FarMessage* next() const;
   /// Its data; then the next one is next.
   std::uint64_t begin_next();
-  Range in(std::uint64_t position, std::uint64_t bytes) const { return range(in_.get(), position, bytes); }
+  Range in(std::uint64_t position, std::uint64_t bytes) const { return range(rings_->in.get(), position, bytes); }
   /// Everything before this position, which is the end of a message, has been dealt with.
   void free_until(std::uint64_t position);
   void answer_soon() { answers_ = true; }
@@ -119,6 +127,7 @@ class FarLink {
 
   const int process_;
   const std::shared_ptr<Recipient> to_;
+  const std::shared_ptr<FarRings> rings_;
   Device& device_;
   OperationBudget& budget_;
   const void* const owner_;
@@ -126,8 +135,6 @@ class FarLink {
   const RemoteMemory doorsteps_;
   const std::uint64_t offset_;  ///< of this process's, there
 
-  std::shared_ptr<char> out_;
-  std::shared_ptr<const Registration> out_source_;
   bool wants_ring_ = false, has_asked_ = false;
   std::uint64_t appended_ = 0, sent_ = 0, left_ = 0;  ///< left: the network needs nothing before that
   std::deque<std::uint64_t> ends_;                    ///< of messages that were appended, and not sent
@@ -135,9 +142,6 @@ class FarLink {
   std::uint64_t asked_until_ = 0;
   std::list<Sending> sending_;
 
-  std::shared_ptr<char> in_;
-  std::shared_ptr<RemoteMemory> told_;
-  std::shared_ptr<const Registration> in_exposed_, in_source_;
   bool has_told_ = false, answers_ = false;
   std::uint64_t read_ = 0, freed_ = 0, told_freed_ = 0;
   std::list<std::shared_ptr<Shipment>> signals_;

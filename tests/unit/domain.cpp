@@ -164,6 +164,7 @@ TEST_CASE("ranks of a domain exchange between nodes as a serial model allows", "
   random_operations({2, 3}, {}, rounds, 2, {1, capacity});
   random_operations({2, 0, 1, 1}, {}, rounds, 3, {2, capacity});
   random_operations({1, 2, 1}, {}, rounds, 4, {1, capacity});
+  random_operations({2, 0}, {}, rounds, 5, {1, capacity});
   SUCCEED();
 }
 
