@@ -478,8 +478,8 @@ void calls() {
 void leave() {
   auto& domain = *new support::Domain(MPI_COMM_WORLD, 2);
   static Steps kernel{};
-  kernel.base = domain.allocate(64);
-  kernel.window = domain.window_over(kernel.base, 32);
+  kernel.base = domain.allocate(2 * Steps::part);
+  kernel.window = domain.window_over(kernel.base, Steps::part);
   kernel.findings = reinterpret_cast<test::Findings*>(domain.allocate(sizeof(test::Findings) * 2));
   kernel.steps = 100;
   CHECK_MPI(support::launch(domain, kernel, 64));
