@@ -70,11 +70,7 @@ class FarProcess final : public Recipient {
 
 Courier::Courier(CourierDomain domain, std::shared_ptr<const Team> team, Bootstrap& bootstrap, Device& device,
                  OperationBudget& budget)
-    : domain_(std::move(domain)),
-      team_(std::move(team)),
-      device_(device),
-      budget_(budget),
-      copier_(device.new_copier()) {
+    : domain_(std::move(domain)), team_(std::move(team)), budget_(budget), copier_(device.new_copier()) {
   for (int process = 0; process < team_->size(); ++process)
     if (!team_->same_node(process) && !team_->far(process).reachable)
       throw Error(Fault::unsupported,

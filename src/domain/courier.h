@@ -130,7 +130,6 @@ class Courier final : public Poller {
 
   const CourierDomain domain_;
   const std::shared_ptr<const Team> team_;
-  Device& device_;
   OperationBudget& budget_;
   const std::unique_ptr<Copier> copier_;
   std::shared_ptr<char> memory_;  ///< of what follows
