@@ -24,7 +24,7 @@ constexpr std::uint64_t piece_unit = 4096;
 // Measured on 2 H200: a word for each thread, and more blocks than that gain nothing; large calls are as fast as the
 // links with so many.
 constexpr std::uint64_t words_of_a_part = 512;
-constexpr std::uint32_t most_line_parts = 32, most_blocks = 64;
+constexpr std::uint32_t most_line_parts = 64, most_blocks = 64;
 constexpr std::uint64_t direct_bytes_of_a_part = 64 * 1024;
 constexpr std::uint32_t least_direct_parts = 16;
 

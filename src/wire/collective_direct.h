@@ -79,27 +79,28 @@ class DirectCall {
   MPIX_STEP bool find_places(std::uint32_t call) {
     const Workers workers = crew_.workers();
     bool good = true, all_attached = true;
-    for (std::uint32_t rank = workers.index; good && rank < c_.ranks(); rank += workers.size) {
-      std::uint64_t words[2] = {c_.send_place, c_.recv_place};
-      if (rank != c_.me) {
-        const Line* const lines = c_.place_lines(c_.me, rank, call);
-        good = calls_the_same(crew_, c_, call, rank) && crew_.await(rank, lines, call, &words[0]) &&
-               crew_.await(rank, lines + 1, call, &words[1]);
-        if (!good) break;
+    // Who was called, where its data are, where its result is: looked for at once, by a worker each.
+    for (std::uint32_t i = workers.index; good && i < 3 * c_.ranks(); i += workers.size) {
+      const std::uint32_t rank = i / 3, which = i % 3;
+      if (which == 2) {
+        good = rank == c_.me || calls_the_same(crew_, c_, call, rank);
+        continue;
       }
-      char* at[2];
-      for (int i = 0; i < 2; ++i) {
-        const std::uint64_t offset = words[i] & ((std::uint64_t{1} << 56) - 1);
-        at[i] = nullptr;
-        if (words[i] == not_attached)
-          all_attached = false;
-        else if (words[i] == not_used)
-          at[i] = c_.memory(rank);  // any
-        else
-          at[i] = c_.attached[rank * most_attached + static_cast<std::uint32_t>(words[i] >> 56)] + offset;
-      }
-      table_.from[rank] = at[0];
-      table_.to[rank] = at[1];
+      std::uint64_t word = which == 0 ? c_.send_place : c_.recv_place;
+      if (rank != c_.me) good = crew_.await(rank, c_.place_lines(c_.me, rank, call) + which, call, &word);
+      if (!good) break;
+      char* at = nullptr;
+      if (word == not_attached)
+        all_attached = false;
+      else if (word == not_used)
+        at = c_.memory(rank);  // any
+      else
+        at = c_.attached[rank * most_attached + static_cast<std::uint32_t>(word >> 56)] +
+             (word & ((std::uint64_t{1} << 56) - 1));
+      if (which == 0)
+        table_.from[rank] = at;
+      else
+        table_.to[rank] = at;
     }
     if (!crew_.agree(good)) return false;
     is_staged_ = !crew_.agree(all_attached);

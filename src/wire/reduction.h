@@ -284,27 +284,31 @@ MPIX_SELDOM TwoWords combine_seldom(Operation operation, Element element, TwoWor
   return a;
 }
 
-/// Numbers of 4 and 8 bytes.
-template <unsigned words, class Combine>
-MPIX_FN bool combine_usual(Element element, std::uint64_t* into, const std::uint64_t* word, Combine combine) {
+/// A sum of complex numbers is that of their parts.
+MPIX_FN Element parts_of(Element element) {
+  return element == Element::c64 ? Element::f64 : element == Element::c32 ? Element::f32 : element;
+}
+
+template <class Combine, class Do>
+MPIX_STEP bool with_ordered(Element element, Combine combine, Do&& act) {
   switch (element) {
     case Element::i32:
-      each<std::int32_t, words>(into, word, combine);
+      act(combine, std::int32_t{});
       return true;
     case Element::u32:
-      each<std::uint32_t, words>(into, word, combine);
+      act(combine, std::uint32_t{});
       return true;
     case Element::i64:
-      each<std::int64_t, words>(into, word, combine);
+      act(combine, std::int64_t{});
       return true;
     case Element::u64:
-      each<std::uint64_t, words>(into, word, combine);
+      act(combine, std::uint64_t{});
       return true;
     case Element::f32:
-      each<float, words>(into, word, combine);
+      act(combine, float{});
       return true;
     case Element::f64:
-      each<double, words>(into, word, combine);
+      act(combine, double{});
       return true;
     default:
       return false;
@@ -312,48 +316,55 @@ MPIX_FN bool combine_usual(Element element, std::uint64_t* into, const std::uint
 }
 
 /// Sums and products of integers with a sign have the bits of those without, and may overflow.
-template <unsigned words, class Combine>
-MPIX_FN bool combine_numbers(Element element, std::uint64_t* into, const std::uint64_t* word, Combine combine) {
+template <class Combine, class Do>
+MPIX_STEP bool with_numbers(Element element, Combine combine, Do&& act) {
   switch (element) {
     case Element::i32:
     case Element::u32:
-      each<std::uint32_t, words>(into, word, combine);
+      act(combine, std::uint32_t{});
       return true;
     case Element::i64:
     case Element::u64:
-      each<std::uint64_t, words>(into, word, combine);
+      act(combine, std::uint64_t{});
       return true;
     case Element::f32:
-      each<float, words>(into, word, combine);
+      act(combine, float{});
       return true;
     case Element::f64:
-      each<double, words>(into, word, combine);
+      act(combine, double{});
       return true;
     default:
       return false;
   }
 }
 
-/// A sum of complex numbers is that of their parts.
-MPIX_FN Element parts_of(Element element) {
-  return element == Element::c64 ? Element::f64 : element == Element::c32 ? Element::f32 : element;
+/// act(combine, number) with what combines two numbers, and one of their type, for what programs often ask for: numbers
+/// of 4 and 8 bytes. False: it is something else.
+template <class Do>
+MPIX_STEP bool with_usual(Operation operation, Element element, Do&& act) {
+  switch (operation) {
+    case Operation::sum:
+      return with_numbers(parts_of(element), Sum{}, act);
+    case Operation::product:
+      return with_numbers(element, Product{}, act);
+    case Operation::maximum:
+      return with_ordered(element, Maximum{}, act);
+    case Operation::minimum:
+      return with_ordered(element, Minimum{}, act);
+    default:
+      return false;
+  }
 }
 
 template <unsigned words>
-MPIX_STEP bool combine_usual(Operation operation, Element element, std::uint64_t* into, const std::uint64_t* word) {
-  switch (operation) {
-    case Operation::sum:
-      return combine_numbers<words>(parts_of(element), into, word, Sum{});
-    case Operation::product:
-      return combine_numbers<words>(element, into, word, Product{});
-    case Operation::maximum:
-      return combine_usual<words>(element, into, word, Maximum{});
-    case Operation::minimum:
-      return combine_usual<words>(element, into, word, Minimum{});
-    default:
-      return false;
+struct CombineWords {
+  std::uint64_t* into;
+  const std::uint64_t* word;
+  template <class Combine, class Number>
+  MPIX_STEP void operator()(Combine combine, Number) const {
+    each<Number, words>(into, word, combine);
   }
-}
+};
 
 }  // namespace reduction
 
@@ -361,7 +372,7 @@ MPIX_STEP bool combine_usual(Operation operation, Element element, std::uint64_t
 /// same branches.
 template <unsigned words>
 MPIX_STEP void combine(Operation operation, Element element, std::uint64_t* into, const std::uint64_t* word) {
-  if (reduction::combine_usual<words>(operation, element, into, word)) return;
+  if (reduction::with_usual(operation, element, reduction::CombineWords<words>{into, word})) return;
   MPIX_UNROLL
   for (unsigned i = 0; i < words; i += 2) {
     const bool both = i + 1 < words;

@@ -14,7 +14,7 @@
 #include "device/collective_launch.h"
 #include "device/device.h"
 #include "device/gpu/check.h"
-#include "device/gpu/collective_kernel.h"
+#include "device/gpu/collective_small.h"
 #include "device/gpu/gpu_copier.h"
 #include "device/gpu/graph_keeper.h"
 #include "device/gpu/launcher.h"
