@@ -31,7 +31,7 @@ struct Span {
   std::uint64_t begin, bytes;
 };
 
-/// Piece `index` of `count` that are alike, and hold whole elements.
+/// Part `index` of `count` that are alike, and hold whole elements.
 MPIX_FN Span cut(Span all, std::uint32_t index, std::uint32_t count) {
   constexpr std::uint64_t unit = 64;
   const std::uint64_t each = ((all.bytes + count - 1) / count + unit - 1) / unit * unit;
@@ -51,7 +51,8 @@ class DirectCall {
     state.call = next_number(state.call);
     announce_call(crew_, c_, state.call);
     if (!find_places(state.call)) return false;
-    const std::uint64_t piece = is_staged_ ? c_.piece_bytes : c_.bytes;
+    const std::uint64_t piece = is_staged_ && c_.piece_bytes < c_.bytes ? c_.piece_bytes : c_.bytes;
+    full_ = piece;
     std::uint32_t steps = 0;
     for (std::uint64_t begin = 0; begin < c_.bytes; begin += piece, ++steps) {
       state.step = next_number(state.step);
@@ -118,8 +119,14 @@ class DirectCall {
     if (char* const to = table_.to[rank]) return to + piece_.begin;
     return c_.memory(rank) + c_.places.received();
   }
-  MPIX_STEP Span whole() const { return {0, piece_.bytes}; }
-  MPIX_STEP Span of_part(Span span) const { return cut(span, crew_.part, c_.parts); }
+  /// Pieces are cut as the first one, also the last, which may be shorter: memory of the library belongs to the same
+  /// part in all of them.
+  MPIX_STEP Span whole() const { return {0, full_}; }
+  MPIX_STEP Span of_part(Span span) const {
+    const Span part = cut(span, crew_.part, c_.parts);
+    const std::uint64_t end = part.begin + part.bytes < piece_.bytes ? part.begin + part.bytes : piece_.bytes;
+    return {part.begin, part.begin < end ? end - part.begin : 0};
+  }
 
   /// Copy what others read of this rank, and wait until all have.
   MPIX_STEP bool stage(std::uint32_t step) {
@@ -299,6 +306,7 @@ class DirectCall {
   const Collective& c_;
   DirectTable& table_;
   Span piece_{};
+  std::uint64_t full_ = 0;  ///< bytes of a piece that is not the last
   bool is_staged_ = false;
 };
 

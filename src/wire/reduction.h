@@ -368,8 +368,8 @@ struct CombineWords {
 
 }  // namespace reduction
 
-/// *into = *into operation *word, so many words of them: a multiple of words_of(element). All threads of a call take the
-/// same branches.
+/// *into = *into operation *word, so many words of them: a multiple of words_of(element). All threads of a call take
+/// the same branches.
 template <unsigned words>
 MPIX_STEP void combine(Operation operation, Element element, std::uint64_t* into, const std::uint64_t* word) {
   if (reduction::with_usual(operation, element, reduction::CombineWords<words>{into, word})) return;

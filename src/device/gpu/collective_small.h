@@ -10,29 +10,36 @@
 namespace mpix {
 inline namespace GPU_NAMESPACE {
 
-/// What the host has made sure of.
-inline bool is_small(const Collective& c) {
-  const std::uint64_t words = c.bytes / 8, of_part = c.chunk_words / c.parts;
+/// Threads that have no words: they ask what the others have called.
+constexpr std::uint32_t asking_threads = 64;
+constexpr std::uint32_t most_small_threads = collective_threads + asking_threads;
+
+/// How many words a thread has; 0: it is no small call.
+inline std::uint32_t small_words(const Collective& c) {
+  const std::uint64_t of_part = c.chunk_words / c.parts;
+  const std::uint64_t each = (of_part + collective_threads - 1) / collective_threads;
   const auto is_aligned = [](const void* p) { return reinterpret_cast<std::uintptr_t>(p) % 8 == 0; };
-  return !c.direct && c.ranks() <= Collective::most_near && c.ranks() > 1 && c.bytes % 8 == 0 &&
-         words <= c.chunk_words && of_part <= collective_threads && is_aligned(c.send) && is_aligned(c.recv) &&
-         (!c.combines() || (c.element >= Element::i32 && c.element <= Element::f64)) &&
-         (!c.combines() || (c.operation >= Operation::sum && c.operation <= Operation::minimum));
+  const bool is_usual = !c.combines() || (c.element >= Element::i32 && c.element <= Element::f64 &&
+                                          c.operation >= Operation::sum && c.operation <= Operation::minimum);
+  const std::uint64_t most = c.ranks() <= 2 ? 4 : c.ranks() <= 4 ? 2 : 1;
+  const bool is_small = !c.direct && c.ranks() > 1 && c.ranks() <= Collective::most_near && c.bytes % 8 == 0 &&
+                        c.bytes / 8 <= c.chunk_words && each <= most && is_aligned(c.send) && is_aligned(c.recv);
+  return is_small && is_usual ? (each <= 1 ? 1 : each <= 2 ? 2 : 4) : 0;
 }
 
 /// Words of a thread in the order of the ranks, combined.
-template <std::uint32_t most>
+template <std::uint32_t most, std::uint32_t words>
 struct CombineRanks {
-  const std::uint64_t* words;
+  const std::uint64_t (*all)[words];  ///< by rank
   std::uint32_t ranks;
   std::uint64_t* result;
   template <class Combine, class Number>
   __device__ void operator()(Combine combine, Number) const {
-    std::uint64_t all = words[0];
+    MPIX_UNROLL
+    for (std::uint32_t w = 0; w < words; ++w) result[w] = all[0][w];
     MPIX_UNROLL
     for (std::uint32_t rank = 1; rank < most; ++rank)
-      if (rank < ranks) reduction::each<Number, 1>(&all, &words[rank], combine);
-    *result = all;
+      if (rank < ranks) reduction::each<Number, words>(result, all[rank], combine);
   }
 };
 
@@ -41,60 +48,85 @@ GPU_OUT_OF_LINE bool await_rooted(const Collective& c, const CollectiveState& st
   return await_call_before(CollectiveBlock{c, part}, c, state);
 }
 
-template <std::uint32_t most, bool combines>
-__global__ void __launch_bounds__(collective_threads) run_small(const GPU_GRID_CONSTANT Collective c) {
-  const std::uint32_t part = blockIdx.x, ranks = c.ranks(), me = c.me;
-  const std::uint64_t of_part = c.chunk_words / c.parts, i = part * of_part + threadIdx.x;
-  const bool has = threadIdx.x < of_part && 8 * i < c.bytes;
+template <std::uint32_t most, std::uint32_t each, bool combines>
+__global__ void __launch_bounds__(most_small_threads) run_small(const GPU_GRID_CONSTANT Collective c) {
+  const std::uint32_t part = blockIdx.x, ranks = c.ranks(), me = c.me, workers = blockDim.x - asking_threads;
+  const std::uint64_t of_part = c.chunk_words / c.parts, first = part * of_part, words = c.bytes / 8;
+  const std::uint64_t last = first + of_part < words ? first + of_part : words;
+  const bool works = threadIdx.x < workers;
+  std::uint64_t at[each];
+  bool has[each];
+  MPIX_UNROLL
+  for (std::uint32_t w = 0; w < each; ++w) {
+    at[w] = first + threadIdx.x + std::uint64_t{w} * workers;
+    has[w] = works && at[w] < last;
+  }
   gpu_wait_for_front();
   gpu_let_next_start();
   CollectiveState state = load_state(c.states() + part);
-  std::uint64_t sent[most];
+  // What goes to all ranks alike is loaded once.
+  const bool differ = c.send_stride != 0;
+  std::uint64_t sent[most][each];
   MPIX_UNROLL
   for (std::uint32_t rank = 0; rank < most; ++rank) {
-    // Of blocks that are all the same the first one is.
-    const bool is_another = rank < ranks && (rank == 0 || c.send_stride != 0);
-    sent[rank] = 0;
-    if (has && is_another && (rank == me || c.send_stride == 0 || c.sends_to(rank)) && c.send != nullptr)
-      sent[rank] = load_once(reinterpret_cast<const unsigned long long*>(c.send + rank * c.send_stride) + i);
+    const bool loads = rank < ranks && (differ ? rank == me || c.sends_to(rank) : rank == 0);
+    MPIX_UNROLL
+    for (std::uint32_t w = 0; w < each; ++w) {
+      sent[rank][w] = 0;
+      if (has[w] && loads)
+        sent[rank][w] = load_once(reinterpret_cast<const unsigned long long*>(c.send + rank * c.send_stride) + at[w]);
+    }
   }
   if (state.rooted && !await_rooted(c, state, part)) return;
   const std::uint32_t call = state.call = next_number(state.call), step = state.step = next_number(state.step);
+  const std::uint32_t asked = threadIdx.x - workers;
+  if (!works && part == 0 && asked < ranks && asked != me) write_line(c.call_line(asked, me, call), c.word, call);
   MPIX_UNROLL
   for (std::uint32_t rank = 0; rank < most; ++rank) {
-    if (rank >= ranks || rank == me) continue;
-    if (has && c.sends_to(rank)) write_line(c.lines(rank, me, step) + i, c.send_stride != 0 ? sent[rank] : sent[0], step);
-    // By the last threads, which have least to do besides.
-    if (part == 0 && threadIdx.x == blockDim.x - 1 - rank) write_line(c.call_line(rank, me, call), c.word, call);
+    if (rank >= ranks || !c.sends_to(rank)) continue;
+    Line* const place = c.lines(rank, me, step);
+    MPIX_UNROLL
+    for (std::uint32_t w = 0; w < each; ++w)
+      if (has[w]) write_line(place + at[w], differ ? sent[rank][w] : sent[0][w], step);
   }
   const CollectiveBlock crew{c, part};
   bool good = true;
-  const std::uint32_t asked = blockDim.x - 1 - threadIdx.x;
-  if (asked < ranks && c.hears(asked)) good = calls_the_same(crew, c, call, asked);
-  std::uint64_t words[most];
-  bool there[most];
-  const bool takes = has && c.gets_result();
+  if (!works && asked < ranks && c.hears(asked)) good = calls_the_same(crew, c, call, asked);
+  std::uint64_t all[most][each];
+  bool there[most][each];
+  const bool takes = c.gets_result();
   MPIX_UNROLL
   for (std::uint32_t rank = 0; rank < most; ++rank) {
-    words[rank] = c.send_stride != 0 ? sent[rank] : sent[0];
-    there[rank] = !(takes && rank < ranks && c.hears(rank)) ||
-                  line_arrived(c.lines(me, rank, step) + i, step, &words[rank]);
+    MPIX_UNROLL
+    for (std::uint32_t w = 0; w < each; ++w) {
+      all[rank][w] = differ ? sent[rank][w] : sent[0][w];
+      there[rank][w] = !(has[w] && takes && rank < ranks && c.hears(rank)) ||
+                       line_arrived(c.lines(me, rank, step) + at[w], step, &all[rank][w]);
+    }
   }
   MPIX_UNROLL
-  for (std::uint32_t rank = 0; rank < most; ++rank)
-    if (!there[rank] && good) good = crew.await(rank, c.lines(me, rank, step) + i, step, &words[rank]);
+  for (std::uint32_t rank = 0; rank < most; ++rank) {
+    MPIX_UNROLL
+    for (std::uint32_t w = 0; w < each; ++w)
+      if (!there[rank][w] && good) good = crew.await(rank, c.lines(me, rank, step) + at[w], step, &all[rank][w]);
+  }
   // Nobody writes a result before all have been asked what they call, nor before what is sent has been read.
   if (!crew.agree(good)) return;
   if (takes) {
     if constexpr (combines) {
-      std::uint64_t result = 0;
-      (void)reduction::with_usual(c.operation, c.element, CombineRanks<most>{words, ranks, &result});
-      reinterpret_cast<std::uint64_t*>(c.recv)[i] = result;
+      std::uint64_t result[each] = {};
+      (void)reduction::with_usual(c.operation, c.element, CombineRanks<most, each>{all, ranks, result});
+      MPIX_UNROLL
+      for (std::uint32_t w = 0; w < each; ++w)
+        if (has[w]) reinterpret_cast<std::uint64_t*>(c.recv)[at[w]] = result[w];
     } else {
       MPIX_UNROLL
-      for (std::uint32_t rank = 0; rank < most; ++rank)
-        if (rank < ranks && (c.hears(rank) || (rank == me && c.kind != CollectiveKind::bcast)))
-          reinterpret_cast<std::uint64_t*>(c.recv + rank * c.recv_stride)[i] = words[rank];
+      for (std::uint32_t rank = 0; rank < most; ++rank) {
+        if (rank >= ranks || !(c.hears(rank) || (rank == me && c.kind != CollectiveKind::bcast))) continue;
+        MPIX_UNROLL
+        for (std::uint32_t w = 0; w < each; ++w)
+          if (has[w]) reinterpret_cast<std::uint64_t*>(c.recv + rank * c.recv_stride)[at[w]] = all[rank][w];
+      }
     }
   }
   const auto used = static_cast<std::uint32_t>(c.chunk_words);
@@ -103,36 +135,38 @@ __global__ void __launch_bounds__(collective_threads) run_small(const GPU_GRID_C
   leave_state(crew, c, state, 1);
 }
 
-template <std::uint32_t most>
+template <std::uint32_t most, std::uint32_t each>
 const Kernel& small_kernel(bool combines) {
-  static const Kernel combining(run_small<most, true>), moving(run_small<most, false>);
+  static const Kernel combining(run_small<most, each, true>), moving(run_small<most, each, false>);
   return combines ? combining : moving;
 }
 
-inline const Kernel& kernel_for(const Collective& call) {
-  static const Kernel by_lines(run_lines), direct(run_direct);
-  if (call.direct) return direct;
-  if (!is_small(call)) return by_lines;
-  if (call.ranks() <= 2) return small_kernel<2>(call.combines());
-  if (call.ranks() <= 4) return small_kernel<4>(call.combines());
-  return small_kernel<8>(call.combines());
-}
-
-/// What a call by lines has to do is done by as many threads as there are words for.
-inline unsigned threads_for(const Collective& call) {
-  if (call.direct) return collective_threads;
-  constexpr std::uint64_t warps = 64;  // as wide as any vendor's warp, and a thread for each rank of a small call
-  const std::uint64_t words = call.chunk_words / call.parts / words_of(call.element);
-  return static_cast<unsigned>(
-      std::clamp<std::uint64_t>((words + warps - 1) / warps * warps, warps, collective_threads));
+inline const Kernel& small_kernel(const Collective& call, std::uint32_t words) {
+  const bool combines = call.combines();
+  if (call.ranks() <= 2)
+    return words == 1   ? small_kernel<2, 1>(combines)
+           : words == 2 ? small_kernel<2, 2>(combines)
+                        : small_kernel<2, 4>(combines);
+  if (call.ranks() <= 4) return words == 1 ? small_kernel<4, 1>(combines) : small_kernel<4, 2>(combines);
+  return small_kernel<8, 1>(combines);
 }
 
 inline void launch_collective(const CollectiveLaunch& launch, gpuStream_t stream) {
-  const Kernel& kernel = kernel_for(launch.call);
-  Collective argument = launch.call;
+  static const Kernel by_lines(run_lines), direct(run_direct);
+  Collective call = launch.call;
+  const std::uint32_t small = small_words(call);
+  const Kernel& kernel = call.direct ? direct : small ? small_kernel(call, small) : by_lines;
+  constexpr std::uint64_t warps = 64;  // as wide as any vendor's warp
+  const std::uint64_t words = call.chunk_words / call.parts / (small ? small : words_of(call.element));
+  unsigned threads = collective_threads;
+  if (!call.direct) {
+    threads = static_cast<unsigned>(
+        std::clamp<std::uint64_t>((words + warps - 1) / warps * warps, warps, collective_threads));
+    if (small) threads += asking_threads;
+  }
   // Outside of graphs it does not depend on what is in front; see Launcher::launch_posts.
-  MPIX_CHECK_GPU(gpu_launch(kernel.function, dim3(launch.call.parts), threads_for(launch.call), &argument,
-                            sizeof argument, stream, launch.captured && kernel.may_be_dependent));
+  MPIX_CHECK_GPU(gpu_launch(kernel.function, dim3(call.parts), threads, &call, sizeof call, stream,
+                            launch.captured && kernel.may_be_dependent));
 }
 
 }  // namespace GPU_NAMESPACE
