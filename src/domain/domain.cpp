@@ -312,9 +312,22 @@ Domain::Failure Domain::failure() const {
     const dev::RankNote& note = param_.notes[i];
     if (load_acquire(&note.failed) == 0) continue;
     std::string text = failure_text(note, param_.first_rank + i);
+    if (is_list_full(note) && load_acquire(&note.launch) >= launches_) text += commonest_text(set_aside(i));
     return Failure{static_cast<dev::Result>(note.failure), std::move(text)};
   }
   return {};
+}
+
+std::vector<dev::Notification> Domain::set_aside(std::uint32_t rank_here) const {
+  dev::Inbox one{};
+  device_.read(&one, inbox(rank_here), sizeof one);
+  std::vector<dev::Notification> pending(one.reading.end - one.reading.first);
+  if (pending.empty()) return pending;
+  const char* const list = reinterpret_cast<const char*>(inbox(rank_here)) + dev::pending_at(param_.processes);
+  device_.read(pending.data(), list + one.reading.first * sizeof pending[0], pending.size() * sizeof pending[0]);
+  pending.erase(std::remove_if(pending.begin(), pending.end(), [](const auto& n) { return n.what == dev::dead; }),
+                pending.end());
+  return pending;
 }
 
 void Domain::forget_failures() {

@@ -2,8 +2,15 @@
 // Copyright (c) the libmpix authors
 #include "domain/failures.h"
 
+#include <algorithm>
+#include <cstddef>
+#include <map>
+#include <utility>
+
 namespace mpix {
 namespace {
+
+constexpr std::size_t most_told = 3;
 
 const char* name_of(dev::DevCall call) {
   switch (call) {
@@ -79,6 +86,26 @@ std::string failure_text(const dev::RankNote& note, std::uint32_t rank) {
          reason(static_cast<dev::Result>(note.failure), call) + " (window " + std::to_string(note.failed_window) +
          ", rank " + std::to_string(note.failed_rank) + ", " + std::to_string(note.failed_values[0]) + ", " +
          std::to_string(note.failed_values[1]) + ")";
+}
+
+bool is_list_full(const dev::RankNote& note) {
+  return static_cast<dev::Result>(note.failure) == dev::Result::memory &&
+         static_cast<dev::DevCall>(note.failed_call) != dev::DevCall::win_open;
+}
+
+std::string commonest_text(const std::vector<dev::Notification>& pending) {
+  if (pending.empty()) return "";
+  using SourceAndTag = std::pair<std::uint32_t, std::uint32_t>;
+  std::map<SourceAndTag, std::size_t> counts;
+  for (const dev::Notification& one : pending) ++counts[{dev::source_of(one.what), dev::tag_of(one.what)}];
+  std::vector<std::pair<SourceAndTag, std::size_t>> all(counts.begin(), counts.end());
+  std::stable_sort(all.begin(), all.end(), [](const auto& a, const auto& b) { return a.second > b.second; });
+  if (all.size() > most_told) all.resize(most_told);
+  std::string text = "; of " + std::to_string(pending.size()) + " set aside the commonest are";
+  for (std::size_t i = 0; i < all.size(); ++i)
+    text += (i > 0 ? ", " : " ") + std::to_string(all[i].second) + " of source " + std::to_string(all[i].first.first) +
+            " with tag " + std::to_string(all[i].first.second);
+  return text;
 }
 
 }  // namespace mpix
