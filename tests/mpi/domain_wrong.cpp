@@ -142,7 +142,55 @@ struct Ring {
   }
 };
 
-#if !defined(__CUDACC__) && !defined(__HIPCC__)
+#if defined(__CUDACC__) || defined(__HIPCC__)
+/// Each call returns the same as MPIX_Dev_init, and none waits.
+__global__ void kernel_that_fails(MPIX_Dev_param param, MPIX_Dev_win window, char* base, int wanted, int* wrong) {
+  __shared__ MPIX_Dev_ctx ctx;
+  for (std::size_t i = threadIdx.x; i < sizeof ctx; i += blockDim.x) reinterpret_cast<char*>(&ctx)[i] = 0;
+  __syncthreads();
+  int flag = 0;
+  MPIX_Dev_win opened = window;
+  const int codes[] = {MPIX_Dev_init(&ctx, param),
+                       MPIX_Dev_put_notify(&ctx, window, 0, 0, 8, base, 1),
+                       MPIX_Dev_get(&ctx, window, 0, 0, 8, base),
+                       MPIX_Dev_wait(&ctx, MPIX_DEV_ANY_WINDOW, MPIX_DEV_ANY_SOURCE, 1, 1),
+                       MPIX_Dev_test(&ctx, window, 0, 1, 1, &flag),
+                       MPIX_Dev_barrier(&ctx, MPIX_DEV_WORLD),
+                       MPIX_Dev_flush(&ctx, window),
+                       MPIX_Dev_win_open(&ctx, MPIX_DEV_WORLD, base, 8, &opened),
+                       MPIX_Dev_win_close(&ctx, &opened)};
+  MPIX_Dev_finish(&ctx);
+  if (threadIdx.x != 0) return;
+  for (const int code : codes)
+    if (code != wanted) *wrong = code;
+}
+
+/// Another number of blocks; headers of another libmpix; more ranks than fit.
+void launched_by_another_way(const Set& set) {
+  auto* const wrong = reinterpret_cast<int*>(set.findings);
+  MPIX_Dev_param param;
+  CHECK_MPI(MPIX_Dev_get_param(set.domain, &param));
+  for (const int blocks : {here + 1, here - 1}) {
+    kernel_that_fails<<<static_cast<unsigned>(blocks), 64>>>(param, set.window, set.base, MPI_ERR_ARG, wrong);
+    support::synchronize();
+  }
+  MPIX_Dev_param other = param;
+  ++other.abi;
+  kernel_that_fails<<<here, 64>>>(other, set.window, set.base, MPI_ERR_OTHER, wrong);
+  support::synchronize();
+  int code = 0;
+  support::to_host(&code, wrong, sizeof code);
+  EXPECT(code == 0);
+  EXPECT(class_of(MPIX_Dev_begin_launch(set.domain, nullptr, MPIX_DEV_ABI + 1, &other)) == MPI_ERR_OTHER);
+
+  const int fitting = support::max_ranks<Ring>(512);
+  support::Domain large(MPI_COMM_WORLD, fitting + 1);
+  const Ring ring{set.window, set.base, set.findings};
+  EXPECT(class_of(support::launch(large, ring, 512)) == MPI_ERR_ARG);
+  std::vector<char> own(64);
+  EXPECT(class_of(MPIX_Dev_attach(set.domain, own.data(), own.size())) != MPI_SUCCESS);
+}
+#else
 /// Kernels that nobody has launched, and those of another libmpix: each call returns the same, and none waits.
 void launched_by_another_way(const Set& set) {
   MPIX_Dev_param param;
@@ -185,12 +233,12 @@ void use() {
   Set set;
   int error_class = MPI_SUCCESS;
   CHECK_MPI(MPIX_Dev_attach(set.domain, set.base, part * here));
-#if !defined(__CUDACC__) && !defined(__HIPCC__)
   launched_by_another_way(set);
+#if !defined(__CUDACC__) && !defined(__HIPCC__)
   two_launches_at_once(set);
+#endif
   // Neither is an error of a rank.
   set.domain.check();
-#endif
   // Windows of which the processes think differently stay.
   MPIX_Dev_win others[2] = {set.domain.window_over(set.base, part), set.domain.window_over(set.base, part)};
   MPIX_Dev_win mine = others[process % 2];
