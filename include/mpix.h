@@ -183,4 +183,6 @@ MPIX_PUBLIC int MPIX_Win_get_stats(MPI_Win win, MPIX_Win_stats* stats, size_t si
 }
 #endif
 
+#include "mpix_collectives.h"
+
 #endif /* MPIX_H */

@@ -69,24 +69,6 @@ std::optional<std::uint32_t> number_in(MPI_Info info, const char* key) {
 
 Device& device() { return usable_device(ensure_runtime(launcher_local_ranks())); }
 
-/// Collective calls of a domain: body(bootstrap) on all processes, or an error on all.
-template <class Body>
-void together(MPIX_Dev_s& dev, Body body) {
-  MpiBootstrap bootstrap(dev.ranks.node, dev.ranks, 0, MpiBootstrap::no_node);
-  std::optional<Error> own;
-  std::string failure;
-  try {
-    body(bootstrap);
-    return;
-  } catch (const Error& error) {
-    own = error;
-    failure = bootstrap.agree(error.what());
-  } catch (const std::exception& error) {
-    failure = bootstrap.agree(error.what());
-  }
-  throw Error(own && failure.find(own->what()) != std::string::npos ? own->fault() : Fault::other, failure);
-}
-
 /// A barrier of the domain's processes. False: of a broken domain, when some have not come for MPIX_TIMEOUT.
 bool all_have_come(const MPIX_Dev_s& dev, bool broken) {
   const Settings& settings = ensure_runtime(launcher_local_ranks()).settings;
@@ -222,14 +204,15 @@ MPIX_INTERPOSED int MPIX_Dev_dealloc(MPIX_Dev dev, void* base) {
 MPIX_INTERPOSED int MPIX_Dev_attach(MPIX_Dev dev, void* base, size_t bytes) {
   return guarded(Caller::on_world("MPIX_Dev_attach"), [&] {
     MPIX_Dev_s& domain = mpix::of(dev);
-    mpix::together(domain, [&](mpix::Bootstrap& all) { domain.domain->attach(all, base, bytes); });
+    mpix::together(domain.ranks.node, domain.ranks,
+                   [&](mpix::Bootstrap& all) { domain.domain->attach(all, base, bytes); });
   });
 }
 
 MPIX_INTERPOSED int MPIX_Dev_detach(MPIX_Dev dev, void* base) {
   return guarded(Caller::on_world("MPIX_Dev_detach"), [&] {
     MPIX_Dev_s& domain = mpix::of(dev);
-    mpix::together(domain, [&](mpix::Bootstrap& all) {
+    mpix::together(domain.ranks.node, domain.ranks, [&](mpix::Bootstrap& all) {
       (void)domain.domain->wait_for_puts();
       domain.domain->detach(all, base);
     });
@@ -239,7 +222,7 @@ MPIX_INTERPOSED int MPIX_Dev_detach(MPIX_Dev dev, void* base) {
 MPIX_INTERPOSED int MPIX_Dev_win_create(MPIX_Dev dev, void* const base[], const size_t bytes[], MPIX_Dev_win* win) {
   return guarded(Caller::on_world("MPIX_Dev_win_create"), [&] {
     MPIX_Dev_s& domain = mpix::of(dev);
-    mpix::together(domain, [&](mpix::Bootstrap& all) {
+    mpix::together(domain.ranks.node, domain.ranks, [&](mpix::Bootstrap& all) {
       if (domain.domain->ranks_here() > 0 && (!base || !bytes)) throw Error(Fault::argument, "no bases, or no sizes");
       const int made = domain.domain->create_window(all, base, bytes);
       if (win) *win = made;
@@ -251,7 +234,7 @@ MPIX_INTERPOSED int MPIX_Dev_win_create(MPIX_Dev dev, void* const base[], const 
 MPIX_INTERPOSED int MPIX_Dev_win_free(MPIX_Dev dev, MPIX_Dev_win* win) {
   return guarded(Caller::on_world("MPIX_Dev_win_free"), [&] {
     MPIX_Dev_s& domain = mpix::of(dev);
-    mpix::together(domain, [&](mpix::Bootstrap& all) {
+    mpix::together(domain.ranks.node, domain.ranks, [&](mpix::Bootstrap& all) {
       // Of all processes: what is under way to other nodes is not for a later window of this number.
       (void)domain.domain->wait_for_puts();
       domain.domain->free_window(all, win ? *win : -1);

@@ -18,6 +18,10 @@ int class_of(Fault fault) {
       return MPI_ERR_ARG;
     case Fault::attach:
       return MPI_ERR_RMA_ATTACH;
+    case Fault::buffer:
+      return MPI_ERR_BUFFER;
+    case Fault::communicator:
+      return MPI_ERR_COMM;
     case Fault::communication_group:
       return MPI_ERR_GROUP;
     case Fault::count:
@@ -28,12 +32,16 @@ int class_of(Fault fault) {
       return MPI_ERR_DISP;
     case Fault::memory:
       return MPI_ERR_NO_MEM;
+    case Fault::operation:
+      return MPI_ERR_OP;
     case Fault::other:
       return MPI_ERR_OTHER;
     case Fault::range:
       return MPI_ERR_RMA_RANGE;
     case Fault::rank:
       return MPI_ERR_RANK;
+    case Fault::root:
+      return MPI_ERR_ROOT;
     case Fault::synchronization:
       return MPI_ERR_RMA_SYNC;
     case Fault::truncation:

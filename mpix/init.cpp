@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 
+#include "collectives.h"
 #include "device_memory.h"
 #include "domain.h"
 #include "errors.h"
@@ -74,7 +75,8 @@ MPIX_INTERPOSED int MPI_Finalize(void) {
   mpix::release_mpi();
   const int finalized = PMPI_Finalize();
   // A program that left a window, a domain, or memory of MPI_Alloc_mem, behind may have work under way on it.
-  const bool in_use = mpix::any_window_alive() || mpix::device_memory_in_use() || mpix::any_domain_alive();
+  const bool in_use = mpix::any_window_alive() || mpix::device_memory_in_use() || mpix::any_domain_alive() ||
+                      mpix::any_collectives_alive();
   if (finalized == MPI_SUCCESS && !in_use) mpix::end_runtime();
   return finalized;
 }

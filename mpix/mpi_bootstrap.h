@@ -4,9 +4,12 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <exception>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "base/error.h"
 #include "mpi_library.h"
 #include "team/bootstrap.h"
 #include "team_state.h"
@@ -81,5 +84,23 @@ class MpiBootstrap : public Bootstrap {
   bool ended_ = false;
   std::string verdict_;
 };
+
+/// A collective call of ranks that know each other: body(bootstrap) on all, or an error on all.
+template <class Body>
+void together(MPI_Comm comm, const CommState& ranks, Body body) {
+  MpiBootstrap bootstrap(comm, ranks, 0, MpiBootstrap::no_node);
+  std::optional<Error> own;
+  std::string failure;
+  try {
+    body(bootstrap);
+    return;
+  } catch (const Error& error) {
+    own = error;
+    failure = bootstrap.agree(error.what());
+  } catch (const std::exception& error) {
+    failure = bootstrap.agree(error.what());
+  }
+  throw Error(own && failure.find(own->what()) != std::string::npos ? own->fault() : Fault::other, failure);
+}
 
 }  // namespace mpix

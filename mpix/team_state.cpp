@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <mutex>
 
+#include "collectives.h"
 #include "errors.h"
 #include "runtime.h"
 
@@ -15,7 +16,9 @@ std::mutex keyval_mutex;
 int keyval = MPI_KEYVAL_INVALID;
 
 extern "C" int delete_comm_state(MPI_Comm, int, void* value, void*) {
-  delete static_cast<CommState*>(value);
+  auto* const state = static_cast<CommState*>(value);
+  end_collectives(*state);
+  delete state;
   return MPI_SUCCESS;
 }
 
@@ -49,16 +52,19 @@ bool CommState::spans_nodes() const {
   return std::any_of(nodes.begin(), nodes.end(), [this](int node) { return node != nodes.front(); });
 }
 
-CommState& comm_state_of(MPI_Comm comm) {
-  const int key = comm_keyval();
+CommState* find_comm_state(MPI_Comm comm) {
   void* value = nullptr;
   int found = 0;
-  check(PMPI_Comm_get_attr(comm, key, &value, &found));
-  if (found) return *static_cast<CommState*>(value);
+  check(PMPI_Comm_get_attr(comm, comm_keyval(), &value, &found));
+  return found ? static_cast<CommState*>(value) : nullptr;
+}
+
+CommState& comm_state_of(MPI_Comm comm) {
+  if (CommState* const state = find_comm_state(comm)) return *state;
   auto made = std::make_unique<CommState>();
   made->nodes = nodes_of(comm);
   split_by_nodes(*made, comm);
-  check(PMPI_Comm_set_attr(comm, key, made.get()));
+  check(PMPI_Comm_set_attr(comm, comm_keyval(), made.get()));
   return *made.release();
 }
 

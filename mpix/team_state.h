@@ -5,6 +5,7 @@
 #include <memory>
 #include <vector>
 
+#include "collective/collectives.h"
 #include "mpi_library.h"
 #include "team/team.h"
 
@@ -22,15 +23,19 @@ struct CommState {
   CommState(const CommState&) = delete;
   CommState& operator=(const CommState&) = delete;
 
-  std::vector<int> nodes;            ///< by rank: a number that is the same for ranks of one node
-  MPI_Comm node = MPI_COMM_NULL;     ///< the ranks of this node, in order
-  bool owns_node = false;            ///< it is not the communicator itself
-  std::shared_ptr<const Team> team;  ///< null: it is being made
+  std::vector<int> nodes;                    ///< by rank: a number that is the same for ranks of one node
+  MPI_Comm node = MPI_COMM_NULL;             ///< the ranks of this node, in order
+  bool owns_node = false;                    ///< it is not the communicator itself
+  std::shared_ptr<const Team> team;          ///< null: it is being made
+  std::unique_ptr<Collectives> collectives;  ///< null: none were called
+  MPI_Comm own = MPI_COMM_NULL;              ///< a duplicate, where there are some: for their end
   bool spans_nodes() const;
 };
 
 /// The state of a communicator, collectively made where there is none; then without a team.
 CommState& comm_state_of(MPI_Comm comm);
+/// Null: there is none.
+CommState* find_comm_state(MPI_Comm comm);
 /// Of all ranks alike, after the creation that made it.
 void forget_comm_state(MPI_Comm comm);
 void release_comm_keyval();

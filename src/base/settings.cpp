@@ -171,6 +171,21 @@ const Row rows[] = {
      [](Settings& s, Info i, Text t) {
        if (t != "auto") s.mpi_gpu_aware = parse_flag(i, t);
      }},
+    {{"MPIX_COLL", "auto|lines|direct", "auto",
+      "how the data of collectives on streams travel: with their flags, through memory of the library; or by reading "
+      "and "
+      "writing memory of the other ranks. The same on all ranks. auto: by their size"},
+     [](Settings& s, Info i, Text t) {
+       s.collective_way = parse_choice<CollectiveWay>(
+           i, t,
+           {{"auto", CollectiveWay::automatic}, {"lines", CollectiveWay::lines}, {"direct", CollectiveWay::direct}});
+     }},
+    {{"MPIX_COLL_SCRATCH", "bytes (k, m), from 64k on", "16m",
+      "most memory that a communicator's collectives on streams take on each rank. The same on all ranks"},
+     [](Settings& s, Info i, Text t) {
+       s.collective_scratch = parse_size(i, t, 1e12);
+       if (s.collective_scratch < 64 * 1024) reject(i, t);
+     }},
     {{"MPIX_NODE_SIZE", "ranks, 0: as the machine is", "0", "pretend that nodes hold so many ranks (for tests)"},
      [](Settings& s, Info i, Text t) { s.node_size = static_cast<int>(parse_integer(i, t, 0, 1 << 20)); }},
     {{"MPIX_SPIN", "microseconds, or auto", "auto",

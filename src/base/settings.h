@@ -16,6 +16,9 @@ enum class Throttle { application, fixed, adaptive };
 /// How a kernel is handed to a GPU; see device/gpu/launcher.h.
 enum class LaunchForm { automatic, plain, dependent, graph };
 
+/// How the data of a collective travel; see wire/collective.h.
+enum class CollectiveWay { automatic, lines, direct };
+
 /// How streams of a GPU wait for other ranks.
 enum class Waits {
   automatic,
@@ -40,7 +43,9 @@ struct Settings {
   bool fail_on_timeout;
   std::optional<bool> mpi_gpu_aware;  ///< none: ask MPI
   int node_size;                      ///< 0: as the machine is
-  double spin_seconds;                ///< negative: chosen by the device
+  CollectiveWay collective_way;
+  std::size_t collective_scratch;  ///< bytes of a communicator's memory on each rank
+  double spin_seconds;             ///< negative: chosen by the device
 
   // Between nodes.
   std::string nic;                             ///< auto, cxi, sockets, mpi, none

@@ -19,6 +19,8 @@ struct Settings;
 struct NodeShape;
 class Copier;
 class NodeMemory;
+struct Collective;
+struct CollectiveLaunch;
 class TeamMemory;
 
 /// A cudaStream_t, a hipStream_t or an MPIX_Host_stream; null: the default stream.
@@ -237,6 +239,11 @@ class Device {
   virtual void keep_for_graph(Stream stream, std::shared_ptr<const void> what) = 0;
   /// Enqueue; returns at once. What the launch keeps alive may be taken out of it.
   virtual void launch(Stream stream, Launch&& launch) = 0;
+  virtual void launch(Stream stream, CollectiveLaunch&& launch) = 0;
+  /// How many calls of the communicator of `any` have run here; not exact beyond 2^32.
+  virtual std::uint64_t collectives_run(const Collective& any) = 0;
+  /// Up to which size of a block collectives go by lines, where they may read and write each other's memory, too.
+  virtual std::size_t preferred_line_bytes() const noexcept = 0;
   /// Enqueue a copy by the copy engine.
   virtual void copy(Stream stream, void* to, const void* from, std::size_t bytes) = 0;
   virtual void run_memory_ops(Stream stream, MemoryOps ops) = 0;

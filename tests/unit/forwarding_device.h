@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "device/collective_launch.h"
 #include "device/copier.h"
 #include "device/device.h"
 #include "device/node_memory.h"
@@ -51,6 +52,9 @@ class ForwardingDevice : public mpix::Device {
     to_.keep_for_graph(stream, std::move(what));
   }
   void launch(mpix::Stream stream, mpix::Launch&& launch) override { to_.launch(stream, std::move(launch)); }
+  void launch(mpix::Stream stream, mpix::CollectiveLaunch&& launch) override { to_.launch(stream, std::move(launch)); }
+  std::uint64_t collectives_run(const mpix::Collective& any) override { return to_.collectives_run(any); }
+  std::size_t preferred_line_bytes() const noexcept override { return to_.preferred_line_bytes(); }
   void copy(mpix::Stream stream, void* to, const void* from, std::size_t bytes) override {
     to_.copy(stream, to, from, bytes);
   }

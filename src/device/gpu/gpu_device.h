@@ -11,8 +11,10 @@
 #include <utility>
 
 #include "base/settings.h"
+#include "device/collective_launch.h"
 #include "device/device.h"
 #include "device/gpu/check.h"
+#include "device/gpu/collective_kernel.h"
 #include "device/gpu/gpu_copier.h"
 #include "device/gpu/graph_keeper.h"
 #include "device/gpu/launcher.h"
@@ -176,6 +178,18 @@ class GpuDevice final : public Device {
     DeviceScope scope(memory().device());
     launcher_.launch(static_cast<gpuStream_t>(stream), launch);
   }
+
+  void launch(Stream stream, CollectiveLaunch&& launch) override {
+    DeviceScope scope(memory().device());
+    if (launch.captured) keep_for_graph(stream, launch.keep);
+    launch_collective(launch, static_cast<gpuStream_t>(stream));
+  }
+  std::uint64_t collectives_run(const Collective& any) override {
+    CollectiveState state{};
+    memory().copy_to_host(&state, any.states(), sizeof state);
+    return state.call - 1;
+  }
+  std::size_t preferred_line_bytes() const noexcept override { return 256 * 1024; }
 
   void copy(Stream stream, void* to, const void* from, std::size_t bytes) override {
     DeviceScope scope(memory().device());

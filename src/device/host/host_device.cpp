@@ -15,6 +15,7 @@
 #include "base/cores.h"
 #include "base/error.h"
 #include "base/settings.h"
+#include "device/collective_launch.h"
 #include "device/copier.h"
 #include "device/host/arena.h"
 #include "device/host/post_streams.h"
@@ -114,6 +115,9 @@ class HostDevice final : public Device {
   bool reads_plans_later() const noexcept override { return false; }
   void keep_for_graph(Stream, std::shared_ptr<const void>) override {}
   void launch(Stream stream, Launch&& launch) override { host_stream_launch(stream, std::move(launch)); }
+  void launch(Stream stream, CollectiveLaunch&& launch) override { host_stream_launch(stream, std::move(launch)); }
+  std::uint64_t collectives_run(const Collective& any) override { return load_acquire(&any.host->run); }
+  std::size_t preferred_line_bytes() const noexcept override { return 4096; }
   void copy(Stream, void*, const void*, std::size_t) override {}  // preferred_copy_bytes()
   void run_memory_ops(Stream stream, MemoryOps ops) override { host_stream_launch(stream, std::move(ops)); }
   PostStreams* post_streams() override { return &post_streams_; }

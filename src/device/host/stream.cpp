@@ -18,6 +18,7 @@
 #include "base/log.h"
 #include "base/thread.h"
 #include "device/host/bell.h"
+#include "device/host/collective_run.h"
 #include "device/host/run.h"
 
 namespace mpix {
@@ -78,6 +79,11 @@ void HostStream::launch(MemoryOps ops) {
   enqueue([&](Task& task) { task.memory = std::move(memory); });
 }
 
+void HostStream::launch(CollectiveLaunch&& launch) {
+  auto collective = std::make_unique<CollectiveLaunch>(std::move(launch));
+  enqueue([&](Task& task) { task.collective = std::move(collective); });
+}
+
 /// In the queue itself: a task is large.
 template <class Fill>
 void HostStream::enqueue(Fill fill) {
@@ -115,9 +121,13 @@ void HostStream::work() {
   std::vector<Task> batch;
   while (take(batch)) {
     for (Task& task : batch) {
-      HostWords* const words = task.function || task.memory ? nullptr : task.launch.program.host;
+      HostWords* const words = task.function || task.memory || task.collective ? nullptr : task.launch.program.host;
+      CollectiveWords* const collective = task.collective ? task.collective->call.host : nullptr;
+      // What the words lie in outlives the task.
+      const std::shared_ptr<const void> keep = task.collective ? task.collective->keep : nullptr;
       run(task);
       task = Task{};
+      if (collective) __atomic_fetch_add(&collective->run, 1, __ATOMIC_RELEASE);
       // Not before what it kept alive is gone: whoever reads that it has run may end the window, and MPI.
       if (words) __atomic_fetch_add(&words->executed, 1, __ATOMIC_RELEASE);
       finished();
@@ -151,7 +161,9 @@ bool HostStream::take(std::vector<Task>& batch) {
 void HostStream::run(Task& task) {
   if (task.function)
     call(task.function, task.argument);
-  else if (!(task.memory ? run_on_host(*task.memory, polling_) : run_on_host(task.launch, polling_)))
+  else if (!(task.memory       ? run_on_host(*task.memory, polling_)
+             : task.collective ? run_on_host(*task.collective, polling_)
+                               : run_on_host(task.launch, polling_)))
     released_.store(true);
 }
 
@@ -265,6 +277,10 @@ void host_stream_launch(Stream stream, Launch&& launch) {
 
 void host_stream_launch(Stream stream, MemoryOps ops) {
   with_stream(stream, [&](HostStream& live) { live.launch(std::move(ops)); });
+}
+
+void host_stream_launch(Stream stream, CollectiveLaunch&& launch) {
+  with_stream(stream, [&](HostStream& live) { live.launch(std::move(launch)); });
 }
 
 bool host_stream_synchronize(Stream stream) {

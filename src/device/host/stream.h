@@ -12,6 +12,7 @@
 #include <thread>
 #include <vector>
 
+#include "device/collective_launch.h"
 #include "device/device.h"
 #include "device/host/bell.h"
 
@@ -29,6 +30,7 @@ class HostStream {
   void launch(void (*function)(void*), void* argument);
   void launch(Launch&& launch);
   void launch(MemoryOps ops);
+  void launch(CollectiveLaunch&& launch);
 
   /// Wait, asleep, for everything enqueued so far. False when a wait in it was released by its time-out.
   bool synchronize();
@@ -39,7 +41,8 @@ class HostStream {
     void (*function)(void*) = nullptr;
     void* argument = nullptr;
     std::unique_ptr<MemoryOps> memory;
-    Launch launch;  ///< when both are null
+    std::unique_ptr<CollectiveLaunch> collective;
+    Launch launch;  ///< when all are null
   };
 
   static constexpr std::uint64_t no_target = UINT64_MAX;
@@ -77,6 +80,7 @@ bool is_host_stream(Stream stream);  ///< never throws; not for the null stream
 void host_stream_launch(Stream stream, void (*function)(void*), void* argument);
 void host_stream_launch(Stream stream, Launch&& launch);
 void host_stream_launch(Stream stream, MemoryOps ops);
+void host_stream_launch(Stream stream, CollectiveLaunch&& launch);
 /// False: a wait was released by its time-out (MPIX_ON_TIMEOUT=error).
 bool host_stream_synchronize(Stream stream);
 

@@ -1,0 +1,282 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the libmpix authors
+//
+// Collectives on streams: include/mpix_collectives.h has the contract.
+#include "collectives.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <cstring>
+#include <exception>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "base/job_environment.h"
+#include "collective/collectives.h"
+#include "datatype.h"
+#include "errors.h"
+#include "mpi_bootstrap.h"
+#include "mpix_collectives.h"
+#include "operation.h"
+#include "runtime.h"
+#include "team_state.h"
+
+namespace mpix {
+namespace {
+
+std::atomic<int> alive{0};
+
+std::string name_of(MPI_Comm comm) {
+  char name[MPI_MAX_OBJECT_NAME + 1] = "";
+  int length = 0;
+  if (PMPI_Comm_get_name(comm, name, &length) == MPI_SUCCESS && length > 0) return name;
+  return "a communicator without a name";
+}
+
+/// Throws, on all ranks, where it cannot be.
+void build(MPI_Comm comm) {
+  CommState& ranks = comm_state_of(comm);
+  MpiBootstrap bootstrap(comm, ranks, 0, 1);
+  std::optional<Error> own;
+  std::string failure;
+  try {
+    Runtime& runtime = ensure_runtime(launcher_local_ranks());
+    OperationBudget* budget = ranks.spans_nodes() ? open_budget(runtime) : nullptr;
+    Device& device = usable_device(runtime);
+    if (!ranks.team)
+      ranks.team =
+          std::make_shared<const Team>(bootstrap, device, runtime.settings, budget ? &budget->network() : nullptr);
+    ranks.collectives = std::make_unique<Collectives>(ranks.team, bootstrap, device, runtime.settings, name_of(comm));
+  } catch (const Error& error) {
+    own = error;
+    failure = bootstrap.agree(error.what());
+  } catch (const std::exception& error) {
+    failure = bootstrap.agree(error.what());
+  }
+  if (failure.empty()) {
+    // Its own, so that its end meets nobody else's calls.
+    check(PMPI_Comm_dup(comm, &ranks.own));
+    ++alive;
+    return;
+  }
+  if (bootstrap.flags_of_all() & MpiBootstrap::lacks_team) forget_comm_state(comm);
+  throw Error(own && failure.find(own->what()) != std::string::npos ? own->fault() : Fault::unsupported, failure);
+}
+
+void check_comm(MPI_Comm comm) {
+  if (comm == MPI_COMM_NULL) throw Error(Fault::communicator, "the communicator is MPI_COMM_NULL");
+  int is_inter = 0;
+  check(PMPI_Comm_test_inter(comm, &is_inter));
+  if (is_inter) throw Error(Fault::communicator, "collectives on streams need an intra-communicator");
+}
+
+Collectives& collectives_of(MPI_Comm comm) {
+  CommState* state = find_comm_state(comm);
+  if (!state || !state->collectives) {
+    build(comm);
+    state = find_comm_state(comm);
+  }
+  return *state->collectives;
+}
+
+/// Those of a call without a communicator go through the handler of MPI_COMM_WORLD.
+Caller caller(const char* call, MPI_Comm comm) {
+  return Caller::on_comm(call, comm == MPI_COMM_NULL ? MPI_COMM_WORLD : comm);
+}
+
+/// The body of a call: fill(call, collectives) sets what is to be done.
+template <class Fill>
+int enqueue(const char* name, MPI_Comm comm, void* stream, Fill fill) {
+  return guarded(caller(name, comm), [&] {
+    check_comm(comm);
+    Collectives& collectives = collectives_of(comm);
+    Collectives::Call call;
+    fill(call, collectives);
+    collectives.enqueue(call, stream);
+  });
+}
+
+void check_root(int root, const Collectives& collectives) {
+  if (root < 0 || root >= collectives.size()) throw Error(Fault::root, "root " + std::to_string(root) + " is no rank");
+}
+
+void set_reduction(Collectives::Call& call, const Collectives& collectives, int count, MPI_Datatype type, MPI_Op op) {
+  if (count < 0) throw Error(Fault::count, "a negative count");
+  const Reduction reduction = reduction_of(op, type, std::strcmp(collectives.device().name(), "host") == 0);
+  call.operation = reduction.operation;
+  call.element = reduction.element;
+  call.bytes = static_cast<std::size_t>(count) * reduction.element_bytes;
+  call.function = reduction.function;
+  call.context = reduction.context.get();
+  call.keep = reduction.context;
+}
+
+/// `send`: what is given as sendbuf; in place it is where the result goes.
+void set_buffers(Collectives::Call& call, const void* send, void* recv) {
+  if (recv == MPI_IN_PLACE) throw Error(Fault::buffer, "MPI_IN_PLACE is no place for the result");
+  call.in_place = send == MPI_IN_PLACE;
+  if (!call.in_place && call.bytes > 0 && send == recv)
+    throw Error(Fault::buffer, "the send buffer is the receive buffer: MPI_IN_PLACE says so");
+  call.send = call.in_place ? recv : send;
+  call.recv = recv;
+}
+
+void* moved(const void* buffer, std::size_t bytes) {
+  return buffer ? reinterpret_cast<void*>(reinterpret_cast<std::uintptr_t>(buffer) + bytes) : const_cast<void*>(buffer);
+}
+
+/// Of calls that move a block to or from each rank.
+void set_blocks(Collectives::Call& call, const void* send, int send_count, MPI_Datatype send_type, void* recv,
+                int recv_count, MPI_Datatype recv_type) {
+  const ByteRun to = run_of_bytes(recv_count, recv_type, "receive");
+  call.bytes = to.bytes;
+  if (send != MPI_IN_PLACE) {
+    const ByteRun from = run_of_bytes(send_count, send_type, "send");
+    if (from.bytes != to.bytes)
+      throw Error(Fault::truncation,
+                  "each rank sends " + std::to_string(from.bytes) + " bytes, and receives " + std::to_string(to.bytes));
+    set_buffers(call, send, recv);
+    call.send = moved(send, from.first);
+  } else {
+    set_buffers(call, send, recv);
+    call.send = moved(recv, to.first);
+  }
+  call.recv = moved(recv, to.first);
+}
+
+}  // namespace
+
+void end_collectives(CommState& state) {
+  if (!state.collectives) return;
+  --alive;
+  // Whoever lives may still reach into the memory of a broken one: that stays.
+  if (!state.collectives->wait_for_all() || PMPI_Barrier(state.own) != MPI_SUCCESS)
+    (void)state.collectives.release();
+  else
+    state.collectives.reset();
+  PMPI_Comm_free(&state.own);
+}
+
+bool any_collectives_alive() { return alive > 0; }
+
+}  // namespace mpix
+
+using mpix::CollectiveKind;
+using mpix::Collectives;
+using mpix::Error;
+using mpix::Fault;
+
+MPIX_INTERPOSED int MPIX_Barrier_stream(MPI_Comm comm, void* stream) {
+  return mpix::enqueue("MPIX_Barrier_stream", comm, stream,
+                       [](Collectives::Call& call, Collectives&) { call.kind = CollectiveKind::barrier; });
+}
+
+MPIX_INTERPOSED int MPIX_Bcast_stream(void* buffer, int count, MPI_Datatype type, int root, MPI_Comm comm,
+                                      void* stream) {
+  return mpix::enqueue("MPIX_Bcast_stream", comm, stream, [&](Collectives::Call& call, Collectives& all) {
+    mpix::check_root(root, all);
+    if (buffer == MPI_IN_PLACE) throw Error(Fault::buffer, "MPI_IN_PLACE is no buffer of a broadcast");
+    const mpix::ByteRun run = mpix::run_of_bytes(count, type, "broadcast");
+    call.kind = CollectiveKind::bcast;
+    call.root = root;
+    call.bytes = run.bytes;
+    call.recv = mpix::moved(buffer, run.first);
+    call.send = call.recv;
+  });
+}
+
+MPIX_INTERPOSED int MPIX_Reduce_stream(const void* sendbuf, void* recvbuf, int count, MPI_Datatype type, MPI_Op op,
+                                       int root, MPI_Comm comm, void* stream) {
+  return mpix::enqueue("MPIX_Reduce_stream", comm, stream, [&](Collectives::Call& call, Collectives& all) {
+    mpix::check_root(root, all);
+    call.kind = CollectiveKind::reduce;
+    call.root = root;
+    mpix::set_reduction(call, all, count, type, op);
+    if (all.rank() == root) return mpix::set_buffers(call, sendbuf, recvbuf);
+    if (sendbuf == MPI_IN_PLACE) throw Error(Fault::buffer, "MPI_IN_PLACE is for the root");
+    call.send = sendbuf;
+  });
+}
+
+MPIX_INTERPOSED int MPIX_Allreduce_stream(const void* sendbuf, void* recvbuf, int count, MPI_Datatype type, MPI_Op op,
+                                          MPI_Comm comm, void* stream) {
+  return mpix::enqueue("MPIX_Allreduce_stream", comm, stream, [&](Collectives::Call& call, Collectives& all) {
+    call.kind = CollectiveKind::allreduce;
+    mpix::set_reduction(call, all, count, type, op);
+    mpix::set_buffers(call, sendbuf, recvbuf);
+  });
+}
+
+MPIX_INTERPOSED int MPIX_Reduce_scatter_block_stream(const void* sendbuf, void* recvbuf, int recvcount,
+                                                     MPI_Datatype type, MPI_Op op, MPI_Comm comm, void* stream) {
+  return mpix::enqueue("MPIX_Reduce_scatter_block_stream", comm, stream,
+                       [&](Collectives::Call& call, Collectives& all) {
+                         call.kind = CollectiveKind::reduce_scatter;
+                         mpix::set_reduction(call, all, recvcount, type, op);
+                         mpix::set_buffers(call, sendbuf, recvbuf);
+                       });
+}
+
+MPIX_INTERPOSED int MPIX_Allgather_stream(const void* sendbuf, int sendcount, MPI_Datatype sendtype, void* recvbuf,
+                                          int recvcount, MPI_Datatype recvtype, MPI_Comm comm, void* stream) {
+  return mpix::enqueue("MPIX_Allgather_stream", comm, stream, [&](Collectives::Call& call, Collectives& all) {
+    call.kind = CollectiveKind::allgather;
+    mpix::set_blocks(call, sendbuf, sendcount, sendtype, recvbuf, recvcount, recvtype);
+    if (call.in_place) call.send = mpix::moved(call.recv, static_cast<std::size_t>(all.rank()) * call.bytes);
+  });
+}
+
+MPIX_INTERPOSED int MPIX_Alltoall_stream(const void* sendbuf, int sendcount, MPI_Datatype sendtype, void* recvbuf,
+                                         int recvcount, MPI_Datatype recvtype, MPI_Comm comm, void* stream) {
+  return mpix::enqueue("MPIX_Alltoall_stream", comm, stream, [&](Collectives::Call& call, Collectives&) {
+    call.kind = CollectiveKind::alltoall;
+    mpix::set_blocks(call, sendbuf, sendcount, sendtype, recvbuf, recvcount, recvtype);
+  });
+}
+
+MPIX_INTERPOSED int MPIX_Comm_prepare_stream(MPI_Comm comm, MPI_Info) {
+  return mpix::guarded(mpix::caller("MPIX_Comm_prepare_stream", comm), [&] {
+    mpix::check_comm(comm);
+    (void)mpix::collectives_of(comm);
+  });
+}
+
+MPIX_INTERPOSED int MPIX_Comm_attach(MPI_Comm comm, void* base, MPI_Aint bytes) {
+  return mpix::guarded(mpix::caller("MPIX_Comm_attach", comm), [&] {
+    mpix::check_comm(comm);
+    Collectives& collectives = mpix::collectives_of(comm);
+    mpix::together(comm, *mpix::find_comm_state(comm), [&](mpix::Bootstrap& all) {
+      if (bytes < 0 || (bytes > 0 && !base)) throw Error(Fault::argument, "no memory to attach");
+      collectives.attach(all, base, static_cast<std::size_t>(bytes));
+    });
+  });
+}
+
+MPIX_INTERPOSED int MPIX_Comm_detach(MPI_Comm comm, void* base) {
+  return mpix::guarded(mpix::caller("MPIX_Comm_detach", comm), [&] {
+    mpix::check_comm(comm);
+    Collectives& collectives = mpix::collectives_of(comm);
+    mpix::together(comm, *mpix::find_comm_state(comm), [&](mpix::Bootstrap& all) { collectives.detach(all, base); });
+  });
+}
+
+MPIX_INTERPOSED int MPIX_Comm_get_stats(MPI_Comm comm, MPIX_Comm_stats* stats, size_t size) {
+  return mpix::guarded(mpix::caller("MPIX_Comm_get_stats", comm), [&] {
+    mpix::check_comm(comm);
+    if (!stats) throw Error(Fault::argument, "no place for the counters");
+    MPIX_Comm_stats known{};
+    const mpix::CommState* const state = mpix::find_comm_state(comm);
+    if (state && state->collectives) {
+      const Collectives::Counts counts = state->collectives->counts();
+      known.calls = counts.calls;
+      known.calls_lines = counts.by_lines;
+      known.calls_direct = counts.direct;
+      known.bytes = counts.bytes;
+      known.memory_bytes = state->collectives->memory_bytes();
+    }
+    std::memset(stats, 0, size);
+    std::memcpy(stats, &known, std::min(size, sizeof known));
+  });
+}

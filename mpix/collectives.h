@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the libmpix authors
+#pragma once
+
+#include "team_state.h"
+
+namespace mpix {
+
+/// Collective, before the communicator ends: waits for what was enqueued.
+void end_collectives(CommState& state);
+/// Some communicator was not freed.
+bool any_collectives_alive();
+
+}  // namespace mpix

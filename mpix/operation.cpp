@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the libmpix authors
+#include "operation.h"
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "errors.h"
+
+namespace mpix {
+namespace {
+
+/// MPI's groups of predefined types.
+enum Group : unsigned { integer = 1, floating = 2, logical = 4, complex = 8, byte = 16, pair = 32 };
+
+struct Type {
+  MPI_Datatype handle;
+  Group group;
+  /// Of an integer: of 8 bytes, with a sign or without. Element::bytes: libmpix itself does not combine it.
+  Element element;
+};
+
+struct Predefined {
+  MPI_Op handle;
+  Operation operation;
+  unsigned groups;  ///< of types that it takes
+};
+
+const std::vector<Predefined>& predefined_operations() {
+  static const std::vector<Predefined> all = {
+      {MPI_SUM, Operation::sum, integer | floating | complex},
+      {MPI_PROD, Operation::product, integer | floating | complex},
+      {MPI_MAX, Operation::maximum, integer | floating},
+      {MPI_MIN, Operation::minimum, integer | floating},
+      {MPI_LAND, Operation::logical_and, integer | logical},
+      {MPI_LOR, Operation::logical_or, integer | logical},
+      {MPI_LXOR, Operation::logical_xor, integer | logical},
+      {MPI_BAND, Operation::bitwise_and, integer | byte},
+      {MPI_BOR, Operation::bitwise_or, integer | byte},
+      {MPI_BXOR, Operation::bitwise_xor, integer | byte},
+      {MPI_MAXLOC, Operation::maximum_at, pair},
+      {MPI_MINLOC, Operation::minimum_at, pair},
+  };
+  return all;
+}
+
+std::vector<Type> list_types() {
+  std::vector<Type> all;
+  const auto add = [&](Group group, Element element, std::initializer_list<MPI_Datatype> handles) {
+    for (const MPI_Datatype handle : handles)
+      if (handle != MPI_DATATYPE_NULL) all.push_back({handle, group, element});  // null: MPI knows no Fortran
+  };
+  add(integer, Element::i64,
+      {MPI_INT, MPI_LONG, MPI_SHORT, MPI_LONG_LONG, MPI_SIGNED_CHAR, MPI_INT8_T, MPI_INT16_T, MPI_INT32_T, MPI_INT64_T,
+       MPI_AINT, MPI_OFFSET, MPI_COUNT, MPI_INTEGER, MPI_INTEGER1, MPI_INTEGER2, MPI_INTEGER4, MPI_INTEGER8});
+  add(integer, Element::u64,
+      {MPI_UNSIGNED_SHORT, MPI_UNSIGNED, MPI_UNSIGNED_LONG, MPI_UNSIGNED_LONG_LONG, MPI_UNSIGNED_CHAR, MPI_UINT8_T,
+       MPI_UINT16_T, MPI_UINT32_T, MPI_UINT64_T});
+  add(floating, Element::f64,
+      {MPI_FLOAT, MPI_DOUBLE, MPI_LONG_DOUBLE, MPI_REAL, MPI_DOUBLE_PRECISION, MPI_REAL4, MPI_REAL8});
+  add(logical, Element::u64, {MPI_C_BOOL, MPI_CXX_BOOL, MPI_LOGICAL});
+  add(complex, Element::c64,
+      {MPI_C_FLOAT_COMPLEX, MPI_C_DOUBLE_COMPLEX, MPI_C_LONG_DOUBLE_COMPLEX, MPI_CXX_FLOAT_COMPLEX,
+       MPI_CXX_DOUBLE_COMPLEX, MPI_CXX_LONG_DOUBLE_COMPLEX, MPI_COMPLEX, MPI_DOUBLE_COMPLEX, MPI_COMPLEX8,
+       MPI_COMPLEX16});
+  add(byte, Element::u64, {MPI_BYTE});
+  add(pair, Element::f32_at, {MPI_FLOAT_INT});
+  add(pair, Element::f64_at, {MPI_DOUBLE_INT});
+  add(pair, Element::i64_at, {MPI_LONG_INT});
+  add(pair, Element::i32_at, {MPI_2INT, MPI_2INTEGER});
+  add(pair, Element::i16_at, {MPI_SHORT_INT});
+  add(pair, Element::bytes, {MPI_LONG_DOUBLE_INT, MPI_2REAL, MPI_2DOUBLE_PRECISION});
+  return all;
+}
+
+/// Numbers of one group differ by their size; bytes: there is none of that size.
+Element element_of(const Type& type, std::size_t bytes) {
+  const auto choose = [bytes](Element of1, Element of2, Element of4, Element of8) {
+    return bytes == 1 ? of1 : bytes == 2 ? of2 : bytes == 4 ? of4 : bytes == 8 ? of8 : Element::bytes;
+  };
+  switch (type.group) {
+    case integer:
+      if (type.element == Element::i64) return choose(Element::i8, Element::i16, Element::i32, Element::i64);
+      return choose(Element::u8, Element::u16, Element::u32, Element::u64);
+    case logical:
+    case byte:
+      return choose(Element::u8, Element::u16, Element::u32, Element::u64);
+    case floating:
+      return choose(Element::bytes, Element::bytes, Element::f32, Element::f64);
+    case complex:
+      return bytes == 8 ? Element::c32 : bytes == 16 ? Element::c64 : Element::bytes;
+    case pair:
+      return type.element;
+  }
+  return Element::bytes;
+}
+
+struct OfMpi {
+  MPI_Op op;
+  MPI_Datatype type;
+  std::size_t element_bytes;
+};
+
+void reduce_by_mpi(void* context, const void* in, void* inout, std::uint64_t bytes) {
+  const OfMpi& of = *static_cast<OfMpi*>(context);
+  const int count = static_cast<int>(bytes / of.element_bytes);
+  if (PMPI_Reduce_local(in, inout, count, of.type, of.op) != MPI_SUCCESS)
+    throw Error(Fault::operation, "MPI_Reduce_local failed");
+}
+
+/// Throws where the threads of streams may not call MPI.
+void set_function(Reduction& reduction, MPI_Op op, MPI_Datatype type, bool on_host, const char* what) {
+  if (!on_host) throw Error(Fault::unsupported, std::string(what) + " cannot be used on a GPU");
+  int level = MPI_THREAD_SINGLE;
+  check(PMPI_Query_thread(&level));
+  if (level != MPI_THREAD_MULTIPLE)
+    throw Error(Fault::unsupported, std::string(what) +
+                                        ": MPI has to combine it, and the thread of a stream may call MPI under "
+                                        "MPI_THREAD_MULTIPLE only");
+  reduction.operation = Operation::by_function;
+  reduction.element = Element::bytes;
+  reduction.function = reduce_by_mpi;
+  reduction.context = std::make_shared<OfMpi>(OfMpi{op, type, reduction.element_bytes});
+}
+
+}  // namespace
+
+Reduction reduction_of(MPI_Op op, MPI_Datatype type, bool on_host) {
+  static const std::vector<Type> types = list_types();
+  if (op == MPI_OP_NULL || op == MPI_REPLACE || op == MPI_NO_OP)
+    throw Error(Fault::operation, "not an operation of a reduction");
+  if (type == MPI_DATATYPE_NULL) throw Error(Fault::datatype, "no datatype");
+  MPI_Aint lower = 0, extent = 0;
+  check(PMPI_Type_get_extent(type, &lower, &extent));
+  Reduction reduction;
+  reduction.element_bytes = static_cast<std::size_t>(extent);
+  const auto& operations = predefined_operations();
+  const auto predefined =
+      std::find_if(operations.begin(), operations.end(), [op](const Predefined& one) { return one.handle == op; });
+  const auto known = std::find_if(types.begin(), types.end(), [type](const Type& one) { return one.handle == type; });
+  if (predefined == operations.end()) {
+    if (known == types.end())
+      throw Error(Fault::unsupported, "an operation of the program on a type that is not a predefined number");
+    set_function(reduction, op, type, on_host, "an operation of the program");
+    return reduction;
+  }
+  if (known == types.end() || (predefined->groups & known->group) == 0)
+    throw Error(Fault::operation, "MPI does not have this operation for this datatype");
+  reduction.element = element_of(*known, reduction.element_bytes);
+  if (reduction.element == Element::bytes) {
+    set_function(reduction, op, type, on_host, "long double, and what contains it,");
+    return reduction;
+  }
+  reduction.operation = predefined->operation;
+  return reduction;
+}
+
+}  // namespace mpix

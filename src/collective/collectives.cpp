@@ -1,0 +1,330 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the libmpix authors
+#include "collective/collectives.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <thread>
+#include <utility>
+
+#include "base/error.h"
+#include "device/collective_launch.h"
+#include "team/differing.h"
+#include "wire/collective_direct.h"
+
+namespace mpix {
+namespace {
+
+constexpr std::uint64_t most_lines = 32 * 1024;  ///< of a place: 256 KiB of data
+constexpr std::uint64_t line_unit = 2 * most_parts;
+constexpr std::uint64_t most_piece = 4 << 20;
+constexpr std::uint64_t piece_unit = 4096;
+
+// Measured on 2 H200: a word for each thread, and more blocks than that gain nothing; large calls are as fast as the
+// links with so many.
+constexpr std::uint64_t words_of_a_part = 512;
+constexpr std::uint32_t most_line_parts = 32, most_blocks = 64;
+constexpr std::uint64_t direct_bytes_of_a_part = 64 * 1024;
+constexpr std::uint32_t least_direct_parts = 16;
+
+std::uint64_t rounded_down(std::uint64_t n, std::uint64_t unit) { return n / unit * unit; }
+std::uint64_t rounded_up(std::uint64_t n, std::uint64_t unit) { return (n + unit - 1) / unit * unit; }
+
+}  // namespace
+
+struct Collectives::Card {
+  std::uint64_t place, line_bytes, scratch;
+  std::uint32_t way, version;
+};
+
+struct Collectives::Memory {
+  explicit Memory(Device& to) : device(to) {}
+  ~Memory() {
+    reports.reset();
+    for (char* import : imports) device.close_import(import);
+    if (attached) device.release(attached);
+    if (base) device.release(base);
+  }
+  Memory(const Memory&) = delete;
+  Memory& operator=(const Memory&) = delete;
+
+  Device& device;
+  char* base = nullptr;
+  char* attached = nullptr;  ///< most_attached addresses by rank
+  std::vector<char*> imports;
+  std::shared_ptr<const void> segments;  ///< by rank
+  std::shared_ptr<char> words;
+  std::unique_ptr<CollectiveReports> reports;
+};
+
+CollectivePlaces Collectives::choose_places(Bootstrap& bootstrap) {
+  Card card{};
+  card.place = device_.place();
+  card.line_bytes = device_.preferred_line_bytes();
+  card.scratch = scratch_;
+  card.way = static_cast<std::uint32_t>(way_);
+  const std::vector<Card> cards = bootstrap.allgather(card);
+  const auto compare = [&](const char* what, auto value_of) {
+    std::vector<std::string> texts;
+    for (const Card& one : cards) texts.push_back(value_of(one));
+    const std::string by_rank = differing(texts);
+    if (!by_rank.empty()) throw Error(Fault::argument, std::string(what) + " differs between the ranks: " + by_rank);
+  };
+  compare("MPIX_COLL_SCRATCH", [](const Card& one) { return std::to_string(one.scratch); });
+  compare("MPIX_COLL", [](const Card& one) {
+    static const char* const names[] = {"auto", "lines", "direct"};
+    return std::string(names[one.way]);
+  });
+  if (team_->spans_nodes())
+    throw Error(Fault::unsupported, "the ranks are on several nodes, which collectives on streams do not reach yet");
+  if (team_->group().size() != team_->locals().size())
+    throw Error(Fault::unsupported,
+                "the ranks cannot reach each other's memory: some have another device, or other name spaces");
+  for (const Card& one : cards)
+    if (one.place != 0)
+      sharers_ = std::max(
+          sharers_, static_cast<std::uint32_t>(std::count_if(
+                        cards.begin(), cards.end(), [&](const Card& other) { return other.place == one.place; })));
+  CollectivePlaces places{};
+  places.ranks = static_cast<std::uint32_t>(size());
+  const std::uint64_t each = scratch_ / 2 / (2 * sizeof(Line) * places.ranks);
+  places.lines = static_cast<std::uint32_t>(std::max(line_unit, rounded_down(std::min(most_lines, each), line_unit)));
+  places.scratch_bytes = std::max<std::uint64_t>(
+      rounded_down(std::min(most_piece, scratch_ / 4), piece_unit * places.ranks), piece_unit * places.ranks);
+  return places;
+}
+
+Collectives::Collectives(std::shared_ptr<const Team> team, Bootstrap& bootstrap, Device& device,
+                         const Settings& settings, const std::string& name)
+    : team_(std::move(team)),
+      device_(device),
+      way_(settings.collective_way),
+      scratch_(settings.collective_scratch),
+      memory_(std::make_shared<Memory>(device)) {
+  Collective& c = prototype_;
+  c.places = choose_places(bootstrap);
+  c.me = static_cast<std::uint32_t>(rank());
+  const std::size_t ranks = c.places.ranks;
+  memory_->base = device_.allocate(c.places.all()).base;
+  const std::vector<CollectiveState> states(most_parts, [] {
+    CollectiveState state{};
+    state.step = state.call = 1;
+    state.parts = 1;
+    return state;
+  }());
+  device_.write(memory_->base + c.places.states(), states.data(), states.size() * sizeof states[0]);
+  memory_->attached = device_.allocate(ranks * most_attached * sizeof(char*)).base;
+  c.attached = reinterpret_cast<char* const*>(memory_->attached);
+
+  const auto all = bootstrap.node_allgather(device_.export_memory(memory_->base), ranks);
+  std::vector<char*> segments;
+  for (std::size_t i = 0; i < ranks; ++i) {
+    segments.push_back(i == c.me ? memory_->base : device_.import_memory(all[i]));
+    if (i != c.me) memory_->imports.push_back(segments.back());
+    if (i < Collective::most_near) c.near[i] = segments.back();
+  }
+  memory_->segments = device_.upload(segments.data(), segments.size() * sizeof(char*));
+  c.far = static_cast<char* const*>(memory_->segments.get());
+  memory_->words = device_.allocate_pinned(sizeof(CollectiveWords) + ranks * sizeof(std::uint64_t));
+  c.host = reinterpret_cast<CollectiveWords*>(memory_->words.get());
+  memory_->reports = std::make_unique<CollectiveReports>(c.host, static_cast<std::uint32_t>(ranks), name, settings);
+  // All have filled theirs, and mapped the others'.
+  (void)bootstrap.allgather(std::uint64_t{0});
+}
+
+Collectives::~Collectives() {
+  for (Attachment& one : attachments_) unmap(one);
+}
+
+void Collectives::unmap(Attachment& attachment) noexcept {
+  for (std::size_t i = 0; i < attachment.mapped.size(); ++i)
+    if (attachment.mapped[i] && i != prototype_.me) device_.close_import(attachment.mapped[i]);
+  attachment = Attachment{};
+}
+
+bool Collectives::is_broken() const { return memory_->reports->is_broken(); }
+
+void Collectives::check(const Call& call) const {
+  if (is_broken())
+    throw Error(Fault::synchronization,
+                "collectives on streams are over on this communicator: " + memory_->reports->cause());
+  if (call.bytes >> CallWord::byte_bits != 0) throw Error(Fault::count, "more than 64 GiB");
+  const bool sends = call.kind == CollectiveKind::bcast ? rank() == call.root : call.kind != CollectiveKind::barrier;
+  const bool receives = call.kind == CollectiveKind::bcast    ? rank() != call.root
+                        : call.kind == CollectiveKind::reduce ? rank() == call.root
+                                                              : call.kind != CollectiveKind::barrier;
+  if (call.bytes == 0) return;
+  if (sends && !call.send) throw Error(Fault::buffer, "no buffer to send from");
+  if (receives && !call.recv) throw Error(Fault::buffer, "no buffer to receive in");
+  if (sends) device_.check_origin(call.send);
+  if (receives) device_.check_origin(call.recv);
+}
+
+std::uint64_t Collectives::place_of(const void* buffer, std::size_t bytes) const {
+  const auto* const begin = static_cast<const char*>(buffer);
+  for (std::uint32_t i = 0; i < attachments_.size(); ++i) {
+    const Attachment& one = attachments_[i];
+    const auto* const base = static_cast<const char*>(one.own);
+    if (one.is_used && one.bytes > 0 && begin >= base && begin + bytes <= base + one.bytes)
+      return place_word(i, static_cast<std::uint64_t>(begin - base));
+  }
+  return not_attached;
+}
+
+void Collectives::choose_lines(Collective& c) const {
+  const std::uint64_t words = (c.bytes + 7) / 8, room = c.places.lines;
+  const std::uint64_t most_here = device_.parts_in_use() == 1 ? 1 : std::max(1u, most_blocks / sharers_);
+  const std::uint64_t wanted = (std::min(words, room) + words_of_a_part - 1) / words_of_a_part;
+  c.parts = static_cast<std::uint32_t>(
+      std::clamp<std::uint64_t>(wanted, 1, std::min<std::uint64_t>(most_here, most_line_parts)));
+  // Several steps use all lines; see wire/collective.h.
+  const std::uint64_t unit = std::uint64_t{8} * c.parts;
+  c.chunk_words = words > rounded_down(room, unit) ? rounded_down(room, unit) : std::max(unit, rounded_up(words, unit));
+}
+
+void Collectives::choose_way(Collective& c, const Call& call) const {
+  const bool can_be_direct = c.kind != CollectiveKind::barrier && c.bytes > 0 && c.ranks() > 1 &&
+                             c.ranks() <= DirectTable::most && c.operation != Operation::by_function;
+  const bool is_large = c.bytes > device_.preferred_line_bytes();
+  c.direct = can_be_direct && (way_ == CollectiveWay::direct || (way_ == CollectiveWay::automatic && is_large));
+  if (!c.direct) {
+    choose_lines(c);
+    return;
+  }
+  const bool blocks = c.kind == CollectiveKind::alltoall || c.kind == CollectiveKind::reduce_scatter;
+  const std::uint64_t sent = c.bytes * (blocks ? c.ranks() : 1);
+  const bool is_read = c.kind != CollectiveKind::bcast || c.me == c.root;
+  const bool is_written = c.kind == CollectiveKind::allreduce || (c.kind == CollectiveKind::reduce && c.me == c.root);
+  // Results would be written over what others still read.
+  const bool must_be_copied = call.in_place && blocks;
+  c.send_place = !is_read ? not_used : must_be_copied ? not_attached : place_of(c.send, sent);
+  c.recv_place = is_written ? place_of(c.recv, c.bytes) : not_used;
+  c.piece_bytes = rounded_down(c.places.scratch_bytes / (blocks ? c.ranks() : 1), piece_unit);
+  const std::uint64_t most_here = device_.parts_in_use() == 1 ? 1 : std::max(1u, most_blocks / sharers_);
+  c.parts = static_cast<std::uint32_t>(std::min<std::uint64_t>(
+      most_here, std::max<std::uint64_t>(least_direct_parts, c.bytes / direct_bytes_of_a_part)));
+}
+
+void Collectives::enqueue(const Call& call, Stream stream) {
+  const std::lock_guard<std::mutex> hold(mutex_);
+  check(call);
+  CollectiveLaunch launch;
+  launch.captured = device_.check_stream(stream) != 0;
+  Collective& c = launch.call = prototype_;
+  c.kind = call.kind;
+  c.operation = call.operation;
+  c.element = call.element;
+  c.root = static_cast<std::uint32_t>(call.root);
+  c.bytes = call.bytes;
+  c.send = static_cast<const char*>(call.send);
+  c.recv = static_cast<char*>(call.recv);
+  c.function = call.function;
+  c.context = call.context;
+  if (c.kind == CollectiveKind::alltoall || c.kind == CollectiveKind::reduce_scatter) c.send_stride = c.bytes;
+  if (c.kind == CollectiveKind::alltoall || c.kind == CollectiveKind::allgather) c.recv_stride = c.bytes;
+  c.word = CallWord{c.kind, c.operation, c.element, c.root, c.bytes}.packed();
+  choose_way(c, call);
+  memory_->reports->begin();
+  if (call.keep)
+    launch.keep =
+        std::make_shared<std::pair<std::shared_ptr<const void>, std::shared_ptr<const void>>>(memory_, call.keep);
+  else
+    launch.keep = memory_;
+  const bool direct = c.direct, captured = launch.captured;
+  device_.launch(stream, std::move(launch));
+  ++counts_.calls;
+  ++(direct ? counts_.direct : counts_.by_lines);
+  counts_.bytes += call.bytes;
+  if (!captured) ++enqueued_;
+}
+
+void Collectives::attach(Bootstrap& bootstrap, void* base, std::size_t bytes) {
+  const auto free =
+      std::find_if(attachments_.begin(), attachments_.end(), [](const Attachment& one) { return !one.is_used; });
+  if (free == attachments_.end())
+    throw Error(Fault::memory, std::to_string(attachments_.size()) + " are attached already");
+  struct Offer {
+    ExportedMemory exported;
+    std::uint64_t offset;
+    std::uint64_t present;
+  } mine{};
+  if (bytes > 0) {
+    char* const begin = static_cast<char*>(base);
+    for (const Attachment& one : attachments_) {
+      const auto* const other = static_cast<const char*>(one.own);
+      if (one.is_used && one.bytes > 0 && begin < other + one.bytes && other < begin + bytes)
+        throw Error(Fault::attach, "the memory overlaps what is attached");
+    }
+    device_.use_memory_of(base, bytes);
+    const std::optional<Allocation> around = device_.shareable(base);
+    if (!around || begin + bytes > around->base + around->bytes)
+      throw Error(Fault::attach, "other ranks cannot map the memory: MPI_Alloc_mem allocates some that they can");
+    mine.exported = device_.export_memory(around->base);
+    mine.offset = static_cast<std::uint64_t>(begin - around->base);
+    mine.present = 1;
+  }
+  const std::vector<Offer> all = bootstrap.allgather(mine);
+  Attachment made;
+  made.own = base;
+  made.bytes = bytes;
+  made.is_used = true;
+  made.mapped.resize(all.size());
+  const auto index = static_cast<std::size_t>(free - attachments_.begin());
+  try {
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      if (all[i].present == 0) continue;
+      char* at = static_cast<char*>(base);
+      if (i != prototype_.me) {
+        made.mapped[i] = device_.import_memory(all[i].exported);
+        at = made.mapped[i] + all[i].offset;
+      }
+      device_.write(memory_->attached + (i * most_attached + index) * sizeof(char*), &at, sizeof at);
+    }
+    (void)bootstrap.allgather(std::uint64_t{0});
+  } catch (...) {
+    unmap(made);
+    throw;
+  }
+  const std::lock_guard<std::mutex> hold(mutex_);
+  *free = std::move(made);
+}
+
+void Collectives::detach(Bootstrap& bootstrap, void* base) {
+  const auto found = std::find_if(attachments_.begin(), attachments_.end(),
+                                  [base](const Attachment& one) { return one.is_used && one.own == base; });
+  const std::uint64_t index = static_cast<std::uint64_t>(found - attachments_.begin());
+  (void)wait_for_all();
+  const std::vector<std::uint64_t> all = bootstrap.allgather(index);
+  if (found == attachments_.end()) throw Error(Fault::attach, "this memory is not attached");
+  if (std::any_of(all.begin(), all.end(), [index](std::uint64_t other) { return other != index; }))
+    throw Error(Fault::attach, "the ranks name different attachments");
+  (void)bootstrap.allgather(std::uint64_t{0});
+  const std::lock_guard<std::mutex> hold(mutex_);
+  unmap(*found);
+}
+
+bool Collectives::wait_for_all() {
+  std::uint64_t enqueued = 0;
+  {
+    const std::lock_guard<std::mutex> hold(mutex_);
+    enqueued = enqueued_;
+  }
+  for (auto nap = std::chrono::microseconds(5);; nap = std::min(2 * nap, std::chrono::microseconds(2000))) {
+    const std::uint64_t run = device_.collectives_run(prototype_);
+    if (static_cast<std::int32_t>(static_cast<std::uint32_t>(run - enqueued)) >= 0) return !is_broken();
+    if (is_broken()) return false;
+    std::this_thread::sleep_for(nap);
+  }
+}
+
+Collectives::Counts Collectives::counts() {
+  const std::lock_guard<std::mutex> hold(mutex_);
+  return counts_;
+}
+
+std::uint64_t Collectives::memory_bytes() const {
+  return prototype_.places.all() + prototype_.ranks() * most_attached * sizeof(char*);
+}
+
+}  // namespace mpix

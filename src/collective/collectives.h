@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the libmpix authors
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "base/settings.h"
+#include "collective/reports.h"
+#include "device/device.h"
+#include "team/bootstrap.h"
+#include "team/team.h"
+#include "wire/collective.h"
+
+namespace mpix {
+
+/// The collectives of a team on streams: memory that its ranks map of each other, and a launch for each call. Calls
+/// with a Bootstrap are collective, and throw on all ranks where one of them cannot go along.
+class Collectives {
+ public:
+  /// `name`: of the communicator, for reports.
+  Collectives(std::shared_ptr<const Team> team, Bootstrap& bootstrap, Device& device, const Settings& settings,
+              const std::string& name);
+  ~Collectives();
+  Collectives(const Collectives&) = delete;
+  Collectives& operator=(const Collectives&) = delete;
+
+  struct Call {
+    CollectiveKind kind = CollectiveKind::barrier;
+    Operation operation = Operation::none;
+    Element element = Element::bytes;
+    int root = 0;
+    const void* send = nullptr;
+    void* recv = nullptr;
+    std::size_t bytes = 0;  ///< of a block: what one rank gives another
+    bool in_place = false;
+    void (*function)(void* context, const void* in, void* inout, std::uint64_t bytes) = nullptr;
+    void* context = nullptr;
+    std::shared_ptr<const void> keep;  ///< for as long as the call may run
+  };
+  /// Checks, and enqueues. Throws Error before anything is enqueued.
+  void enqueue(const Call& call, Stream stream);
+
+  void attach(Bootstrap& bootstrap, void* base, std::size_t bytes);
+  void detach(Bootstrap& bootstrap, void* base);
+
+  struct Counts {
+    std::uint64_t calls = 0, by_lines = 0, direct = 0, bytes = 0;
+  };
+  Counts counts();
+  std::uint64_t memory_bytes() const;
+  bool is_broken() const;
+  /// Asleep, until all that was enqueued here, but for graphs, has run. False: the calls are broken.
+  bool wait_for_all();
+
+  int rank() const { return team_->rank(); }
+  int size() const { return team_->size(); }
+  Device& device() const { return device_; }
+
+ private:
+  struct Card;
+  /// What must live as long as a call may run: graphs keep it, too.
+  struct Memory;
+  struct Attachment {
+    void* own = nullptr;
+    std::size_t bytes = 0;
+    std::vector<char*> mapped;  ///< by rank; null: none, or not mapped by this one
+    bool is_used = false;
+  };
+
+  void check(const Call& call) const;
+  CollectivePlaces choose_places(Bootstrap& bootstrap);
+  std::uint64_t place_of(const void* buffer, std::size_t bytes) const;
+  void choose_way(Collective& c, const Call& call) const;
+  void choose_lines(Collective& c) const;
+  void unmap(Attachment& attachment) noexcept;
+
+  const std::shared_ptr<const Team> team_;
+  Device& device_;
+  const CollectiveWay way_;
+  const std::size_t scratch_;
+  std::uint32_t sharers_ = 1;
+  std::shared_ptr<Memory> memory_;
+  Collective prototype_{};
+  std::mutex mutex_;  ///< what follows; and calls are enqueued in one order
+  Counts counts_;
+  std::uint64_t enqueued_ = 0;  ///< not into graphs
+  std::array<Attachment, most_attached> attachments_;
+};
+
+}  // namespace mpix

@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the libmpix authors
+#include "collective/reports.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "base/log.h"
+
+namespace mpix {
+namespace {
+
+constexpr auto between_looks = std::chrono::milliseconds(50);
+/// Longer than any note takes to change while a wait goes on: a host stream sleeps for half a second.
+constexpr auto note_lasts = std::chrono::milliseconds(1500);
+
+const char* name_of(CollectiveKind kind) {
+  switch (kind) {
+    case CollectiveKind::barrier:
+      return "MPIX_Barrier_stream";
+    case CollectiveKind::bcast:
+      return "MPIX_Bcast_stream";
+    case CollectiveKind::reduce:
+      return "MPIX_Reduce_stream";
+    case CollectiveKind::allreduce:
+      return "MPIX_Allreduce_stream";
+    case CollectiveKind::reduce_scatter:
+      return "MPIX_Reduce_scatter_block_stream";
+    case CollectiveKind::allgather:
+      return "MPIX_Allgather_stream";
+    case CollectiveKind::alltoall:
+      return "MPIX_Alltoall_stream";
+  }
+  return "?";
+}
+
+const char* name_of(Operation operation) {
+  static const char* const names[] = {
+      "",         "MPI_SUM",  "MPI_PROD", "MPI_MAX",  "MPI_MIN",    "MPI_LAND",   "MPI_LOR",
+      "MPI_LXOR", "MPI_BAND", "MPI_BOR",  "MPI_BXOR", "MPI_MAXLOC", "MPI_MINLOC", "an operation by function"};
+  const auto index = static_cast<std::size_t>(operation);
+  return index < sizeof names / sizeof *names ? names[index] : "?";
+}
+
+const char* name_of(Element element) {
+  static const char* const names[] = {"bytes",
+                                      "1-byte integers",
+                                      "1-byte unsigned integers",
+                                      "2-byte integers",
+                                      "2-byte unsigned integers",
+                                      "4-byte integers",
+                                      "4-byte unsigned integers",
+                                      "8-byte integers",
+                                      "8-byte unsigned integers",
+                                      "4-byte floating point",
+                                      "8-byte floating point",
+                                      "8-byte complex",
+                                      "16-byte complex",
+                                      "MPI_FLOAT_INT",
+                                      "MPI_DOUBLE_INT",
+                                      "MPI_LONG_INT",
+                                      "MPI_2INT",
+                                      "MPI_SHORT_INT"};
+  const auto index = static_cast<std::size_t>(element);
+  return index < sizeof names / sizeof *names ? names[index] : "?";
+}
+
+}  // namespace
+
+std::string text_of(const CallWord& call) {
+  std::string text = name_of(call.kind);
+  if (call.kind == CollectiveKind::barrier) return text;
+  text += " (" + std::to_string(call.bytes) + " bytes";
+  if (call.operation != Operation::none)
+    text += std::string(", ") + name_of(call.operation) + " of " + name_of(call.element);
+  if (call.kind == CollectiveKind::bcast || call.kind == CollectiveKind::reduce)
+    text += ", root " + std::to_string(call.root);
+  return text + ")";
+}
+
+CollectiveReports::CollectiveReports(CollectiveWords* words, std::uint32_t ranks, const std::string& name,
+                                     const Settings& settings)
+    : words_(words),
+      ranks_(ranks),
+      name_(name),
+      seconds_(settings.timeout_seconds),
+      fail_(settings.fail_on_timeout),
+      seen_(ranks) {}
+
+CollectiveReports::~CollectiveReports() {
+  if (begun_) end_service(*this);
+}
+
+void CollectiveReports::begin() {
+  if (begun_) return;
+  begin_service(*this);
+  begun_ = true;
+}
+
+void CollectiveReports::break_with(const std::string& cause) {
+  {
+    const std::lock_guard<std::mutex> hold(mutex_);
+    if (cause_.empty()) cause_ = cause;
+  }
+  store_release(&words_->released, 1);
+}
+
+std::string CollectiveReports::cause() {
+  if (!is_broken()) return "";
+  tell_of_difference();
+  const std::lock_guard<std::mutex> hold(mutex_);
+  return cause_.empty() ? "a wait was given up" : cause_;
+}
+
+void CollectiveReports::tell_of_difference() {
+  const std::uint64_t differs = load_acquire(&words_->differs);
+  if (differs == 0) return;
+  std::string text;
+  {
+    const std::lock_guard<std::mutex> hold(mutex_);
+    if (told_of_difference_) return;
+    told_of_difference_ = true;
+    text = "the ranks call different things: rank " + std::to_string(differs - 1) + " " +
+           text_of(CallWord::of(words_->theirs)) + ", this rank " + text_of(CallWord::of(words_->mine));
+  }
+  log(LogLevel::error, "collectives of " + name_ + ": " + text + "; nothing is reduced or moved any more");
+  break_with(text);
+}
+
+bool CollectiveReports::is_overdue(Seen& seen, std::uint64_t note, Clock::time_point now) const {
+  const auto number = static_cast<std::uint32_t>(note >> 32);
+  if (note == seen.note) {
+    // It changes no more: that wait is over, if it is one.
+    if (now - seen.changed > note_lasts) seen.number = 0;
+    return false;
+  }
+  seen.note = note;
+  seen.changed = now;
+  if (seen.number != number) {
+    seen.number = number;
+    seen.since = now;
+    seen.reported = {};
+    return false;
+  }
+  const auto patience = std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds_));
+  if (now - seen.since - seen.reported < patience) return false;
+  seen.reported = now - seen.since;
+  return true;
+}
+
+Poller::Clock::duration CollectiveReports::look(Clock::time_point now) {
+  tell_of_difference();
+  if (seconds_ <= 0) return between_looks;
+  std::string missing;
+  Clock::duration longest{};
+  for (std::uint32_t rank = 0; rank < ranks_; ++rank) {
+    Seen& seen = seen_[rank];
+    const std::uint64_t note = load_acquire(&words_->notes[rank]);
+    if (note == 0 || !is_overdue(seen, note, now)) continue;
+    missing += (missing.empty() ? "" : ", ") + std::to_string(rank);
+    longest = std::max(longest, seen.reported);
+  }
+  if (!missing.empty() && !is_broken()) {
+    const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(longest).count();
+    const std::string text = "a call waits for rank " + missing + ", for " + std::to_string(seconds) +
+                             " s: it has not made the call, or its stream has not come to it";
+    log(fail_ ? LogLevel::error : LogLevel::warn, "collectives of " + name_ + ": " + text);
+    if (fail_) break_with(text);
+  }
+  const auto patience = std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds_));
+  return std::clamp<Clock::duration>(patience / 20, std::chrono::milliseconds(10), between_looks);
+}
+
+void CollectiveReports::failed(const char* why) noexcept { log(LogLevel::warn, why); }
+
+}  // namespace mpix

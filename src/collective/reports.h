@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the libmpix authors
+#pragma once
+
+#include <cstdint>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "base/service.h"
+#include "base/settings.h"
+#include "wire/collective.h"
+
+namespace mpix {
+
+/// A call as text: "MPIX_Allreduce_stream (MPI_SUM, 8-byte floating, 64 bytes)".
+std::string text_of(const CallWord& call);
+
+/// The hang reports of a communicator's collectives: whom calls wait for, for longer than MPIX_TIMEOUT, and what ranks
+/// have called that have not called the same. With MPIX_ON_TIMEOUT=error nobody waits any more after the first.
+class CollectiveReports final : public Poller {
+ public:
+  CollectiveReports(CollectiveWords* words, std::uint32_t ranks, const std::string& name, const Settings& settings);
+  ~CollectiveReports() override;
+
+  /// Calls may wait from now on.
+  void begin();
+  bool is_broken() const { return load_acquire(&words_->released) != 0; }
+  /// Why; empty: it is not.
+  std::string cause();
+
+  Clock::duration look(Clock::time_point now) override;
+  void failed(const char* why) noexcept override;
+
+ private:
+  /// A wait goes on for as long as its note changes; it is the same wait while the number in it is the same.
+  struct Seen {
+    std::uint64_t note = 0;
+    std::uint32_t number = 0;
+    Clock::time_point since{}, changed{};
+    Clock::duration reported{};
+  };
+  void tell_of_difference();
+  bool is_overdue(Seen& seen, std::uint64_t note, Clock::time_point now) const;
+  void break_with(const std::string& cause);
+
+  CollectiveWords* const words_;
+  const std::uint32_t ranks_;
+  const std::string name_;
+  const double seconds_;
+  const bool fail_;
+  bool begun_ = false, told_of_difference_ = false;
+  std::vector<Seen> seen_;
+  std::mutex mutex_;  ///< cause_
+  std::string cause_;
+};
+
+}  // namespace mpix

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the libmpix authors
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "device/collective_launch.h"
+#include "device/gpu/check.h"
+#include "device/gpu/launcher.h"
+#include "wire/collective_direct.h"
+
+namespace mpix {
+inline namespace GPU_NAMESPACE {
+
+constexpr std::uint32_t collective_threads = 512;
+
+/// A wait has taken a while, again. False: it is released.
+GPU_OUT_OF_LINE bool still_waits(const Collective& c, std::uint32_t call, std::uint32_t rank, std::uint32_t beat) {
+  store_after_loads(&c.host->notes[rank], collective_note(call, beat));
+  return load_relaxed(&c.host->released) == 0;
+}
+
+GPU_OUT_OF_LINE void tell_of_difference(const Collective& c, std::uint32_t rank, std::uint64_t theirs) {
+  c.host->mine = c.word;
+  c.host->theirs = theirs;
+  store_release(&c.host->differs, rank + 1);
+  store_release(&c.host->released, 1);
+}
+
+/// The crew of a block (wire/collective_lines.h).
+struct CollectiveBlock {
+  static constexpr std::uint32_t counted_parts = most_parts, batch = 4;
+  const Collective& call;
+  std::uint32_t part;
+
+  __device__ Workers workers() const { return Workers{threadIdx.x, blockDim.x}; }
+  __device__ bool agree(bool yes) const { return !__syncthreads_or(!yes); }
+  __device__ void tell(std::uint32_t) const {}
+  __device__ bool await(std::uint32_t rank, const Line* line, std::uint32_t number, std::uint64_t* data) const {
+    for (std::uint32_t polls = 1; !line_arrived(line, number, data); ++polls)
+      if (polls % polls_between_looks == 0 && !still_waits(call, number, rank, polls / polls_between_looks))
+        return false;
+    return true;
+  }
+  __device__ bool await(std::uint32_t rank, const std::uint64_t* word, std::uint32_t number) const {
+    for (std::uint32_t polls = 1; !is_there(static_cast<std::uint32_t>(load_relaxed(word)), number); ++polls)
+      if (polls % polls_between_looks == 0 && !still_waits(call, number, rank, polls / polls_between_looks))
+        return false;
+    (void)load_acquire(word);
+    return true;
+  }
+  __device__ void report(std::uint32_t rank, std::uint64_t theirs) const { tell_of_difference(call, rank, theirs); }
+  /// The host has refused those.
+  __device__ bool combine_by_function(const Collective&, std::uint32_t, std::uint64_t, std::uint64_t,
+                                      std::uint64_t) const {
+    return false;
+  }
+
+ private:
+  static constexpr std::uint32_t polls_between_looks = 4096;
+};
+
+__global__ void __launch_bounds__(collective_threads) run_lines(const GPU_GRID_CONSTANT Collective call) {
+  gpu_wait_for_front();
+  gpu_let_next_start();
+  (void)run_by_lines(CollectiveBlock{call, blockIdx.x}, call);
+}
+
+__global__ void __launch_bounds__(collective_threads) run_direct(const GPU_GRID_CONSTANT Collective call) {
+  __shared__ DirectTable table;
+  gpu_wait_for_front();
+  gpu_let_next_start();
+  const CollectiveBlock crew{call, blockIdx.x};
+  (void)DirectCall<CollectiveBlock>(crew, call, table).run();
+}
+
+/// What a call by lines has to do is done by as many threads as there are words for.
+inline unsigned threads_for(const Collective& call) {
+  if (call.direct) return collective_threads;
+  constexpr std::uint64_t warps = 64;  // as wide as any vendor's warp
+  const std::uint64_t words = call.chunk_words / call.parts / words_of(call.element);
+  return static_cast<unsigned>(
+      std::clamp<std::uint64_t>((words + warps - 1) / warps * warps, warps, collective_threads));
+}
+
+inline void launch_collective(const CollectiveLaunch& launch, gpuStream_t stream) {
+  static const Kernel by_lines(run_lines), direct(run_direct);
+  const Kernel& kernel = launch.call.direct ? direct : by_lines;
+  Collective argument = launch.call;
+  // Outside of graphs it does not depend on what is in front; see Launcher::launch_posts.
+  MPIX_CHECK_GPU(gpu_launch(kernel.function, dim3(launch.call.parts), threads_for(launch.call), &argument,
+                            sizeof argument, stream, launch.captured && kernel.may_be_dependent));
+}
+
+}  // namespace GPU_NAMESPACE
+}  // namespace mpix

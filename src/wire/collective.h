@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the libmpix authors
+#pragma once
+
+#include <cstdint>
+
+#include "wire/program.h"
+#include "wire/reduction.h"
+
+/// What the ranks of a node share for the collectives of a communicator, and what a call tells those who run it.
+///
+/// Calls have numbers, and steps have: both are the same on all ranks, as all make the same calls, and both grow for
+/// ever (next_number). A call has one step for each chunk of its data. A call is *rooted* where some rank need not hear
+/// from all others (bcast, reduce); in the others every rank hears from every rank in every step.
+///
+/// Written by o into the memory of t, where t polls:
+///
+/// | word                        | by                           | order                                                |
+/// |-----------------------------|------------------------------|------------------------------------------------------|
+/// | calls[call mod 2][o]        | part 0, at the begin: what is called, to all | none: a line                         |
+/// | lines[step mod 2][o]        | each part its own, with data | none: each half line carries the step                |
+/// | begun[part][o] = step       | each part, in each step of a rooted call, to all | relaxed: what it has read, it has |
+/// | places[call mod 2][o]       | part 0, at the begin of a direct call: where o's buffers lie | none: lines, and behind
+/// |                             |                              | kernels that have ended                              |
+/// | ready[part][o] = step       | each part, when its share of what o sends lies in o's memory for chunks | release, acquire |
+/// | ended[part][o] = step       | each part, when it has read what it reads and written what it writes | release, acquire |
+///
+/// **A call writes nothing before it knows that all ranks have begun the call before** (its last step, in each part).
+/// Behind a call in which all hear from all it does know. Behind a rooted one it waits for calls[] of it, and where
+/// that had several steps for begun[].
+///
+/// Two places for lines and calls are enough. Step f goes where f - 2 was. Within a call: to write f, part p of o has
+/// seen that part p of t has begun f - 1, by its lines or by begun[], and so has ended f - 2; and parts keep to regions
+/// of their own, which are those of all steps of the call. In the first step of a call: all of t has begun f - 1; if
+/// f - 2 was of that call, by the parts which do the same region; if of an earlier one, that has ended. In the second:
+/// all of t has begun f - 1, which is this call, and so the call of f - 2 has ended. Calls: likewise.
+///
+/// Direct calls read and write memory of other ranks. They begin when places[] of all are here; then what those name is
+/// there, and may be written: streams have got to the call. Where some buffer is not attached, chunks go through memory
+/// of the library: copied there before ready[], and out of it behind ended[]. ended[] of all means that all have read
+/// what they read of me, and my result is whole.
+///
+/// A line holds the step of 32 bits, and lies where it is for long where calls are short: one that has been there for
+/// 2^32 steps would be taken for new. So in the last step of a call part 0 clears one line beyond those that the call
+/// uses, up to the highest ever used; nobody writes there before this rank has begun the next call. Calls of several
+/// steps use all lines.
+namespace mpix {
+
+enum class CollectiveKind : std::uint8_t { barrier, bcast, reduce, allreduce, reduce_scatter, allgather, alltoall };
+
+/// As a call announces itself to the others: all that has to be the same.
+struct CallWord {
+  static constexpr unsigned byte_bits = 36, root_bits = 16, element_bits = 5, operation_bits = 4;
+  CollectiveKind kind;
+  Operation operation;
+  Element element;
+  std::uint32_t root;   ///< 0 where there is none
+  std::uint64_t bytes;  ///< of a block
+
+  MPIX_FN std::uint64_t packed() const {
+    std::uint64_t word = static_cast<std::uint64_t>(kind) + 1;
+    word = word << operation_bits | static_cast<std::uint64_t>(operation);
+    word = word << element_bits | static_cast<std::uint64_t>(element);
+    word = word << root_bits | root;
+    return word << byte_bits | (bytes & ((std::uint64_t{1} << byte_bits) - 1));
+  }
+  static CallWord of(std::uint64_t word) {
+    CallWord call{};
+    call.bytes = word & ((std::uint64_t{1} << byte_bits) - 1);
+    word >>= byte_bits;
+    call.root = static_cast<std::uint32_t>(word & ((1u << root_bits) - 1));
+    word >>= root_bits;
+    call.element = static_cast<Element>(word & ((1u << element_bits) - 1));
+    word >>= element_bits;
+    call.operation = static_cast<Operation>(word & ((1u << operation_bits) - 1));
+    call.kind = static_cast<CollectiveKind>((word >> operation_bits) - 1);
+    return call;
+  }
+};
+
+/// The number after n; never 0 or 1, and even and odd in turns.
+MPIX_FN std::uint32_t next_number(std::uint32_t n) { return n == UINT32_MAX ? 2 : n + 1; }
+MPIX_FN bool is_there(std::uint32_t seen, std::uint32_t needed) {
+  return static_cast<std::int32_t>(seen - needed) >= 0;
+}
+
+/// What a part of a rank's calls knows of those before. In its own memory; a call leaves it for the next one.
+struct alignas(32) CollectiveState {
+  std::uint32_t step, call;  ///< the last ones; 1 before the first
+  std::uint32_t parts;       ///< of that call
+  std::uint16_t rooted, several_steps;
+  std::uint32_t highest;   ///< lines that were ever used of a place; of part 0
+  std::uint32_t swept[2];  ///< likewise: where to clear next, by place
+  std::uint32_t unused;
+};
+
+/// Where what lies in a rank's memory; the same on all ranks.
+struct CollectivePlaces {
+  std::uint32_t ranks;
+  std::uint32_t lines;  ///< of a place: a word of data each
+  std::uint64_t scratch_bytes;
+
+  MPIX_FN std::uint64_t states() const { return sizeof(Bell); }
+  MPIX_FN std::uint64_t calls() const { return states() + most_parts * sizeof(CollectiveState); }
+  MPIX_FN std::uint64_t places() const { return calls() + std::uint64_t{2} * ranks * sizeof(Line); }
+  MPIX_FN std::uint64_t begun() const { return places() + std::uint64_t{4} * ranks * sizeof(Line); }
+  MPIX_FN std::uint64_t ready() const { return begun() + std::uint64_t{most_parts} * ranks * 8; }
+  MPIX_FN std::uint64_t ended() const { return ready() + std::uint64_t{most_parts} * ranks * 8; }
+  MPIX_FN std::uint64_t lines_at() const { return (ended() + std::uint64_t{most_parts} * ranks * 8 + 255) / 256 * 256; }
+  MPIX_FN std::uint64_t sent() const { return lines_at() + std::uint64_t{2} * ranks * lines * sizeof(Line); }
+  MPIX_FN std::uint64_t received() const { return sent() + scratch_bytes; }
+  MPIX_FN std::uint64_t all() const { return received() + scratch_bytes; }
+};
+
+/// Memory that ranks have attached: where each one's is, as mapped here; by attachment and rank.
+constexpr std::uint32_t most_attached = 16;
+/// In a line of places[]: which attachment, and where in it; not_attached: it is not in any.
+constexpr std::uint64_t not_attached = UINT64_MAX;
+/// Likewise: nobody reads or writes there.
+constexpr std::uint64_t not_used = UINT64_MAX - 1;
+MPIX_FN std::uint64_t place_word(std::uint32_t attachment, std::uint64_t offset) {
+  return std::uint64_t{attachment} << 56 | offset;
+}
+
+/// What those who run a call and the host tell each other; in memory of the host.
+struct CollectiveWords {
+  std::uint64_t released;      ///< by either: wait no more; the communicator's calls are over
+  std::uint64_t differs;       ///< by a rank whose call is not that of rank `differs - 1` ...
+  std::uint64_t mine, theirs;  ///< ... and what they called
+  std::uint64_t run;           ///< by a host stream: calls that have run
+  std::uint64_t notes[1];      ///< by rank waited for; as many as there are ranks
+};
+
+/// A note of who waits for long: it changes for as long as the wait lasts.
+MPIX_FN std::uint64_t collective_note(std::uint32_t call, std::uint32_t beat) {
+  return std::uint64_t{call} << 32 | (beat | 1u << 31);
+}
+
+/// A call, as kernels and host streams get it.
+struct Collective {
+  static constexpr std::uint32_t most_near = 8;
+
+  CollectiveKind kind;
+  Operation operation;
+  Element element;
+  bool direct;
+  std::uint32_t me, root;
+  std::uint32_t parts;
+  CollectivePlaces places;
+  const char* send;  ///< block b of it at b * send_stride
+  char* recv;        ///< likewise
+  std::uint64_t bytes, send_stride, recv_stride;
+  std::uint64_t word;         ///< CallWord
+  std::uint64_t chunk_words;  ///< by lines: of each step, a multiple of 2 * parts, and all lines if there are several
+  std::uint64_t piece_bytes;  ///< direct: of a block in each step, where some buffer is not attached
+  std::uint64_t send_place, recv_place;
+  char* const* attached;  ///< most_attached for each rank
+  char* near[most_near];
+  char* const* far;  ///< all of them: memory of each rank; near has the first ones
+  CollectiveWords* host;
+  void (*function)(void* context, const void* in, void* inout, std::uint64_t bytes);  ///< for Operation::by_function
+  void* context;
+
+  MPIX_FN std::uint32_t ranks() const { return places.ranks; }
+  MPIX_FN char* memory(std::uint32_t rank) const { return rank < most_near ? near[rank] : far[rank]; }
+  MPIX_FN char* own() const { return memory(me); }
+  MPIX_FN bool is_rooted() const { return kind == CollectiveKind::bcast || kind == CollectiveKind::reduce; }
+  MPIX_FN bool combines() const {
+    return kind == CollectiveKind::reduce || kind == CollectiveKind::allreduce ||
+           kind == CollectiveKind::reduce_scatter;
+  }
+  /// Whether this rank sends data to the other one, or gets some of it.
+  MPIX_FN bool sends_to(std::uint32_t rank) const {
+    return rank != me && (kind == CollectiveKind::bcast ? me == root : kind != CollectiveKind::reduce || rank == root);
+  }
+  MPIX_FN bool hears(std::uint32_t rank) const {
+    return rank != me && (kind == CollectiveKind::bcast ? rank == root : kind != CollectiveKind::reduce || me == root);
+  }
+  MPIX_FN bool gets_result() const {
+    return kind == CollectiveKind::bcast ? me != root : kind != CollectiveKind::reduce || me == root;
+  }
+
+  MPIX_FN Line* call_line(std::uint32_t at, std::uint32_t of, std::uint32_t call) const {
+    return reinterpret_cast<Line*>(memory(at) + places.calls()) + (call % 2) * ranks() + of;
+  }
+  MPIX_FN Line* place_lines(std::uint32_t at, std::uint32_t of, std::uint32_t call) const {
+    return reinterpret_cast<Line*>(memory(at) + places.places()) + 2 * ((call % 2) * ranks() + of);
+  }
+  MPIX_FN std::uint64_t* begun(std::uint32_t at, std::uint32_t part, std::uint32_t of) const {
+    return reinterpret_cast<std::uint64_t*>(memory(at) + places.begun()) + part * ranks() + of;
+  }
+  MPIX_FN std::uint64_t* ready(std::uint32_t at, std::uint32_t part, std::uint32_t of) const {
+    return reinterpret_cast<std::uint64_t*>(memory(at) + places.ready()) + part * ranks() + of;
+  }
+  MPIX_FN std::uint64_t* ended(std::uint32_t at, std::uint32_t part, std::uint32_t of) const {
+    return reinterpret_cast<std::uint64_t*>(memory(at) + places.ended()) + part * ranks() + of;
+  }
+  MPIX_FN Line* lines(std::uint32_t at, std::uint32_t of, std::uint32_t step) const {
+    return reinterpret_cast<Line*>(memory(at) + places.lines_at()) +
+           (std::uint64_t{step % 2} * ranks() + of) * places.lines;
+  }
+  MPIX_FN CollectiveState* states() const { return reinterpret_cast<CollectiveState*>(own() + places.states()); }
+};
+
+}  // namespace mpix

@@ -1,0 +1,304 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the libmpix authors
+#pragma once
+
+#include "wire/collective_lines.h"
+
+/// The steps of a direct call: ranks read what others send where it lies, and write results where they belong. The
+/// words and the order argument are in collective.h, crews in collective_lines.h.
+///
+/// | call           | rank r reads                | and writes                                |
+/// |----------------|-----------------------------|-------------------------------------------|
+/// | allreduce      | shard r of all              | their combination, to all                 |
+/// | reduce         | shard r of all              | their combination, to the root            |
+/// | reduce_scatter | block r of all              | their combination, to its own result      |
+/// | bcast          | the root's                  | to its own result                         |
+/// | allgather      | the block of each           | to its own result                         |
+/// | alltoall       | block r of each             | to its own result                         |
+///
+/// A block, or in the first two calls a shard, is cut into parts; part p reads and writes part p of it, and waits for
+/// part p of the other ranks alone.
+namespace mpix {
+
+/// Where things are, for a crew: by rank. Null: in memory of the library.
+struct DirectTable {
+  static constexpr std::uint32_t most = 64;
+  const char* from[most];
+  char* to[most];
+};
+
+struct Span {
+  std::uint64_t begin, bytes;
+};
+
+/// Piece `index` of `count` that are alike, and hold whole elements.
+MPIX_FN Span cut(Span all, std::uint32_t index, std::uint32_t count) {
+  constexpr std::uint64_t unit = 64;
+  const std::uint64_t each = ((all.bytes + count - 1) / count + unit - 1) / unit * unit;
+  const std::uint64_t begin = index * each < all.bytes ? index * each : all.bytes;
+  const std::uint64_t end = begin + each < all.bytes ? begin + each : all.bytes;
+  return {all.begin + begin, end - begin};
+}
+
+template <class Crew>
+class DirectCall {
+ public:
+  MPIX_STEP DirectCall(const Crew& crew, const Collective& c, DirectTable& table) : crew_(crew), c_(c), table_(table) {}
+
+  MPIX_STEP bool run() {
+    CollectiveState state = load_state(c_.states() + crew_.part);
+    if (!await_call_before(crew_, c_, state)) return false;
+    state.call = next_number(state.call);
+    announce_call(crew_, c_, state.call);
+    if (!find_places(state.call)) return false;
+    const std::uint64_t piece = is_staged_ ? c_.piece_bytes : c_.bytes;
+    std::uint32_t steps = 0;
+    for (std::uint64_t begin = 0; begin < c_.bytes; begin += piece, ++steps) {
+      state.step = next_number(state.step);
+      piece_ = Span{begin, c_.bytes - begin < piece ? c_.bytes - begin : piece};
+      if (is_staged_ && !stage(state.step)) return false;
+      move();
+      if (!meet<&Collective::ended>(state.step)) return false;
+      if (!table_.to[c_.me]) take_out();
+    }
+    state.parts = c_.parts;
+    state.rooted = 0;  // all have heard from all
+    leave(state);
+    return true;
+  }
+
+ private:
+  MPIX_STEP std::uint32_t blocks() const {
+    return c_.kind == CollectiveKind::alltoall || c_.kind == CollectiveKind::reduce_scatter ? c_.ranks() : 1;
+  }
+  MPIX_STEP bool is_sharded() const {
+    return c_.kind == CollectiveKind::allreduce || c_.kind == CollectiveKind::reduce;
+  }
+
+  /// False: released, or the ranks call different things.
+  MPIX_STEP bool find_places(std::uint32_t call) {
+    const Workers workers = crew_.workers();
+    bool good = true, all_attached = true;
+    for (std::uint32_t rank = workers.index; good && rank < c_.ranks(); rank += workers.size) {
+      std::uint64_t words[2] = {c_.send_place, c_.recv_place};
+      if (rank != c_.me) {
+        const Line* const lines = c_.place_lines(c_.me, rank, call);
+        good = calls_the_same(crew_, c_, call, rank) && crew_.await(rank, lines, call, &words[0]) &&
+               crew_.await(rank, lines + 1, call, &words[1]);
+        if (!good) break;
+      }
+      char* at[2];
+      for (int i = 0; i < 2; ++i) {
+        const std::uint64_t offset = words[i] & ((std::uint64_t{1} << 56) - 1);
+        at[i] = nullptr;
+        if (words[i] == not_attached)
+          all_attached = false;
+        else if (words[i] == not_used)
+          at[i] = c_.memory(rank);  // any
+        else
+          at[i] = c_.attached[rank * most_attached + static_cast<std::uint32_t>(words[i] >> 56)] + offset;
+      }
+      table_.from[rank] = at[0];
+      table_.to[rank] = at[1];
+    }
+    if (!crew_.agree(good)) return false;
+    is_staged_ = !crew_.agree(all_attached);
+    return true;
+  }
+
+  /// Where a rank's block for another one lies, from this piece's begin of it on.
+  MPIX_STEP const char* source(std::uint32_t rank, std::uint32_t block) const {
+    if (rank == c_.me) return c_.send + block * c_.send_stride + piece_.begin;
+    if (const char* const from = table_.from[rank]) return from + block * c_.send_stride + piece_.begin;
+    return c_.memory(rank) + c_.places.sent() + block * c_.piece_bytes;
+  }
+  MPIX_STEP char* target(std::uint32_t rank) const {
+    if (rank == c_.me) return c_.recv + piece_.begin;
+    if (char* const to = table_.to[rank]) return to + piece_.begin;
+    return c_.memory(rank) + c_.places.received();
+  }
+  MPIX_STEP Span whole() const { return {0, piece_.bytes}; }
+  MPIX_STEP Span of_part(Span span) const { return cut(span, crew_.part, c_.parts); }
+
+  /// Copy what others read of this rank, and wait until all have.
+  MPIX_STEP bool stage(std::uint32_t step) {
+    if (!table_.from[c_.me]) {
+      char* const to = c_.own() + c_.places.sent();
+      for (std::uint32_t i = 0; i < (is_sharded() ? c_.ranks() : blocks()); ++i) {
+        if (i == c_.me && (is_sharded() || blocks() > 1)) continue;
+        const Span span = of_part(is_sharded() ? cut(whole(), i, c_.ranks()) : whole());
+        const std::uint32_t block = is_sharded() ? 0 : i;
+        copy_bytes(to + block * c_.piece_bytes + span.begin, source(c_.me, block) + span.begin, span.bytes,
+                   crew_.workers());
+      }
+    }
+    return meet<&Collective::ready>(step);
+  }
+
+  /// What was done before is done, and all others have come as far, too.
+  template <std::uint64_t* (Collective::*word)(std::uint32_t, std::uint32_t, std::uint32_t) const>
+  MPIX_STEP bool meet(std::uint32_t step) const {
+    if (!crew_.agree(true)) return false;
+    const Workers workers = crew_.workers();
+    bool good = true;
+    for (std::uint32_t rank = workers.index; rank < c_.ranks(); rank += workers.size) {
+      if (rank == c_.me) continue;
+      store_release((c_.*word)(rank, crew_.part, c_.me), step);
+      crew_.tell(rank);
+    }
+    for (std::uint32_t rank = workers.index; good && rank < c_.ranks(); rank += workers.size)
+      if (rank != c_.me) good = crew_.await(rank, (c_.*word)(c_.me, crew_.part, rank), step);
+    return crew_.agree(good);
+  }
+
+  MPIX_STEP void move() const {
+    switch (c_.kind) {
+      case CollectiveKind::allreduce:
+      case CollectiveKind::reduce:
+        return combine_span(0, of_part(cut(whole(), c_.me, c_.ranks())));
+      case CollectiveKind::reduce_scatter:
+        return combine_span(c_.me, of_part(whole()));
+      case CollectiveKind::bcast:
+        if (c_.me != c_.root) copy(c_.root, 0);
+        return;
+      case CollectiveKind::allgather:
+      case CollectiveKind::alltoall:
+        for (std::uint32_t next = 0; next < c_.ranks(); ++next)
+          copy((c_.me + next) % c_.ranks(), c_.kind == CollectiveKind::alltoall ? c_.me : 0);
+        return;
+      case CollectiveKind::barrier:
+        return;
+    }
+  }
+
+  MPIX_STEP void copy(std::uint32_t rank, std::uint32_t block) const {
+    const Span span = of_part(whole());
+    const char* const from = source(rank, block) + span.begin;
+    char* const to = c_.recv + rank * c_.recv_stride + piece_.begin + span.begin;
+    if (from != to) copy_bytes(to, from, span.bytes, crew_.workers());
+  }
+
+  MPIX_STEP std::uint32_t first_target() const {
+    return c_.kind == CollectiveKind::allreduce ? 0 : c_.kind == CollectiveKind::reduce ? c_.root : c_.me;
+  }
+  MPIX_STEP std::uint32_t targets_end() const {
+    return c_.kind == CollectiveKind::allreduce ? c_.ranks() : first_target() + 1;
+  }
+
+  /// Of the same block of all ranks, in their order.
+  MPIX_STEP void combine_span(std::uint32_t block, Span span) const {
+    const std::uint32_t first = first_target(), end = targets_end();
+    std::uintptr_t odd = 0;
+    for (std::uint32_t rank = 0; rank < c_.ranks(); ++rank)
+      odd |= reinterpret_cast<std::uintptr_t>(source(rank, block) + span.begin);
+    for (std::uint32_t rank = first; rank < end; ++rank)
+      odd |= reinterpret_cast<std::uintptr_t>(target(rank) + span.begin);
+    std::uint64_t done = 0;
+    if (odd % 16 == 0) {
+      done = combine_quads<4>(block, span, 0);
+      done = combine_quads<1>(block, span, done);
+    }
+    combine_words(block, Span{span.begin + done, span.bytes - done});
+  }
+
+  /// As many bytes as so many quads a worker and turn go into; returns how far it has come.
+  template <std::uint32_t quads>
+  MPIX_STEP std::uint64_t combine_quads(std::uint32_t block, Span span, std::uint64_t done) const {
+    const Workers workers = crew_.workers();
+    const std::uint64_t turn = std::uint64_t{16} * quads * workers.size;
+    const std::uint32_t first = first_target(), end = targets_end();
+    for (; done + turn <= span.bytes; done += turn) {
+      const std::uint64_t at = span.begin + done + 16 * workers.index;
+      std::uint64_t result[2 * quads], next[2 * quads];
+      load_quads<quads>(result, source(0, block) + at, workers);
+      if (c_.ranks() > 1) load_quads<quads>(next, source(1, block) + at, workers);
+      for (std::uint32_t rank = 1; rank < c_.ranks(); ++rank) {
+        std::uint64_t after[2 * quads] = {};
+        if (rank + 1 < c_.ranks()) load_quads<quads>(after, source(rank + 1, block) + at, workers);
+        combine<2 * quads>(c_.operation, c_.element, result, next);
+        MPIX_UNROLL
+        for (std::uint32_t i = 0; i < 2 * quads; ++i) next[i] = after[i];
+      }
+      for (std::uint32_t rank = first; rank < end; ++rank) store_quads<quads>(target(rank) + at, result, workers);
+    }
+    return done;
+  }
+  template <std::uint32_t quads>
+  static MPIX_STEP void load_quads(std::uint64_t* words, const char* from, Workers workers) {
+    MPIX_UNROLL
+    for (std::uint32_t i = 0; i < quads; ++i) {
+      const char* const at = from + std::uint64_t{16} * i * workers.size;
+#if MPIX_ON_DEVICE
+      const ulonglong2 quad = load_once(reinterpret_cast<const ulonglong2*>(at));
+      words[2 * i] = quad.x;
+      words[2 * i + 1] = quad.y;
+#else
+      std::memcpy(words + 2 * i, at, 16);
+#endif
+    }
+  }
+  template <std::uint32_t quads>
+  static MPIX_STEP void store_quads(char* to, const std::uint64_t* words, Workers workers) {
+    MPIX_UNROLL
+    for (std::uint32_t i = 0; i < quads; ++i) {
+      char* const at = to + std::uint64_t{16} * i * workers.size;
+#if MPIX_ON_DEVICE
+      *reinterpret_cast<ulonglong2*>(at) = make_ulonglong2(words[2 * i], words[2 * i + 1]);
+#else
+      std::memcpy(at, words + 2 * i, 16);
+#endif
+    }
+  }
+
+  /// What is left, or not aligned: two words a turn, so that all elements are whole.
+  MPIX_STEP void combine_words(std::uint32_t block, Span span) const {
+    const Workers workers = crew_.workers();
+    const std::uint64_t words = (span.bytes + 7) / 8;
+    for (std::uint64_t i = 2 * workers.index; i < words; i += 2 * workers.size) {
+      std::uint64_t result[2] = {}, next[2] = {};
+      const bool both = i + 1 < words;
+      for (std::uint32_t rank = 0; rank < c_.ranks(); ++rank) {
+        const char* const from = source(rank, block) + span.begin;
+        next[0] = load_word(from, i, span.bytes);
+        if (both) next[1] = load_word(from, i + 1, span.bytes);
+        if (rank == 0) {
+          result[0] = next[0];
+          result[1] = next[1];
+        } else {
+          combine<2>(c_.operation, c_.element, result, next);
+        }
+      }
+      for (std::uint32_t rank = first_target(); rank < targets_end(); ++rank) {
+        store_word(target(rank) + span.begin, i, span.bytes, result[0]);
+        if (both) store_word(target(rank) + span.begin, i + 1, span.bytes, result[1]);
+      }
+    }
+  }
+
+  /// What others have written into memory of the library, to where it belongs.
+  MPIX_STEP void take_out() const {
+    const char* const from = c_.own() + c_.places.received();
+    for (std::uint32_t rank = 0; rank < c_.ranks(); ++rank) {
+      if (rank == c_.me) continue;
+      const Span span = of_part(cut(whole(), rank, c_.ranks()));
+      copy_bytes(c_.recv + piece_.begin + span.begin, from + span.begin, span.bytes, crew_.workers());
+    }
+  }
+
+  MPIX_STEP void leave(CollectiveState state) const {
+    state.several_steps = 0;
+    const Workers workers = crew_.workers();
+    if (workers.index == 0) c_.states()[crew_.part] = state;
+    if (crew_.part != 0) return;
+    for (std::uint32_t part = c_.parts + workers.index; part < Crew::counted_parts; part += workers.size)
+      c_.states()[part] = state;
+  }
+
+  const Crew& crew_;
+  const Collective& c_;
+  DirectTable& table_;
+  Span piece_{};
+  bool is_staged_ = false;
+};
+
+}  // namespace mpix
