@@ -62,7 +62,8 @@ class DirectCall {
       if (!meet<&Collective::ended>(state.step)) return false;
       if (!table_.to[c_.me]) take_out();
     }
-    state.parts = c_.parts;
+    state.word = c_.word;
+    state.parts = static_cast<std::uint16_t>(c_.parts);
     state.rooted = 0;  // all have heard from all
     leave(state);
     return true;
@@ -84,7 +85,7 @@ class DirectCall {
     for (std::uint32_t i = workers.index; good && i < 3 * c_.ranks(); i += workers.size) {
       const std::uint32_t rank = i / 3, which = i % 3;
       if (which == 2) {
-        good = rank == c_.me || calls_the_same(crew_, c_, call, rank);
+        good = rank == c_.me || calls_the_same(crew_, c_, c_.word, call, rank);
         continue;
       }
       std::uint64_t word = which == 0 ? c_.send_place : c_.recv_place;

@@ -21,8 +21,9 @@ GPU_OUT_OF_LINE bool still_waits(const Collective& c, std::uint32_t call, std::u
   return load_relaxed(&c.host->released) == 0;
 }
 
-GPU_OUT_OF_LINE void tell_of_difference(const Collective& c, std::uint32_t rank, std::uint64_t theirs) {
-  c.host->mine = c.word;
+GPU_OUT_OF_LINE void tell_of_difference(const Collective& c, std::uint32_t rank, std::uint64_t mine,
+                                        std::uint64_t theirs) {
+  c.host->mine = mine;
   c.host->theirs = theirs;
   store_release(&c.host->differs, rank + 1);
   store_release(&c.host->released, 1);
@@ -50,7 +51,9 @@ struct CollectiveBlock {
     (void)load_acquire(word);
     return true;
   }
-  __device__ void report(std::uint32_t rank, std::uint64_t theirs) const { tell_of_difference(call, rank, theirs); }
+  __device__ void report(std::uint32_t rank, std::uint64_t mine, std::uint64_t theirs) const {
+    tell_of_difference(call, rank, mine, theirs);
+  }
   /// The host has refused those.
   __device__ bool combine_by_function(const Collective&, std::uint32_t, std::uint64_t, std::uint64_t,
                                       std::uint64_t) const {

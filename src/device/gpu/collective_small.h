@@ -49,7 +49,7 @@ GPU_OUT_OF_LINE bool await_rooted(const Collective& c, const CollectiveState& st
 }
 
 template <std::uint32_t most, std::uint32_t each, bool combines>
-__global__ void __launch_bounds__(most_small_threads) run_small(const GPU_GRID_CONSTANT Collective c) {
+__global__ void __launch_bounds__(most_small_threads, 1) run_small(const GPU_GRID_CONSTANT Collective c) {
   const std::uint32_t part = blockIdx.x, ranks = c.ranks(), me = c.me, workers = blockDim.x - asking_threads;
   const std::uint64_t of_part = c.chunk_words / c.parts, first = part * of_part, words = c.bytes / 8;
   const std::uint64_t last = first + of_part < words ? first + of_part : words;
@@ -91,7 +91,7 @@ __global__ void __launch_bounds__(most_small_threads) run_small(const GPU_GRID_C
   }
   const CollectiveBlock crew{c, part};
   bool good = true;
-  if (!works && asked < ranks && c.hears(asked)) good = calls_the_same(crew, c, call, asked);
+  if (!works && asked < ranks && c.hears(asked)) good = calls_the_same(crew, c, c.word, call, asked);
   std::uint64_t all[most][each];
   bool there[most][each];
   const bool takes = c.gets_result();
