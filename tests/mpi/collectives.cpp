@@ -209,8 +209,8 @@ TEST_CASE("more than a million elements") {
   NEEDS(size() <= 4, "takes much memory on many ranks");
   const std::pair<MPI_Datatype, MPI_Op> pairs[] = {{MPI_DOUBLE, MPI_SUM}, {MPI_SHORT, MPI_MAX}};
   for (const auto& [type, op] : pairs) {
-    for (What what : {What::bcast, What::reduce, What::allreduce, What::reduce_scatter_block, What::allgather,
-                      What::alltoall}) {
+    for (What what :
+         {What::bcast, What::reduce, What::allreduce, What::reduce_scatter_block, What::allgather, What::alltoall}) {
       alive(name(what));
       Call call;
       call.what = what;
@@ -241,8 +241,8 @@ TEST_CASE("a buffer that one call has filled is what the next sends") {
   Stream stream;
   MPI_OK(MPIX_Reduce_scatter_block_stream(parts.data(), sums.data(), count, MPI_UINT64_T, MPI_SUM, MPI_COMM_WORLD,
                                           stream));
-  MPI_OK(MPIX_Allgather_stream(sums.data(), count, MPI_UINT64_T, all.data(), count, MPI_UINT64_T, MPI_COMM_WORLD,
-                               stream));
+  MPI_OK(
+      MPIX_Allgather_stream(sums.data(), count, MPI_UINT64_T, all.data(), count, MPI_UINT64_T, MPI_COMM_WORLD, stream));
   MPI_OK(MPIX_Allreduce_stream(parts.data(), sums.data(), count, MPI_UINT64_T, MPI_SUM, MPI_COMM_WORLD, stream));
   MPI_OK(MPIX_Allreduce_stream(MPI_IN_PLACE, parts.data(), static_cast<int>(n) * count, MPI_UINT64_T, MPI_SUM,
                                MPI_COMM_WORLD, stream));

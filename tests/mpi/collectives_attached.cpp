@@ -269,8 +269,8 @@ TEST_CASE("more than can be attached") {
     Call call;
     call.count = 4000;
     call.salt = static_cast<std::uint64_t>(i);
-    trials.push_back(std::make_unique<Trial>(call, rank(), size(), Kind::unmapped,
-                                             memory[static_cast<std::size_t>(i)]->data()));
+    trials.push_back(
+        std::make_unique<Trial>(call, rank(), size(), Kind::unmapped, memory[static_cast<std::size_t>(i)]->data()));
     MPI_OK(trials.back()->make(comm, stream));
   }
   stream.synchronize();

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the libmpix authors
 //
-// Collectives on streams, on communicators of all sorts: several at a time, of some ranks, freed early, again and again.
+// Collectives on streams, on communicators of all sorts: several at a time, of some ranks, freed early, again and
+// again.
 #include <dirent.h>
 
 #include <cstdlib>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the libmpix authors
 //
-// Every wrong use of collectives on streams: its error class, what its text says, that it goes through the error handler
-// of the communicator, and that nothing has been enqueued, on whichever ranks the call is wrong.
+// Every wrong use of collectives on streams: its error class, what its text says, that it goes through the error
+// handler of the communicator, and that nothing has been enqueued, on whichever ranks the call is wrong.
 #include <algorithm>
 #include <functional>
 #include <string>
@@ -164,8 +164,8 @@ TEST_CASE("wrong buffers") {
       const int root = at_root ? b.comm.rank() : (b.comm.rank() + 1) % b.comm.size();
       return MPIX_Reduce_stream(send, recv, 4, MPI_INT, MPI_SUM, root, b.comm, b.stream);
     };
-    calls.push_back({"no send buffer", buffer, "MPIX_Reduce_stream",
-                     [=](Bench& b) { return reduce(b, nullptr, b.recv()); }});
+    calls.push_back(
+        {"no send buffer", buffer, "MPIX_Reduce_stream", [=](Bench& b) { return reduce(b, nullptr, b.recv()); }});
     if (at_root) {
       calls.push_back({"no receive buffer at the root", buffer, "MPIX_Reduce_stream",
                        [=](Bench& b) { return reduce(b, b.send(), nullptr); }});
@@ -177,10 +177,9 @@ TEST_CASE("wrong buffers") {
     }
   }
   // MPI_IN_PLACE for the result of a reduction: nobody looks at it but the root
-  calls.erase(std::remove_if(calls.begin(), calls.end(),
-                             [](const WrongCall& one) {
-                               return one.what == "MPIX_Reduce_stream, MPI_IN_PLACE for the result";
-                             }),
+  calls.erase(std::remove_if(
+                  calls.begin(), calls.end(),
+                  [](const WrongCall& one) { return one.what == "MPIX_Reduce_stream, MPI_IN_PLACE for the result"; }),
               calls.end());
   try_out_all(calls);
 }
@@ -205,11 +204,21 @@ TEST_CASE("operations that a type does not have") {
   std::vector<WrongCall> calls;
   for (What what : reductions) {
     const std::vector<std::pair<MPI_Op, MPI_Datatype>> pairs = {
-        {MPI_BAND, MPI_DOUBLE},        {MPI_LAND, MPI_FLOAT},    {MPI_MAX, MPI_C_DOUBLE_COMPLEX},
-        {MPI_SUM, MPI_BYTE},           {MPI_SUM, MPI_C_BOOL},    {MPI_MINLOC, MPI_INT},
-        {MPI_MAXLOC, MPI_DOUBLE},      {MPI_SUM, MPI_2INT},      {MPI_SUM, MPI_DOUBLE_INT},
-        {MPI_SUM, MPI_CHAR},           {MPI_SUM, MPI_WCHAR},     {MPI_LXOR, MPI_BYTE},
-        {MPI_BOR, MPI_C_FLOAT_COMPLEX}, {MPI_REPLACE, MPI_INT},  {MPI_NO_OP, MPI_INT},
+        {MPI_BAND, MPI_DOUBLE},
+        {MPI_LAND, MPI_FLOAT},
+        {MPI_MAX, MPI_C_DOUBLE_COMPLEX},
+        {MPI_SUM, MPI_BYTE},
+        {MPI_SUM, MPI_C_BOOL},
+        {MPI_MINLOC, MPI_INT},
+        {MPI_MAXLOC, MPI_DOUBLE},
+        {MPI_SUM, MPI_2INT},
+        {MPI_SUM, MPI_DOUBLE_INT},
+        {MPI_SUM, MPI_CHAR},
+        {MPI_SUM, MPI_WCHAR},
+        {MPI_LXOR, MPI_BYTE},
+        {MPI_BOR, MPI_C_FLOAT_COMPLEX},
+        {MPI_REPLACE, MPI_INT},
+        {MPI_NO_OP, MPI_INT},
         {MPI_OP_NULL, MPI_INT},
     };
     std::size_t number = 0;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the libmpix authors
 //
-// Collectives on streams, one behind the other without synchronization: also in graphs, and with ordinary collectives and
-// stream epochs between.
+// Collectives on streams, one behind the other without synchronization: also in graphs, and with ordinary collectives
+// and stream epochs between.
 #include <memory>
 
 #include "support/catch.h"
@@ -30,8 +30,8 @@ namespace {
 
 /// What each call of a chain sends, in the same buffers as the one before: by its number.
 Pattern data_of(int number, int from, int to = 0) {
-  return Pattern(key({static_cast<std::uint64_t>(number), static_cast<std::uint64_t>(from),
-                      static_cast<std::uint64_t>(to), 99}));
+  return Pattern(
+      key({static_cast<std::uint64_t>(number), static_cast<std::uint64_t>(from), static_cast<std::uint64_t>(to), 99}));
 }
 
 }  // namespace
@@ -153,9 +153,7 @@ TEST_CASE("captured calls, launched again and again") {
   const int count = static_cast<int>(bytes);
   const Buffer number(8), source(n * bytes), gathered(n * bytes), turned(n * bytes), told(bytes);
   const Values<std::uint64_t> sum{static_cast<std::uint64_t>(rank() + 1)};
-  const auto data = [&](int from, int to) {
-    return data_of(0, from, to).counted_by(number.as<std::uint64_t>());
-  };
+  const auto data = [&](int from, int to) { return data_of(0, from, to).counted_by(number.as<std::uint64_t>()); };
   Stream stream;
   const auto enqueue_all = [&] {
     device().count(stream, number.as<std::uint64_t>());
@@ -188,4 +186,3 @@ TEST_CASE("captured calls, launched again and again") {
   for (int i = 1; i < launches; ++i) wanted *= n;
   CHECK(contents<std::uint64_t>(sum.data(), 1)[0] == wanted);
 }
-

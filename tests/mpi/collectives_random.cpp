@@ -26,8 +26,7 @@ class Caller {
   void make(const Call& call, bool send_attached, bool recv_attached) {
     char* const send_at = send_attached ? take(call) : nullptr;
     char* const recv_at = recv_attached ? take(call) : nullptr;
-    trials_.push_back(
-        std::make_unique<Trial>(call, comm_.rank(), comm_.size(), Kind::unmapped, send_at, recv_at));
+    trials_.push_back(std::make_unique<Trial>(call, comm_.rank(), comm_.size(), Kind::unmapped, send_at, recv_at));
     MPI_OK(trials_.back()->make(comm_, *stream_));
   }
   void delay(int microseconds) { stream_->delay(microseconds); }

@@ -142,8 +142,8 @@ TEST_CASE("operations of MPI_Op_create") {
                               root, MPI_COMM_WORLD, stream));
     MPI_OK(MPIX_Reduce_scatter_block_stream(send.data(), part.data(), number, MPI_UINT64_T, in_order, MPI_COMM_WORLD,
                                             stream));
-    MPI_OK(MPIX_Allreduce_stream(MPI_IN_PLACE, in_place.data(), number * size(), MPI_UINT64_T, in_order,
-                                 MPI_COMM_WORLD, stream));
+    MPI_OK(MPIX_Allreduce_stream(MPI_IN_PLACE, in_place.data(), number * size(), MPI_UINT64_T, in_order, MPI_COMM_WORLD,
+                                 stream));
     stream.synchronize();
     CHECK(contents<double>(most.data(), count) == largest);
     CHECK(contents<std::uint64_t>(in_place.data(), count * n) == appended);

@@ -102,8 +102,7 @@ std::vector<char> result_of(const Call& call, int me, int size) {
   std::vector<char> result = part(input_of(call, 0, size), bytes, which);
   for (int r = 1; r < size; ++r) {
     const std::vector<char> operand = part(input_of(call, r, size), bytes, which);
-    for (std::size_t i = 0; i < bytes; i += type.extent)
-      type.combine(&result[i], &operand[i], op_of(call.op).function);
+    for (std::size_t i = 0; i < bytes; i += type.extent) type.combine(&result[i], &operand[i], op_of(call.op).function);
   }
   return result;
 }
@@ -189,8 +188,7 @@ Trial::Trial(const Call& call, int me, int size, Kind kind, char* send_at, char*
       size_(size),
       send_(call.what == What::bcast ? 0 : send_count(call, size) * type_of(call.type).extent,
             call.skew * type_of(call.type).extent, kind, send_at),
-      recv_(recv_count(call, size) * type_of(call.type).extent, call.skew * type_of(call.type).extent, kind,
-            recv_at) {
+      recv_(recv_count(call, size) * type_of(call.type).extent, call.skew * type_of(call.type).extent, kind, recv_at) {
   const std::vector<char> input = input_of(call, me, size);
   if (call.what == What::bcast) {
     if (me == call.root) recv_.place(input);
@@ -215,8 +213,9 @@ void Trial::check(const std::string& context) const {
   const std::vector<char> wanted = result_of(call_, me_, size_);
   const std::vector<char> found = recv_.read();
   std::size_t wrong = 0;
-  while (wrong < wanted.size() && (is_reduction(call_.what) ? type.same(&wanted[wrong], &found[wrong])
-                                                            : std::memcmp(&wanted[wrong], &found[wrong], type.extent) == 0))
+  while (wrong < wanted.size() &&
+         (is_reduction(call_.what) ? type.same(&wanted[wrong], &found[wrong])
+                                   : std::memcmp(&wanted[wrong], &found[wrong], type.extent) == 0))
     wrong += type.extent;
   const auto element = wrong / type.extent;
   EXPECT(wrong >= wanted.size(), describe(call_) << ": element " << element << "; " << context);

@@ -17,7 +17,7 @@
 namespace test {
 
 enum class What { barrier, bcast, reduce, allreduce, reduce_scatter_block, allgather, alltoall };
-constexpr What all_kinds[] = {What::barrier,   What::bcast,  What::reduce, What::allreduce, What::reduce_scatter_block,
+constexpr What all_kinds[] = {What::barrier,   What::bcast,   What::reduce, What::allreduce, What::reduce_scatter_block,
                               What::allgather, What::alltoall};
 const char* name(What what);
 inline bool is_rooted(What what) { return what == What::bcast || what == What::reduce; }

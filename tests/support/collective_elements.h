@@ -183,8 +183,8 @@ void combine_complex(void* result, const void* operand, Function function) {
   const auto a = load<Complex<T>>(result), b = load<Complex<T>>(operand);
   if (function == Function::sum) return store(result, Complex<T>{add(a.re, b.re), add(a.im, b.im)});
   if (function != Function::prod) no_such(function);
-  store(result, Complex<T>{add(multiply(a.re, b.re), -multiply(a.im, b.im)),
-                           add(multiply(a.re, b.im), multiply(a.im, b.re))});
+  store(result,
+        Complex<T>{add(multiply(a.re, b.re), -multiply(a.im, b.im)), add(multiply(a.re, b.im), multiply(a.im, b.re))});
 }
 template <class T>
 bool same_complex(const void* one, const void* other) {

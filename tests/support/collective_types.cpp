@@ -138,11 +138,10 @@ std::vector<Type> make_types() {
 
 const std::vector<Op>& all_ops() {
   static const std::vector<Op> ops = {
-      {NAMED(MPI_MAX), Function::max},       {NAMED(MPI_MIN), Function::min},   {NAMED(MPI_SUM), Function::sum},
-      {NAMED(MPI_PROD), Function::prod},     {NAMED(MPI_LAND), Function::land}, {NAMED(MPI_LOR), Function::lor},
-      {NAMED(MPI_LXOR), Function::lxor},     {NAMED(MPI_BAND), Function::band}, {NAMED(MPI_BOR), Function::bor},
-      {NAMED(MPI_BXOR), Function::bxor},     {NAMED(MPI_MAXLOC), Function::maxloc},
-      {NAMED(MPI_MINLOC), Function::minloc},
+      {NAMED(MPI_MAX), Function::max},   {NAMED(MPI_MIN), Function::min},       {NAMED(MPI_SUM), Function::sum},
+      {NAMED(MPI_PROD), Function::prod}, {NAMED(MPI_LAND), Function::land},     {NAMED(MPI_LOR), Function::lor},
+      {NAMED(MPI_LXOR), Function::lxor}, {NAMED(MPI_BAND), Function::band},     {NAMED(MPI_BOR), Function::bor},
+      {NAMED(MPI_BXOR), Function::bxor}, {NAMED(MPI_MAXLOC), Function::maxloc}, {NAMED(MPI_MINLOC), Function::minloc},
   };
   return ops;
 }
@@ -167,8 +166,8 @@ const Op& op_of(MPI_Op handle) {
 bool is_valid(const Op& op, const Type& type) {
   if (type.host_only && !device().is_host()) return false;
   const Class of = type.of;
-  const bool is_number = of == Class::c_integer || of == Class::fortran_integer || of == Class::multi_language ||
-                         of == Class::floating;
+  const bool is_number =
+      of == Class::c_integer || of == Class::fortran_integer || of == Class::multi_language || of == Class::floating;
   switch (op.function) {
     case Function::max:
     case Function::min:

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the libmpix authors
+
+// The collectives of libmpix on streams, beside those of NCCL and of MPI.
+//
+//   mpiexec -n N collectives [options]     (--help shows them)
+//
+// A size is that of a block, as MPI's count says: an all-gather and an all-to-all receive a block of each rank, and
+// reduce_scatter_block reduces as many. Rooted collectives have rank 0 as root.
+//
+// libmpix   on streams of the host, or of a GPU: calls enqueued one behind the other, and on GPUs captured
+// attached  the same with the buffers attached to the communicator. Both are ordinary memory of the GPU
+// NCCL      the same; a barrier is an all-reduce of one float, an all-to-all a group of sends and receives
+// MPI       a loop of the host. On GPUs each call synchronizes the stream, and copies to memory of the host and back
+//
+// way: how libmpix moves the data, without and with the buffers attached.
+#include <mpi.h>
+#include <mpix_collectives.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdio>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "call.h"
+#include "data.h"
+#include "libraries.h"
+#include "loops.h"
+#include "measure.h"
+#include "memory.h"
+#include "options.h"
+#include "report.h"
+#include "support/abort.h"
+#include "support/domain.h"
+
+namespace {
+
+using namespace collectives;
+
+class Benchmark {
+ public:
+  explicit Benchmark(const Options& options)
+      : options_(options),
+        stream_(1, loops::threads),
+        send_(options.most),
+        receive_(options.most),
+        data_(stream_),
+        mpix_(stream_),
+        attached_(stream_),
+        mpi_(stream_, support::ranks_are_blocks && options.mpi_is_staged, options.most) {
+    attached_.attach(send_);
+    attached_.attach(receive_);
+    std::string missing;
+    auto world = nccl::World::make(options.nccl, missing);
+    if (rank_ == 0) print_setting(world ? world->version() : missing);
+    if (world) nccl_ = std::make_unique<Nccl>(stream_, std::move(world));
+    list_variants();
+  }
+  ~Benchmark() {
+    attached_.detach(receive_);
+    attached_.detach(send_);
+  }
+  Benchmark(const Benchmark&) = delete;
+  Benchmark& operator=(const Benchmark&) = delete;
+
+  bool run() {
+    if (rank_ == 0) report_ = std::make_unique<Report>(options_, ranks_);
+    for (const Topic& topic : topics)
+      if (options_.only.empty() ||
+          std::find(options_.only.begin(), options_.only.end(), name_of(topic.kind)) != options_.only.end())
+        run(topic);
+    return right_;
+  }
+
+ private:
+  void run(const Topic& topic) {
+    if (report_) report_->begin_table(topic);
+    if (topic.kind == Kind::barrier) return row(topic, 0);
+    for (const std::size_t bytes : options_.sizes) row(topic, bytes);
+  }
+  void row(const Topic& topic, std::size_t bytes) {
+    Call call{topic.kind, topic.type, 0, rank_, ranks_, send_.get(), receive_.get()};
+    call.count = bytes / call.size_of_element();
+    if (std::max(call.bytes_sent(), call.bytes_received()) > options_.most) return;
+    const std::vector<Result> results = measure_all(variants_, call, data_, stream_, options_);
+    for (const Result& result : results) right_ = right_ && result.right;
+    if (report_) report_->row(topic, bytes, results);
+  }
+
+  void print_setting(const std::string& nccl) const {
+    std::printf("streams of %s; %d ranks; up to %d calls or %g ms a measurement, %d rounds\n",
+                support::ranks_are_blocks ? "GPUs" : "the host", ranks_, options_.calls, options_.limit_ms,
+                options_.rounds);
+    std::printf("NCCL: %s\n", nccl.c_str());
+    if (support::ranks_are_blocks) std::printf("MPI: %s\n", options_.mpi_is_staged ? "staged" : "GPU-aware");
+  }
+  void list_variants() {
+    std::vector<Mode> modes = {Mode::stream};
+    if (support::ranks_are_blocks) modes.push_back(Mode::graph);
+    for (const Mode mode : modes) {
+      variants_.push_back({Library::mpix, mode, [this](const Call& c) { mpix_.enqueue(c); }, way_of(mpix_)});
+      variants_.push_back(
+          {Library::attached, mode, [this](const Call& c) { attached_.enqueue(c); }, way_of(attached_)});
+      if (nccl_) variants_.push_back({Library::nccl, mode, [this](const Call& c) { nccl_->enqueue(c); }, {}});
+    }
+    variants_.push_back({Library::mpi, Mode::stream, [this](const Call& c) { mpi_.call(c); }, {}});
+  }
+  static std::function<std::string()> way_of(const Mpix& mpix) {
+    auto before = std::make_shared<MPIX_Comm_stats>();
+    return [&mpix, before]() -> std::string {
+      const MPIX_Comm_stats then = std::exchange(*before, mpix.stats());
+      const bool lines = before->calls_lines > then.calls_lines, direct = before->calls_direct > then.calls_direct;
+      return lines && direct ? "both" : lines ? "lines" : direct ? "direct" : "other";
+    };
+  }
+
+  const Options& options_;
+  const int rank_ = world_rank(), ranks_ = world_size();
+  launcher::Stream stream_;
+  const place::Memory send_, receive_;
+  Data data_;
+  Mpix mpix_, attached_;
+  const Mpi mpi_;
+  std::unique_ptr<Nccl> nccl_;
+  std::vector<Variant> variants_;
+  std::unique_ptr<Report> report_;
+  bool right_ = true;
+};
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  int level = 0;
+  CHECK_MPI(MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &level));
+  support::choose_gpu(world_rank());
+  const Options options = read_options(argc, argv, "collectives");
+  const bool right = Benchmark(options).run();
+  if (!right && world_rank() == 0) std::printf("\nWRONG: not all results were right\n");
+  CHECK_MPI(MPI_Finalize());
+  return right ? 0 : 1;
+}
