@@ -295,12 +295,13 @@ TEST_CASE("what is no stream") {
 TEST_CASE("a host stream that is gone") {
   NEEDS_ONE_NODE();
   NEEDS(device().is_host(), "what became of a stream is known of host streams only");
-  MPIX_Host_stream stream;
-  MPI_OK(MPIX_Host_stream_create(&stream));
-  void* const gone = stream;
-  MPI_OK(MPIX_Host_stream_destroy(&stream));
-  try_out_all({{"a barrier in a stream that is gone", MPI_ERR_ARG, "MPIX_Barrier_stream",
-                [=](Bench& b) { return MPIX_Barrier_stream(b.comm, gone); }}});
+  try_out_all({{"a barrier in a stream that is gone", MPI_ERR_ARG, "MPIX_Barrier_stream", [](Bench& b) {
+                  MPIX_Host_stream stream;
+                  MPI_OK(MPIX_Host_stream_create(&stream));
+                  void* const gone = stream;
+                  MPI_OK(MPIX_Host_stream_destroy(&stream));
+                  return MPIX_Barrier_stream(b.comm, gone);
+                }}});
 }
 
 TEST_CASE("types and operations that a GPU lacks") {
