@@ -32,7 +32,7 @@ std::string name_of(MPI_Comm comm) {
   char name[MPI_MAX_OBJECT_NAME + 1] = "";
   int length = 0;
   if (PMPI_Comm_get_name(comm, name, &length) == MPI_SUCCESS && length > 0) return name;
-  return "a communicator without a name";
+  return "unnamed";
 }
 
 /// Throws, on all ranks, where it cannot be.
@@ -51,7 +51,7 @@ void build(MPI_Comm comm) {
     ranks.collectives = std::make_unique<Collectives>(ranks.team, bootstrap, device, runtime.settings, name_of(comm));
   } catch (const Error& error) {
     own = error;
-    failure = bootstrap.agree(error.what());
+    failure = bootstrap.agree(error.what(), error.fault());
   } catch (const std::exception& error) {
     failure = bootstrap.agree(error.what());
   }

@@ -108,7 +108,7 @@ std::string build(MPIX_Dev_s& made, MPI_Comm comm, int ranks_here, MPI_Info info
     made.ranks.team = ranks.team;
   } catch (const Error& error) {
     *own = error;
-    failure = bootstrap.agree(error.what());
+    failure = bootstrap.agree(error.what(), error.fault());
   } catch (const std::exception& error) {
     failure = bootstrap.agree(error.what());
   }

@@ -34,7 +34,7 @@ void MpiBootstrap::gather(const void* mine, std::size_t bytes, void* all, MPI_Co
 void MpiBootstrap::end(const std::string& verdict) {
   ended_ = true;
   verdict_ = verdict;
-  throw Error(Fault::other, verdict_);
+  throw Error(fault_, verdict_);
 }
 
 void MpiBootstrap::exchange(const Packet& mine, const std::string& failure) {
@@ -55,6 +55,7 @@ void MpiBootstrap::exchange(const Packet& mine, const std::string& failure) {
   if (first == packets_.size()) end("MPI_Allgather failed on a node");
   // What the engine noticed on several ranks alike is nobody's in particular, and it names a rank itself.
   const std::string text = text_of(first);
+  fault_ = static_cast<Fault>(packets_[first].fault);
   bool common = true;
   for (std::size_t rank = 0; rank < packets_.size(); ++rank)
     common = common && has_failed(packets_[rank]) && text_of(rank) == text;
@@ -62,7 +63,7 @@ void MpiBootstrap::exchange(const Packet& mine, const std::string& failure) {
 }
 
 void MpiBootstrap::allgather(const void* mine, std::size_t bytes, void* all) {
-  if (ended_) throw Error(Fault::other, verdict_);
+  if (ended_) throw Error(fault_, verdict_);
   Packet packet{};
   packet.flags = static_cast<std::uint8_t>(flags());
   const std::size_t first = std::min(bytes, Packet::room);
@@ -80,7 +81,7 @@ void MpiBootstrap::allgather(const void* mine, std::size_t bytes, void* all) {
 }
 
 void MpiBootstrap::node_allgather(const void* mine, std::size_t bytes, void* all) {
-  if (ended_) throw Error(Fault::other, verdict_);
+  if (ended_) throw Error(fault_, verdict_);
   if (bytes > NodePacket::room) throw Error(Fault::other, "a card is too large");
   NodePacket packet{};
   std::memcpy(packet.bytes, mine, bytes);
@@ -103,7 +104,7 @@ std::vector<MpiBootstrap::NodePacket> MpiBootstrap::exchange_on_node(const NodeP
   return packets;
 }
 
-std::string MpiBootstrap::agree(const std::string& failure) {
+std::string MpiBootstrap::agree(const std::string& failure, Fault fault) {
   if (ended_) return verdict_;
   try {
     if (exchanges_before_node_ == 0 && !node_is_over_) {
@@ -113,6 +114,7 @@ std::string MpiBootstrap::agree(const std::string& failure) {
     }
     Packet packet{};
     packet.state = has_heard_ ? heard_of_one : failed;
+    packet.fault = static_cast<std::uint8_t>(fault);
     packet.flags = static_cast<std::uint8_t>(flags());
     exchange(packet, failure);
   } catch (const Error&) {

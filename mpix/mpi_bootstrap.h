@@ -44,7 +44,7 @@ class MpiBootstrap : public Bootstrap {
 
   /// The last call on every rank that failed: `failure` says how. Returns what went wrong on the first that failed, on
   /// all. Where a rank has come through all exchanges, so have the others: then it is not called.
-  std::string agree(const std::string& failure);
+  std::string agree(const std::string& failure, Fault fault = Fault::other);
 
   /// The flags of all ranks, ored, as of the last exchange of all.
   unsigned flags_of_all() const { return flags_of_all_; }
@@ -56,7 +56,8 @@ class MpiBootstrap : public Bootstrap {
     static constexpr std::size_t room = 60;
     std::uint8_t state;  ///< State
     std::uint8_t flags;
-    std::uint8_t unused[2];
+    std::uint8_t fault;  ///< of a rank that failed
+    std::uint8_t unused;
     char bytes[room];
   };
   struct NodePacket {
@@ -83,6 +84,7 @@ class MpiBootstrap : public Bootstrap {
   std::vector<Packet> packets_;
   bool ended_ = false;
   std::string verdict_;
+  Fault fault_ = Fault::other;  ///< of the first rank that failed
 };
 
 /// A collective call of ranks that know each other: body(bootstrap) on all, or an error on all.
@@ -96,7 +98,7 @@ void together(MPI_Comm comm, const CommState& ranks, Body body) {
     return;
   } catch (const Error& error) {
     own = error;
-    failure = bootstrap.agree(error.what());
+    failure = bootstrap.agree(error.what(), error.fault());
   } catch (const std::exception& error) {
     failure = bootstrap.agree(error.what());
   }

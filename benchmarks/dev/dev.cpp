@@ -3,12 +3,14 @@
 
 // What device-side RMA costs; ranks are threads or, compiled as CUDA or HIP, blocks.
 //
-//   mpiexec -n N dev [pingpong] [barrier] [fanin] [rate]     (none named: all)
+//   mpiexec -n N dev [pingpong] [barrier] [fanin] [rate] [halo]     (none named: all)
 //
 // pingpong  between the first rank and the last: a notified put and the wait for it, one way, with wildcards
 // barrier   of all ranks
 // fanin     all ranks but one notify that one, which waits for any: time of each
 // rate      ranks in pairs put 8 bytes, and wait for as many: notifications a second of all
+// halo      ranks in a ring exchange with both neighbours, 4 in each process or one on each multiprocessor; and the
+//           processes alone, by MPI_Isend, MPI_Irecv and MPI_Waitall
 //
 // A figure is the median of several launches; of each the time of a launch with no steps is taken off.
 #include <mpi.h>
@@ -87,6 +89,26 @@ struct Rate {
         return;
     }
     (void)MPIX_Dev_wait(&c, MPIX_DEV_ANY_WINDOW, MPIX_DEV_ANY_SOURCE, MPIX_DEV_ANY_TAG, steps < ahead ? steps : ahead);
+  }
+};
+
+/// With both neighbours in a ring. Each may be a step ahead: two places in turns.
+struct Halo {
+  MPIX_Dev_win window;
+  char* base;
+  std::size_t bytes;
+  int steps;
+  static constexpr std::size_t places = 5;  ///< from both sides, twice; and what is put
+  MPIX_DEV_METHOD void operator()(MPIX_Dev_ctx& c) const {
+    const int me = MPIX_Dev_rank(&c, MPIX_DEV_WORLD), n = MPIX_Dev_size(&c, MPIX_DEV_WORLD);
+    const char* const from =
+        base + (static_cast<std::size_t>(MPIX_Dev_rank(&c, MPIX_DEV_DEVICE)) * places + places - 1) * bytes;
+    for (int i = 0; i < steps; ++i) {
+      const std::size_t place = 2 * static_cast<std::size_t>(i % 2);
+      (void)MPIX_Dev_put_notify(&c, window, (me + n - 1) % n, place * bytes, bytes, from, i % 2);
+      (void)MPIX_Dev_put_notify(&c, window, (me + 1) % n, (place + 1) * bytes, bytes, from, i % 2);
+      if (MPIX_Dev_wait(&c, window, MPIX_DEV_ANY_SOURCE, i % 2, 2) != MPI_SUCCESS) return;
+    }
   }
 };
 
@@ -208,6 +230,51 @@ void rate() {
   }
 }
 
+/// Of an exchange with both neighbours, in microseconds.
+double mpi_halo(std::size_t bytes, int steps) {
+  const int left = (process + processes - 1) % processes, right = (process + 1) % processes;
+  const int count = static_cast<int>(bytes);
+  std::vector<char> from(bytes), to(2 * bytes);
+  std::vector<double> times;
+  for (int run = 0; run < 6; ++run) {
+    CHECK_MPI(MPI_Barrier(MPI_COMM_WORLD));
+    const auto begin = std::chrono::steady_clock::now();
+    for (int i = 0; i < steps; ++i) {
+      MPI_Request all[4];
+      CHECK_MPI(MPI_Irecv(to.data(), count, MPI_BYTE, left, 0, MPI_COMM_WORLD, &all[0]));
+      CHECK_MPI(MPI_Irecv(to.data() + bytes, count, MPI_BYTE, right, 1, MPI_COMM_WORLD, &all[1]));
+      CHECK_MPI(MPI_Isend(from.data(), count, MPI_BYTE, right, 0, MPI_COMM_WORLD, &all[2]));
+      CHECK_MPI(MPI_Isend(from.data(), count, MPI_BYTE, left, 1, MPI_COMM_WORLD, &all[3]));
+      CHECK_MPI(MPI_Waitall(4, all, MPI_STATUSES_IGNORE));
+    }
+    double mine = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count(), most = 0;
+    CHECK_MPI(MPI_Allreduce(&mine, &most, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD));
+    if (run > 0) times.push_back(most / steps * 1e6);
+  }
+  std::nth_element(times.begin(), times.begin() + 2, times.end());
+  return times[2];
+}
+
+void halo() {
+  const int here = support::ranks_are_blocks ? ranks_here(1) : 4;
+  const std::size_t most = 4096;
+  support::Domain domain(MPI_COMM_WORLD, here);
+  Halo kernel{};
+  kernel.base = domain.allocate(static_cast<std::size_t>(here) * Halo::places * most);
+  if (process == 0)
+    std::printf("exchange with both neighbours in a ring [us]: %d ranks; MPI: %d processes\n%10s %10s %10s %10s\n",
+                here * processes, processes, "bytes", "time", "MPI", "ratio");
+  for (const std::size_t bytes : {32, 1024, 4096}) {
+    kernel.bytes = bytes;
+    kernel.window = domain.window_over(kernel.base, Halo::places * bytes);
+    const double time = step_time<128, 8>(domain, kernel, support::ranks_are_blocks ? 1000 : 200, 64);
+    const double mpi = mpi_halo(bytes, processes > 4 ? 30 : 1000);
+    if (process == 0) std::printf("%10zu %10.2f %10.2f %10.3f\n", bytes, time, mpi, time / mpi);
+    CHECK_MPI(MPIX_Dev_win_free(domain, &kernel.window));
+  }
+  domain.check();
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -223,6 +290,7 @@ int main(int argc, char** argv) {
   if (wanted("barrier")) barriers();
   if (wanted("fanin")) fan_in();
   if (wanted("rate")) rate();
+  if (wanted("halo")) halo();
   CHECK_MPI(MPI_Finalize());
   return 0;
 }

@@ -345,6 +345,7 @@ MPIX_DEV_CALL Result init(Ctx& c, const MPIX_Dev_param& p, std::uint32_t team) {
       c.has_put = static_cast<std::uint32_t>(c.inbox->has_put);
       c.far_unflushed = c.far_put = static_cast<std::uint32_t>(c.inbox->far_put);
     }
+    if (c.broken != Result::ok) give_up(c, c.broken);  // there may be no lanes: no wait is as usual
   }
 #if MPIX_ON_DEVICE
   if (team == block_team)

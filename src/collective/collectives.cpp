@@ -16,15 +16,15 @@
 namespace mpix {
 namespace {
 
-constexpr std::uint64_t most_lines = 32 * 1024;  ///< of a place: 256 KiB of data
+constexpr std::uint64_t most_lines = 128 * 1024;  ///< of a place: 1 MiB of data
 constexpr std::uint64_t line_unit = 2 * most_parts;
-constexpr std::uint64_t most_piece = 4 << 20;
+constexpr std::uint64_t most_piece = 64 << 20;
 constexpr std::uint64_t piece_unit = 4096;
 
 // Measured on 2 H200: a word for each thread, and more blocks than that gain nothing; large calls are as fast as the
 // links with so many.
 constexpr std::uint64_t words_of_a_part = 512;
-constexpr std::uint32_t most_line_parts = 32, most_blocks = 64;
+constexpr std::uint32_t most_line_parts = 64, most_blocks = 64;
 constexpr std::uint64_t direct_bytes_of_a_part = 64 * 1024;
 constexpr std::uint32_t least_direct_parts = 16;
 
@@ -186,7 +186,8 @@ void Collectives::choose_lines(Collective& c) const {
 void Collectives::choose_way(Collective& c, const Call& call) const {
   const bool can_be_direct = c.kind != CollectiveKind::barrier && c.bytes > 0 && c.ranks() > 1 &&
                              c.ranks() <= DirectTable::most && c.operation != Operation::by_function;
-  const bool is_large = c.bytes > device_.preferred_line_bytes();
+  // Lines carry twice the bytes, and to every rank.
+  const bool is_large = c.bytes * (c.ranks() - 1) > device_.preferred_line_bytes();
   c.direct = can_be_direct && (way_ == CollectiveWay::direct || (way_ == CollectiveWay::automatic && is_large));
   if (!c.direct) {
     choose_lines(c);

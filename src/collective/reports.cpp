@@ -123,7 +123,7 @@ void CollectiveReports::tell_of_difference() {
     text = "the ranks call different things: rank " + std::to_string(differs - 1) + " " +
            text_of(CallWord::of(words_->theirs)) + ", this rank " + text_of(CallWord::of(words_->mine));
   }
-  log(LogLevel::error, "collectives of " + name_ + ": " + text + "; nothing is reduced or moved any more");
+  log(LogLevel::error, "collectives of '" + name_ + "': " + text + "; nothing is reduced or moved any more");
   break_with(text);
 }
 
@@ -164,7 +164,7 @@ Poller::Clock::duration CollectiveReports::look(Clock::time_point now) {
     const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(longest).count();
     const std::string text = "a call waits for rank " + missing + ", for " + std::to_string(seconds) +
                              " s: it has not made the call, or its stream has not come to it";
-    log(fail_ ? LogLevel::error : LogLevel::warn, "collectives of " + name_ + ": " + text);
+    log(fail_ ? LogLevel::error : LogLevel::warn, "collectives of '" + name_ + "': " + text);
     if (fail_) break_with(text);
   }
   const auto patience = std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds_));

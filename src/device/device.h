@@ -242,7 +242,7 @@ class Device {
   virtual void launch(Stream stream, CollectiveLaunch&& launch) = 0;
   /// How many calls of the communicator of `any` have run here; not exact beyond 2^32.
   virtual std::uint64_t collectives_run(const Collective& any) = 0;
-  /// Up to which size of a block collectives go by lines, where they may read and write each other's memory, too.
+  /// Up to how much for all other ranks together collectives go by lines, where they may go direct, too.
   virtual std::size_t preferred_line_bytes() const noexcept = 0;
   /// Enqueue a copy by the copy engine.
   virtual void copy(Stream stream, void* to, const void* from, std::size_t bytes) = 0;

@@ -105,6 +105,7 @@ class Courier final : public Poller {
     std::vector<std::pair<const FarLink*, std::uint64_t>> until;
   };
 
+  std::uint32_t first_rank() const;
   std::uint32_t ranks_here() const;
   Peer& peer_of(std::uint32_t rank);
   bool serve_all();

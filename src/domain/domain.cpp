@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "device/host/bell.h"
+#include "domain/failures.h"
 #include "team/differing.h"
 
 namespace mpix {
@@ -35,72 +36,6 @@ std::uint32_t preset_lines(std::uint64_t ranks_of_a_process, std::uint64_t proce
   return lines;
 }
 
-const char* name_of(dev::DevCall call) {
-  switch (call) {
-    case dev::DevCall::none:
-      return "?";
-    case dev::DevCall::init:
-      return "MPIX_Dev_init";
-    case dev::DevCall::put:
-      return "MPIX_Dev_put";
-    case dev::DevCall::get:
-      return "MPIX_Dev_get";
-    case dev::DevCall::put_notify:
-      return "MPIX_Dev_put_notify";
-    case dev::DevCall::get_notify:
-      return "MPIX_Dev_get_notify";
-    case dev::DevCall::notify:
-      return "MPIX_Dev_notify";
-    case dev::DevCall::wait:
-      return "MPIX_Dev_wait";
-    case dev::DevCall::test:
-      return "MPIX_Dev_test";
-    case dev::DevCall::flush:
-      return "MPIX_Dev_flush";
-    case dev::DevCall::barrier:
-      return "MPIX_Dev_barrier";
-    case dev::DevCall::win_open:
-      return "MPIX_Dev_win_open";
-    case dev::DevCall::win_close:
-      return "MPIX_Dev_win_close";
-  }
-  return "?";
-}
-
-const char* reason(dev::Result result) {
-  switch (result) {
-    case dev::Result::ok:
-      return "no error";
-    case dev::Result::argument:
-      return "the grid has not as many blocks as the process has ranks, or MPIX_Dev_finish was called before";
-    case dev::Result::buffer:
-      return "no buffer";
-    case dev::Result::count:
-      return "a negative count";
-    case dev::Result::group:
-      return "no such group of ranks";
-    case dev::Result::memory:
-      return "no room: notifications that nobody asked for fill the list of those set aside (info mpix_dev_pending), "
-             "or "
-             "too many windows are open";
-    case dev::Result::not_attached:
-      return "the memory is not attached";
-    case dev::Result::other:
-      return "the kernel was compiled with the headers of another libmpix";
-    case dev::Result::range:
-      return "outside of the target's part of the window";
-    case dev::Result::rank:
-      return "no such rank";
-    case dev::Result::synchronization:
-      return "the domain is broken: a wait ran into its time-out, or a process cannot be reached";
-    case dev::Result::tag:
-      return "not a tag";
-    case dev::Result::window:
-      return "no such window";
-  }
-  return "?";
-}
-
 }  // namespace
 
 struct Domain::Card {
@@ -109,13 +44,6 @@ struct Domain::Card {
   std::uint64_t place;
   std::uint32_t takes_turns;  ///< with other processes of the place
   std::uint32_t preferred_inline;
-};
-
-/// What a process puts into a window, or attaches.
-struct Domain::Memory {
-  ExportedMemory exported;
-  std::uint64_t own_base;
-  std::uint32_t present, unused;
 };
 
 std::vector<Domain::Card> Domain::introduce(Bootstrap& bootstrap, std::uint32_t ranks_here,
@@ -336,166 +264,6 @@ dev::Inbox* Domain::inbox(std::uint32_t rank_here) const {
   return reinterpret_cast<dev::Inbox*>(segment_.base + places_.inboxes + rank_here * param_.inbox_bytes);
 }
 
-void Domain::attach(Bootstrap& bootstrap, void* base, std::size_t bytes) {
-  const auto free = std::find_if(attachments_.begin(), attachments_.end(),
-                                 [](const Attachment& one) { return one.mappings.empty(); });
-  if (free == attachments_.end())
-    throw Error(Fault::attach, std::to_string(attachments_.size()) + " attachments are there already");
-  Memory mine{};
-  std::uint64_t sizes[2] = {0, bytes};  // offset in the allocation, size
-  if (bytes > 0) {
-    device_.use_memory_of(base, bytes);
-    const std::optional<Allocation> around = device_.shareable(base);
-    char* const begin = static_cast<char*>(base);
-    if (!around || begin + bytes > around->base + around->bytes)
-      throw Error(Fault::attach, "other processes cannot map the memory: MPIX_Dev_alloc allocates some that they can");
-    mine.exported = device_.export_memory(around->base);
-    mine.present = 1;
-    sizes[0] = static_cast<std::uint64_t>(begin - around->base);
-    mine.own_base = reinterpret_cast<std::uintptr_t>(around->base);
-  }
-  const std::vector<Memory> all = bootstrap.allgather(mine);
-  struct Sizes {
-    std::uint64_t offset, bytes;
-  };
-  const std::vector<Sizes> all_sizes = bootstrap.allgather(Sizes{sizes[0], sizes[1]});
-  Attachment made;
-  made.own = static_cast<char*>(base);
-  std::vector<dev::WindowEntry> entries(param_.processes);
-  try {
-    for (std::uint32_t local = 0; local < param_.processes; ++local) {
-      const auto process = static_cast<std::size_t>(team_->locals()[local]);
-      const Memory& memory = all[process];
-      Mapping mapping;
-      if (memory.present != 0)
-        mapping = map(static_cast<int>(process), memory.exported,
-                      reinterpret_cast<char*>(static_cast<std::uintptr_t>(memory.own_base)));
-      made.mappings.push_back(mapping);
-      if (memory.present != 0)
-        entries[local] = {mapping.base + all_sizes[process].offset, all_sizes[process].bytes + 1};
-    }
-    const auto index = static_cast<std::size_t>(free - attachments_.begin());
-    device_.write(segment_.base + places_.attached + index * param_.processes * sizeof(dev::WindowEntry),
-                  entries.data(), entries.size() * sizeof entries[0]);
-    (void)bootstrap.allgather(std::uint64_t{0});
-  } catch (...) {
-    release_mappings(made.mappings);
-    throw;
-  }
-  *free = std::move(made);
-}
-
-void Domain::detach(Bootstrap& bootstrap, void* base) {
-  const auto found = std::find_if(attachments_.begin(), attachments_.end(),
-                                  [base](const Attachment& one) { return !one.mappings.empty() && one.own == base; });
-  const std::uint64_t index = static_cast<std::uint64_t>(found - attachments_.begin());
-  const std::vector<std::uint64_t> all = bootstrap.allgather(index);
-  if (found == attachments_.end()) throw Error(Fault::attach, "this memory is not attached");
-  if (std::any_of(all.begin(), all.end(), [index](std::uint64_t other) { return other != index; }))
-    throw Error(Fault::attach, "the processes name different attachments");
-  const std::vector<dev::WindowEntry> nothing(param_.processes);
-  device_.write(segment_.base + places_.attached + index * param_.processes * sizeof(dev::WindowEntry), nothing.data(),
-                nothing.size() * sizeof nothing[0]);
-  (void)bootstrap.allgather(std::uint64_t{0});
-  release_mappings(found->mappings);
-}
-
-int Domain::create_window(Bootstrap& bootstrap, void* const base[], const std::size_t bytes[]) {
-  const auto free = std::find_if(windows_.begin(), windows_.end(), [](const Attachment& one) { return one.id == 0; });
-  if (free == windows_.end())
-    throw Error(Fault::memory, std::to_string(windows_.size()) + " windows are there already");
-  // What this process has: allocations, and where in them each rank's part lies.
-  struct Part {
-    std::uint64_t allocation, offset, bytes;
-  };
-  std::vector<Part> parts;
-  std::vector<Memory> allocations;
-  for (std::uint32_t i = 0; i < param_.ranks_here; ++i) {
-    Part part{0, 0, bytes[i]};
-    if (bytes[i] >= dev::most_window_bytes) throw Error(Fault::argument, "a window's part is too large");
-    if (bytes[i] > 0) {
-      if (!base[i]) throw Error(Fault::argument, "rank " + std::to_string(param_.first_rank + i) + " has no base");
-      device_.use_memory_of(base[i], bytes[i]);
-      const std::optional<Allocation> around = device_.shareable(base[i]);
-      char* const begin = static_cast<char*>(base[i]);
-      if (!around || begin + bytes[i] > around->base + around->bytes)
-        throw Error(Fault::attach,
-                    "rank " + std::to_string(param_.first_rank + i) +
-                        ": other processes cannot map its memory: MPIX_Dev_alloc allocates some that they "
-                        "can");
-      const auto own = static_cast<std::uint64_t>(reinterpret_cast<std::uintptr_t>(around->base));
-      const auto known = std::find_if(allocations.begin(), allocations.end(),
-                                      [own](const Memory& one) { return one.own_base == own; });
-      part.allocation = static_cast<std::uint64_t>(known - allocations.begin());
-      part.offset = static_cast<std::uint64_t>(begin - around->base);
-      if (known == allocations.end()) allocations.push_back(Memory{device_.export_memory(around->base), own, 1, 0});
-    }
-    parts.push_back(part);
-  }
-  const auto processes = static_cast<std::size_t>(team_->size());
-  std::uint64_t most_here = 0;
-  for (int process = 0; process < team_->size(); ++process)
-    most_here = std::max<std::uint64_t>(most_here, ranks_of(process));
-  const std::vector<std::uint64_t> counts = bootstrap.allgather(std::uint64_t{allocations.size()});
-  const std::uint64_t most_allocations = std::max<std::uint64_t>(1, *std::max_element(counts.begin(), counts.end()));
-  allocations.resize(most_allocations);
-  parts.resize(std::max<std::uint64_t>(1, most_here));
-  std::vector<Memory> all(most_allocations * processes);
-  bootstrap.allgather(allocations.data(), most_allocations * sizeof(Memory), all.data());
-  std::vector<Part> all_parts(parts.size() * processes);
-  bootstrap.allgather(parts.data(), parts.size() * sizeof(Part), all_parts.data());
-
-  const auto index = static_cast<std::uint32_t>(free - windows_.begin());
-  Attachment made;
-  made.id = 1;
-  std::vector<dev::WindowEntry> entries, own;
-  try {
-    for (std::size_t process = 0; process < processes; ++process) {
-      // What lies on other nodes has no address here.
-      const bool is_near = team_->same_node(static_cast<int>(process));
-      const std::size_t first = made.mappings.size();
-      for (std::uint64_t i = 0; is_near && i < counts[process]; ++i) {
-        const Memory& one = all[process * most_allocations + i];
-        made.mappings.push_back(map(static_cast<int>(process), one.exported,
-                                    reinterpret_cast<char*>(static_cast<std::uintptr_t>(one.own_base))));
-      }
-      for (std::uint32_t i = 0; i < ranks_of(static_cast<int>(process)); ++i) {
-        const Part& part = all_parts[process * parts.size() + i];
-        char* const at =
-            is_near && part.bytes > 0 ? made.mappings[first + part.allocation].base + part.offset : nullptr;
-        entries.push_back({at, part.bytes + 1});
-        if (static_cast<int>(process) == own_process()) own.push_back(entries.back());
-      }
-    }
-    if (courier_) courier_->know_window(index, own);
-    device_.write(segment_.base + places_.windows + std::uint64_t{index} * param_.ranks * sizeof(dev::WindowEntry),
-                  entries.data(), entries.size() * sizeof entries[0]);
-    (void)bootstrap.allgather(std::uint64_t{0});
-  } catch (...) {
-    release_mappings(made.mappings);
-    throw;
-  }
-  *free = std::move(made);
-  return static_cast<int>(index);
-}
-
-void Domain::free_window(Bootstrap& bootstrap, int window) {
-  const std::vector<std::int64_t> all = bootstrap.allgather(std::int64_t{window});
-  if (std::any_of(all.begin(), all.end(), [window](std::int64_t other) { return other != window; }))
-    throw Error(Fault::window, "the processes name different windows");
-  if (window < 0 || window >= static_cast<int>(windows_.size()) || windows_[static_cast<std::size_t>(window)].id == 0)
-    throw Error(Fault::window, "no such window");
-  const std::vector<dev::WindowEntry> nothing(param_.ranks);
-  device_.write(
-      segment_.base + places_.windows + static_cast<std::uint64_t>(window) * param_.ranks * sizeof(dev::WindowEntry),
-      nothing.data(), nothing.size() * sizeof nothing[0]);
-  (void)bootstrap.allgather(std::uint64_t{0});
-  if (courier_) courier_->know_window(static_cast<std::uint32_t>(window), {});
-  Attachment& gone = windows_[static_cast<std::size_t>(window)];
-  release_mappings(gone.mappings);
-  gone = Attachment{};
-}
-
 MPIX_Dev_param Domain::begin_launch() {
   if (reports_->is_released()) throw Error(Fault::synchronization, "the domain is broken: it can only be freed");
   reports_->begin();
@@ -543,14 +311,23 @@ Domain::Failure Domain::failure() const {
   for (std::uint32_t i = 0; i < param_.ranks_here; ++i) {
     const dev::RankNote& note = param_.notes[i];
     if (load_acquire(&note.failed) == 0) continue;
-    const auto result = static_cast<dev::Result>(note.failure);
-    std::string text = "rank " + std::to_string(param_.first_rank + i) + ", " +
-                       name_of(static_cast<dev::DevCall>(note.failed_call)) + ": " + reason(result) + " (window " +
-                       std::to_string(note.failed_window) + ", rank " + std::to_string(note.failed_rank) + ", " +
-                       std::to_string(note.failed_values[0]) + ", " + std::to_string(note.failed_values[1]) + ")";
-    return Failure{result, std::move(text)};
+    std::string text = failure_text(note, param_.first_rank + i);
+    if (is_list_full(note) && load_acquire(&note.launch) >= launches_) text += commonest_text(set_aside(i));
+    return Failure{static_cast<dev::Result>(note.failure), std::move(text)};
   }
   return {};
+}
+
+std::vector<dev::Notification> Domain::set_aside(std::uint32_t rank_here) const {
+  dev::Inbox one{};
+  device_.read(&one, inbox(rank_here), sizeof one);
+  std::vector<dev::Notification> pending(one.reading.end - one.reading.first);
+  if (pending.empty()) return pending;
+  const char* const list = reinterpret_cast<const char*>(inbox(rank_here)) + dev::pending_at(param_.processes);
+  device_.read(pending.data(), list + one.reading.first * sizeof pending[0], pending.size() * sizeof pending[0]);
+  pending.erase(std::remove_if(pending.begin(), pending.end(), [](const auto& n) { return n.what == dev::dead; }),
+                pending.end());
+  return pending;
 }
 
 void Domain::forget_failures() {

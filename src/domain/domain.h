@@ -108,6 +108,8 @@ class Domain {
     return first_ranks_[static_cast<std::size_t>(process) + 1] - first_ranks_[static_cast<std::size_t>(process)];
   }
   dev::Inbox* inbox(std::uint32_t rank_here) const;
+  /// Notifications that nobody has asked for; while no kernel runs.
+  std::vector<dev::Notification> set_aside(std::uint32_t rank_here) const;
 
   const std::shared_ptr<const Team> team_;
   Device& device_;

@@ -186,24 +186,7 @@ bool FarLink::send() {
 
 /// Null: not now.
 std::shared_ptr<Shipment> FarLink::dispatch(Shipment::Content content, OperationBudget::Turn& turn) {
-  const Grant wanted = content.wanted();
-  const std::optional<Grant> grant = budget_.try_admit(owner_, wanted, turn, false);
-  if (!grant) return nullptr;
-  auto shipment = std::make_shared<Shipment>(budget_, owner_, std::move(content), *grant);
-  bool started = false;
-  try {
-    started = shipment->start();
-  } catch (...) {
-    budget_.give_up(shipment);
-    throw;
-  }
-  if (!started) {
-    budget_.give_up(shipment);
-    return nullptr;
-  }
-  budget_.enlist(shipment);
-  operations_ += wanted.operations;
-  return shipment;
+  return Shipment::dispatch(budget_, owner_, std::move(content), turn).shipment;
 }
 
 void FarLink::leave_lines() {

@@ -107,7 +107,6 @@ class FarLink {
   /// Since when something has been under way; nothing: nothing is.
   bool oldest(Poller::Clock::time_point* since) const;
   bool is_quiet() const { return sending_.empty() && signals_.empty() && freed_ == told_freed_; }
-  std::uint64_t operations() const { return operations_; }
 
  private:
   struct Sending {
@@ -146,7 +145,6 @@ class FarLink {
   std::uint64_t read_ = 0, freed_ = 0, told_freed_ = 0;
   std::list<std::shared_ptr<Shipment>> signals_;
   OperationBudget::Turn send_turn_, signal_turn_;
-  std::uint64_t operations_ = 0;
 };
 
 }  // namespace mpix

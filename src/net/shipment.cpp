@@ -13,6 +13,26 @@ namespace {
 using Hold = std::lock_guard<std::mutex>;
 }
 
+Shipment::Dispatched Shipment::dispatch(OperationBudget& budget, const void* window, Content content,
+                                        OperationBudget::Turn& turn) {
+  const std::optional<Grant> grant = budget.try_admit(window, content.wanted(), turn, false);
+  if (!grant) return {};
+  auto shipment = std::make_shared<Shipment>(budget, window, std::move(content), *grant);
+  bool started = false;
+  try {
+    started = shipment->start();
+  } catch (...) {
+    budget.give_up(shipment);
+    throw;
+  }
+  if (!started) {
+    budget.give_up(shipment);
+    return {nullptr, true};
+  }
+  budget.enlist(shipment);
+  return {std::move(shipment), true};
+}
+
 bool Shipment::start() {
   Hold hold(mutex_);
   return try_to_start_stage();

@@ -48,6 +48,13 @@ class Shipment final : public GrantHolder {
   Shipment(OperationBudget& budget, const void* window, Content content, const Grant& grant)
       : budget_(budget), window_(window), content_(std::move(content)), free_(grant), born_(Clock::now()) {}
 
+  struct Dispatched {
+    std::shared_ptr<Shipment> shipment;  ///< null: not now
+    bool admitted = false;               ///< by the budget; else it is the network that has no room
+  };
+  /// A shipment with a grant of the budget, as the turn comes, under way, and known to the budget.
+  static Dispatched dispatch(OperationBudget& budget, const void* window, Content content, OperationBudget::Turn& turn);
+
   /// Once. False: the network has no room for it now.
   bool start();
   /// Whether it is there, and the network needs nothing of ours for it any more. Queues the next stage.

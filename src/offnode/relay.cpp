@@ -303,34 +303,23 @@ Shipment::Content Relay::content_of_chunk(const Pair& pair) const {
 
 /// Null: not now.
 std::shared_ptr<Shipment> Relay::dispatch(Shipment::Content content, OperationBudget::Turn& turn) {
-  OperationBudget& budget = peers_->budget();
-  const Grant wanted = content.wanted();
+  const std::size_t operations = content.wanted().operations;
   const std::optional<Clock::time_point> waits_since = turn.since();
-  const std::optional<Grant> grant = budget.try_admit(window_, wanted, turn, false);
-  if (!grant) {
+  Shipment::Dispatched sent = Shipment::dispatch(peers_->budget(), window_, std::move(content), turn);
+  if (!sent.admitted) {
     if (!waits_since) ++effect_.throttle_waits;
     return nullptr;
   }
   if (waits_since)
     effect_.throttle_nanoseconds +=
         static_cast<std::uint64_t>(std::chrono::nanoseconds(Clock::now() - *waits_since).count());
-  auto shipment = std::make_shared<Shipment>(budget, window_, std::move(content), *grant);
-  bool started = false;
-  try {
-    started = shipment->start();
-  } catch (...) {
-    budget.give_up(shipment);
-    throw;
-  }
-  if (!started) {
-    budget.give_up(shipment);
+  if (!sent.shipment) {
     if (!full_since_) full_since_ = Clock::now();
     return nullptr;
   }
   full_since_.reset();
-  budget.enlist(shipment);
-  effect_.network_operations += wanted.operations;
-  return shipment;
+  effect_.network_operations += operations;
+  return std::move(sent.shipment);
 }
 
 // ---- trouble -----------------------------------------------------------------------------------------

@@ -26,8 +26,8 @@
 /// | ended[part][o] = step       | each part, when it has read what it reads and written what it writes | release, acquire |
 ///
 /// **A call writes nothing before it knows that all ranks have begun the call before** (its last step, in each part).
-/// Behind a call in which all hear from all it does know. Behind a rooted one it waits for calls[] of it, and where
-/// that had several steps for begun[].
+/// Behind a call in which all hear from all it does know. Behind a rooted one it waits for calls[] of it, which it
+/// compares, and where that had several steps for begun[].
 ///
 /// Two places for lines and calls are enough. Step f goes where f - 2 was. Within a call: to write f, part p of o has
 /// seen that part p of t has begun f - 1, by its lines or by begun[], and so has ended f - 2; and parts keep to regions
@@ -86,12 +86,12 @@ MPIX_FN bool is_there(std::uint32_t seen, std::uint32_t needed) {
 
 /// What a part of a rank's calls knows of those before. In its own memory; a call leaves it for the next one.
 struct alignas(32) CollectiveState {
+  std::uint64_t word;        ///< what the last call was; see CallWord
   std::uint32_t step, call;  ///< the last ones; 1 before the first
-  std::uint32_t parts;       ///< of that call
-  std::uint16_t rooted, several_steps;
-  std::uint32_t highest;   ///< lines that were ever used of a place; of part 0
-  std::uint32_t swept[2];  ///< likewise: where to clear next, by place
-  std::uint32_t unused;
+  std::uint32_t highest;     ///< lines that were ever used of a place; of part 0
+  std::uint32_t swept[2];    ///< likewise: where to clear next, by place
+  std::uint16_t parts;       ///< of the last call
+  std::uint8_t rooted, several_steps;
 };
 
 /// Where what lies in a rank's memory; the same on all ranks.

@@ -31,7 +31,7 @@ struct Span {
   std::uint64_t begin, bytes;
 };
 
-/// Piece `index` of `count` that are alike, and hold whole elements.
+/// Part `index` of `count` that are alike, and hold whole elements.
 MPIX_FN Span cut(Span all, std::uint32_t index, std::uint32_t count) {
   constexpr std::uint64_t unit = 64;
   const std::uint64_t each = ((all.bytes + count - 1) / count + unit - 1) / unit * unit;
@@ -51,7 +51,8 @@ class DirectCall {
     state.call = next_number(state.call);
     announce_call(crew_, c_, state.call);
     if (!find_places(state.call)) return false;
-    const std::uint64_t piece = is_staged_ ? c_.piece_bytes : c_.bytes;
+    const std::uint64_t piece = is_staged_ && c_.piece_bytes < c_.bytes ? c_.piece_bytes : c_.bytes;
+    full_ = piece;
     std::uint32_t steps = 0;
     for (std::uint64_t begin = 0; begin < c_.bytes; begin += piece, ++steps) {
       state.step = next_number(state.step);
@@ -61,7 +62,8 @@ class DirectCall {
       if (!meet<&Collective::ended>(state.step)) return false;
       if (!table_.to[c_.me]) take_out();
     }
-    state.parts = c_.parts;
+    state.word = c_.word;
+    state.parts = static_cast<std::uint16_t>(c_.parts);
     state.rooted = 0;  // all have heard from all
     leave(state);
     return true;
@@ -79,27 +81,28 @@ class DirectCall {
   MPIX_STEP bool find_places(std::uint32_t call) {
     const Workers workers = crew_.workers();
     bool good = true, all_attached = true;
-    for (std::uint32_t rank = workers.index; good && rank < c_.ranks(); rank += workers.size) {
-      std::uint64_t words[2] = {c_.send_place, c_.recv_place};
-      if (rank != c_.me) {
-        const Line* const lines = c_.place_lines(c_.me, rank, call);
-        good = calls_the_same(crew_, c_, call, rank) && crew_.await(rank, lines, call, &words[0]) &&
-               crew_.await(rank, lines + 1, call, &words[1]);
-        if (!good) break;
+    // Who was called, where its data are, where its result is: looked for at once, by a worker each.
+    for (std::uint32_t i = workers.index; good && i < 3 * c_.ranks(); i += workers.size) {
+      const std::uint32_t rank = i / 3, which = i % 3;
+      if (which == 2) {
+        good = rank == c_.me || calls_the_same(crew_, c_, c_.word, call, rank);
+        continue;
       }
-      char* at[2];
-      for (int i = 0; i < 2; ++i) {
-        const std::uint64_t offset = words[i] & ((std::uint64_t{1} << 56) - 1);
-        at[i] = nullptr;
-        if (words[i] == not_attached)
-          all_attached = false;
-        else if (words[i] == not_used)
-          at[i] = c_.memory(rank);  // any
-        else
-          at[i] = c_.attached[rank * most_attached + static_cast<std::uint32_t>(words[i] >> 56)] + offset;
-      }
-      table_.from[rank] = at[0];
-      table_.to[rank] = at[1];
+      std::uint64_t word = which == 0 ? c_.send_place : c_.recv_place;
+      if (rank != c_.me) good = crew_.await(rank, c_.place_lines(c_.me, rank, call) + which, call, &word);
+      if (!good) break;
+      char* at = nullptr;
+      if (word == not_attached)
+        all_attached = false;
+      else if (word == not_used)
+        at = c_.memory(rank);  // any
+      else
+        at = c_.attached[rank * most_attached + static_cast<std::uint32_t>(word >> 56)] +
+             (word & ((std::uint64_t{1} << 56) - 1));
+      if (which == 0)
+        table_.from[rank] = at;
+      else
+        table_.to[rank] = at;
     }
     if (!crew_.agree(good)) return false;
     is_staged_ = !crew_.agree(all_attached);
@@ -117,8 +120,14 @@ class DirectCall {
     if (char* const to = table_.to[rank]) return to + piece_.begin;
     return c_.memory(rank) + c_.places.received();
   }
-  MPIX_STEP Span whole() const { return {0, piece_.bytes}; }
-  MPIX_STEP Span of_part(Span span) const { return cut(span, crew_.part, c_.parts); }
+  /// Pieces are cut as the first one, also the last, which may be shorter: memory of the library belongs to the same
+  /// part in all of them.
+  MPIX_STEP Span whole() const { return {0, full_}; }
+  MPIX_STEP Span of_part(Span span) const {
+    const Span part = cut(span, crew_.part, c_.parts);
+    const std::uint64_t end = part.begin + part.bytes < piece_.bytes ? part.begin + part.bytes : piece_.bytes;
+    return {part.begin, part.begin < end ? end - part.begin : 0};
+  }
 
   /// Copy what others read of this rank, and wait until all have.
   MPIX_STEP bool stage(std::uint32_t step) {
@@ -298,6 +307,7 @@ class DirectCall {
   const Collective& c_;
   DirectTable& table_;
   Span piece_{};
+  std::uint64_t full_ = 0;  ///< bytes of a piece that is not the last
   bool is_staged_ = false;
 };
 

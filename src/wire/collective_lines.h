@@ -32,13 +32,14 @@ MPIX_STEP CollectiveState load_state(const CollectiveState* from) {
 #endif
 }
 
-/// Has rank `rank` called the same?
+/// Has rank `rank` called the same, which is `mine`?
 template <class Crew>
-MPIX_STEP bool calls_the_same(const Crew& crew, const Collective& c, std::uint32_t call, std::uint32_t rank) {
+MPIX_STEP bool calls_the_same(const Crew& crew, const Collective& c, std::uint64_t mine, std::uint32_t call,
+                              std::uint32_t rank) {
   std::uint64_t theirs = 0;
   if (!crew.await(rank, c.call_line(c.me, rank, call), call, &theirs)) return false;
-  if (theirs == c.word) return true;
-  crew.report(rank, theirs);
+  if (theirs == mine) return true;
+  crew.report(rank, mine, theirs);
   return false;
 }
 
@@ -48,10 +49,8 @@ MPIX_STEP bool await_call_before(const Crew& crew, const Collective& c, const Co
   if (!state.rooted) return true;
   const Workers workers = crew.workers();
   bool good = true;
-  for (std::uint32_t rank = workers.index; good && rank < c.ranks(); rank += workers.size) {
-    std::uint64_t called = 0;
-    if (rank != c.me) good = crew.await(rank, c.call_line(c.me, rank, state.call), state.call, &called);
-  }
+  for (std::uint32_t rank = workers.index; good && rank < c.ranks(); rank += workers.size)
+    if (rank != c.me) good = calls_the_same(crew, c, state.word, state.call, rank);
   if (state.several_steps) {
     const std::uint32_t words = state.parts * c.ranks();
     for (std::uint32_t i = workers.index; good && i < words; i += workers.size)
@@ -94,7 +93,8 @@ MPIX_STEP void sweep(const Crew& crew, const Collective& c, CollectiveState& sta
 
 template <class Crew>
 MPIX_STEP void leave_state(const Crew& crew, const Collective& c, CollectiveState state, std::uint32_t steps) {
-  state.parts = c.parts;
+  state.word = c.word;
+  state.parts = static_cast<std::uint16_t>(c.parts);
   state.rooted = c.is_rooted();
   state.several_steps = steps > 1;
   const Workers workers = crew.workers();
@@ -201,7 +201,7 @@ MPIX_STEP bool all_call_the_same(const Crew& crew, const Collective& c, std::uin
   const Workers workers = crew.workers();
   bool good = true;
   for (std::uint32_t rank = workers.index; good && rank < c.ranks(); rank += workers.size)
-    if (c.hears(rank)) good = calls_the_same(crew, c, call, rank);
+    if (c.hears(rank)) good = calls_the_same(crew, c, c.word, call, rank);
   return crew.agree(good);
 }
 

@@ -10,6 +10,12 @@
 /// What collectives do with two operands: MPI's predefined operations on the elements that its types consist of. Data
 /// travel as words of 8 bytes, so that is what they work on: elements of less are several to a word, those of 16 are
 /// two words.
+#if defined(__CUDACC__) || defined(__HIPCC__)
+#define MPIX_SELDOM static __device__ __noinline__
+#else
+#define MPIX_SELDOM inline
+#endif
+
 namespace mpix {
 
 enum class Operation : std::uint8_t {
@@ -177,118 +183,203 @@ struct alignas(8) ValueAt {
   std::int32_t at;
 };
 
-/// Numbers with a sign, too: as sums and products of these they have the same bits.
-template <unsigned words, class Combine>
-MPIX_FN void each_unsigned(Element element, std::uint64_t* into, const std::uint64_t* word, Combine combine) {
+/// The words of one element, or of several small ones.
+struct TwoWords {
+  std::uint64_t word[2];
+};
+
+template <class Combine>
+MPIX_FN void each_unsigned(Element element, TwoWords& a, const TwoWords& b, Combine combine) {
   switch (element) {
     case Element::i8:
     case Element::u8:
-      return each<std::uint8_t, words>(into, word, combine);
+      return each<std::uint8_t, 2>(a.word, b.word, combine);
     case Element::i16:
     case Element::u16:
-      return each<std::uint16_t, words>(into, word, combine);
+      return each<std::uint16_t, 2>(a.word, b.word, combine);
     case Element::i32:
     case Element::u32:
-      return each<std::uint32_t, words>(into, word, combine);
+      return each<std::uint32_t, 2>(a.word, b.word, combine);
     default:
-      return each<std::uint64_t, words>(into, word, combine);
+      return each<std::uint64_t, 2>(a.word, b.word, combine);
   }
 }
 
-template <unsigned words, class Combine>
-MPIX_FN void each_ordered(Element element, std::uint64_t* into, const std::uint64_t* word, Combine combine) {
+template <class Combine>
+MPIX_FN void each_small(Element element, TwoWords& a, const TwoWords& b, Combine combine) {
   switch (element) {
     case Element::i8:
-      return each<std::int8_t, words>(into, word, combine);
+      return each<std::int8_t, 2>(a.word, b.word, combine);
     case Element::i16:
-      return each<std::int16_t, words>(into, word, combine);
-    case Element::i32:
-      return each<std::int32_t, words>(into, word, combine);
-    case Element::i64:
-      return each<std::int64_t, words>(into, word, combine);
-    case Element::f32:
-      return each<float, words>(into, word, combine);
-    case Element::f64:
-      return each<double, words>(into, word, combine);
+      return each<std::int16_t, 2>(a.word, b.word, combine);
     default:
-      return each_unsigned<words>(element, into, word, combine);
+      return each_unsigned(element, a, b, combine);
   }
 }
 
-template <unsigned words>
-MPIX_FN void add(Element element, std::uint64_t* into, const std::uint64_t* word) {
-  if (element == Element::f64 || element == Element::c64) return each<double, words>(into, word, Sum{});
-  if (element == Element::f32 || element == Element::c32) return each<float, words>(into, word, Sum{});
-  return each_unsigned<words>(element, into, word, Sum{});
+MPIX_FN void multiply(Element element, TwoWords& a, const TwoWords& b) {
+  if (element == Element::c32) return multiply_complex<float, 2>(a.word, b.word);
+  if (element == Element::c64) return multiply_complex<double, 2>(a.word, b.word);
+  each_unsigned(element, a, b, Product{});
 }
 
-template <unsigned words>
-MPIX_FN void multiply(Element element, std::uint64_t* into, const std::uint64_t* word) {
-  switch (element) {
-    case Element::f32:
-      return each<float, words>(into, word, Product{});
-    case Element::f64:
-      return each<double, words>(into, word, Product{});
-    case Element::c32:
-      return multiply_complex<float, words>(into, word);
-    case Element::c64:
-      return multiply_complex<double, words>(into, word);
-    default:
-      return each_unsigned<words>(element, into, word, Product{});
-  }
-}
-
-template <unsigned words>
-MPIX_FN void choose(Element element, std::uint64_t* into, const std::uint64_t* word, bool greater) {
+MPIX_FN void choose(Element element, TwoWords& a, const TwoWords& b, bool greater) {
   switch (element) {
     case Element::f32_at:
-      return choose_at<ValueAt<float>, words>(into, word, greater);
+      return choose_at<ValueAt<float>, 2>(a.word, b.word, greater);
     case Element::f64_at:
-      return choose_at<ValueAt<double>, words>(into, word, greater);
+      return choose_at<ValueAt<double>, 2>(a.word, b.word, greater);
     case Element::i64_at:
-      return choose_at<ValueAt<std::int64_t>, words>(into, word, greater);
+      return choose_at<ValueAt<std::int64_t>, 2>(a.word, b.word, greater);
     case Element::i16_at:
-      return choose_at<ValueAt<std::int16_t>, words>(into, word, greater);
+      return choose_at<ValueAt<std::int16_t>, 2>(a.word, b.word, greater);
     default:
-      return choose_at<ValueAt<std::int32_t>, words>(into, word, greater);
+      return choose_at<ValueAt<std::int32_t>, 2>(a.word, b.word, greater);
   }
 }
+
+/// What programs seldom ask for: out of the way of the rest, which it would cost registers and much code.
+MPIX_SELDOM TwoWords combine_seldom(Operation operation, Element element, TwoWords a, TwoWords b) {
+  switch (operation) {
+    case Operation::sum:
+      each_unsigned(element, a, b, Sum{});
+      break;
+    case Operation::product:
+      multiply(element, a, b);
+      break;
+    case Operation::maximum:
+      each_small(element, a, b, Maximum{});
+      break;
+    case Operation::minimum:
+      each_small(element, a, b, Minimum{});
+      break;
+    case Operation::logical_and:
+      each_unsigned(element, a, b, LogicalAnd{});
+      break;
+    case Operation::logical_or:
+      each_unsigned(element, a, b, LogicalOr{});
+      break;
+    case Operation::logical_xor:
+      each_unsigned(element, a, b, LogicalXor{});
+      break;
+    case Operation::bitwise_and:
+      each<std::uint64_t, 2>(a.word, b.word, BitwiseAnd{});
+      break;
+    case Operation::bitwise_or:
+      each<std::uint64_t, 2>(a.word, b.word, BitwiseOr{});
+      break;
+    case Operation::bitwise_xor:
+      each<std::uint64_t, 2>(a.word, b.word, BitwiseXor{});
+      break;
+    case Operation::maximum_at:
+      choose(element, a, b, true);
+      break;
+    case Operation::minimum_at:
+      choose(element, a, b, false);
+      break;
+    case Operation::none:
+    case Operation::by_function:
+      break;
+  }
+  return a;
+}
+
+/// A sum of complex numbers is that of their parts.
+MPIX_FN Element parts_of(Element element) {
+  return element == Element::c64 ? Element::f64 : element == Element::c32 ? Element::f32 : element;
+}
+
+template <class Combine, class Do>
+MPIX_STEP bool with_ordered(Element element, Combine combine, Do&& act) {
+  switch (element) {
+    case Element::i32:
+      act(combine, std::int32_t{});
+      return true;
+    case Element::u32:
+      act(combine, std::uint32_t{});
+      return true;
+    case Element::i64:
+      act(combine, std::int64_t{});
+      return true;
+    case Element::u64:
+      act(combine, std::uint64_t{});
+      return true;
+    case Element::f32:
+      act(combine, float{});
+      return true;
+    case Element::f64:
+      act(combine, double{});
+      return true;
+    default:
+      return false;
+  }
+}
+
+/// Sums and products of integers with a sign have the bits of those without, and may overflow.
+template <class Combine, class Do>
+MPIX_STEP bool with_numbers(Element element, Combine combine, Do&& act) {
+  switch (element) {
+    case Element::i32:
+    case Element::u32:
+      act(combine, std::uint32_t{});
+      return true;
+    case Element::i64:
+    case Element::u64:
+      act(combine, std::uint64_t{});
+      return true;
+    case Element::f32:
+      act(combine, float{});
+      return true;
+    case Element::f64:
+      act(combine, double{});
+      return true;
+    default:
+      return false;
+  }
+}
+
+/// act(combine, number) with what combines two numbers, and one of their type, for what programs often ask for: numbers
+/// of 4 and 8 bytes. False: it is something else.
+template <class Do>
+MPIX_STEP bool with_usual(Operation operation, Element element, Do&& act) {
+  switch (operation) {
+    case Operation::sum:
+      return with_numbers(parts_of(element), Sum{}, act);
+    case Operation::product:
+      return with_numbers(element, Product{}, act);
+    case Operation::maximum:
+      return with_ordered(element, Maximum{}, act);
+    case Operation::minimum:
+      return with_ordered(element, Minimum{}, act);
+    default:
+      return false;
+  }
+}
+
+template <unsigned words>
+struct CombineWords {
+  std::uint64_t* into;
+  const std::uint64_t* word;
+  template <class Combine, class Number>
+  MPIX_STEP void operator()(Combine combine, Number) const {
+    each<Number, words>(into, word, combine);
+  }
+};
 
 }  // namespace reduction
 
 /// *into = *into operation *word, so many words of them: a multiple of words_of(element). All threads of a call take
 /// the same branches.
 template <unsigned words>
-MPIX_FN void combine(Operation operation, Element element, std::uint64_t* into, const std::uint64_t* word) {
-  using namespace reduction;
-  switch (operation) {
-    case Operation::sum:
-      return add<words>(element, into, word);
-    case Operation::product:
-      return multiply<words>(element, into, word);
-    case Operation::maximum:
-      return each_ordered<words>(element, into, word, Maximum{});
-    case Operation::minimum:
-      return each_ordered<words>(element, into, word, Minimum{});
-    case Operation::logical_and:
-      return each_unsigned<words>(element, into, word, LogicalAnd{});
-    case Operation::logical_or:
-      return each_unsigned<words>(element, into, word, LogicalOr{});
-    case Operation::logical_xor:
-      return each_unsigned<words>(element, into, word, LogicalXor{});
-    case Operation::bitwise_and:
-      return each<std::uint64_t, words>(into, word, BitwiseAnd{});
-    case Operation::bitwise_or:
-      return each<std::uint64_t, words>(into, word, BitwiseOr{});
-    case Operation::bitwise_xor:
-      return each<std::uint64_t, words>(into, word, BitwiseXor{});
-    case Operation::maximum_at:
-      return choose<words>(element, into, word, true);
-    case Operation::minimum_at:
-      return choose<words>(element, into, word, false);
-    case Operation::none:
-    case Operation::by_function:
-      return;
+MPIX_STEP void combine(Operation operation, Element element, std::uint64_t* into, const std::uint64_t* word) {
+  if (reduction::with_usual(operation, element, reduction::CombineWords<words>{into, word})) return;
+  MPIX_UNROLL
+  for (unsigned i = 0; i < words; i += 2) {
+    const bool both = i + 1 < words;
+    const reduction::TwoWords result = reduction::combine_seldom(
+        operation, element, {{into[i], both ? into[i + 1] : 0}}, {{word[i], both ? word[i + 1] : 0}});
+    into[i] = result.word[0];
+    if (both) into[i + 1] = result.word[1];
   }
 }
 

@@ -4,7 +4,8 @@
 #
 # Check the epoch protocol with the model checker spin: on a node (epoch.pml), posts that ride between nodes
 # (riding.pml), where the first one tells where messages go, and messages of kernels (relay.pml); and notifications
-# between ranks inside kernels (lanes.pml), and what they put to other nodes (far.pml). What is checked is said there.
+# between ranks inside kernels (lanes.pml), and what they put to other nodes (far.pml); and collectives on streams
+# (collective.pml). What is checked is said there.
 # "verify": the whole state space, no error. "control": a rule of the protocol is left out, and spin must find
 # a violation of the named property; a model that cannot fail proves nothing.
 #
@@ -83,6 +84,7 @@ control() {
     order) violation='assertion violated.*].matched' ;;
     flushed) violation='assertion violated.*].data==' ;;
     alone) violation='assertion violated.*is_read\[' ;;
+    unread) violation='assertion violated.*\(line\|said\)_read\[' ;;
   esac
   ends=-E  # invalid ends are not looked for
   [ "$property" != deadlock ] || ends=
@@ -254,6 +256,23 @@ control 'no look for room in the ring'            whole     -DNO_CREDIT
 control 'data that look like a number'            whole     -DNO_CLEAR
 control 'room before the numbers are gone'        deadlock  -DCREDIT_FIRST
 control 'a barrier without a flush'               whole     -DPROGRAM=THIRD -DNO_FLUSH
+
+model=collective
+verify 'collectives, 3 calls'                     -DCALLS=3
+verify 'collectives, 4 calls'                     -DCALLS=4 -DTOGETHER
+verify 'collectives, 4 rooted calls'              -DCALLS=4 -DTOGETHER -DKINDS=ROOTED
+verify 'collectives, 5 calls of a step'           -DCALLS=5 -DTOGETHER -DSTEPS=1
+verify 'collectives, 6 broadcasts of a step'      -DCALLS=6 -DTOGETHER -DSTEPS=1 -DKINDS=FROM
+verify 'collectives, 3 calls of up to 3 steps'    -DCALLS=3 -DTOGETHER -DSTEPS=3
+verify 'collectives, 2 ranks, 5 calls'            -DCALLS=5 -DTOGETHER -DRANKS=2
+
+control 'one sub-slot'                            unread    -DCALLS=2 -DSUBSLOTS=1
+control 'one sub-slot, all to all'                unread    -DCALLS=2 -DSUBSLOTS=1 -DKINDS=ALL
+control 'no look who began the call before'       unread    -DNO_SAID
+control 'no look who began its last step'         unread    -DNO_STARTED
+control 'no look who began the step before'       unread    -DNO_STARTED_WITHIN
+control 'two streams without order'               unread    -DTWO_STREAMS
+control 'the same, all to all'                    unread    -DTWO_STREAMS -DKINDS=ALL -DSTEPS=1
 echo "$number" >"$scratch/listed"
 }
 

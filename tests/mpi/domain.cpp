@@ -360,6 +360,7 @@ struct Calls {
     char* const from = mine(c);
     int flag = 1;
     MPIX_Dev_win opened = -5;
+    DOMAIN_EXPECT(c, f, MPIX_Dev_notify(&c, window, me, 21) == MPI_SUCCESS);
     DOMAIN_EXPECT(c, f, MPIX_Dev_put_notify(&c, window, MPI_PROC_NULL, 0, 8, from, 0) == MPI_SUCCESS);
     DOMAIN_EXPECT(c, f, MPIX_Dev_put_notify(&c, window, n, 0, 8, from, 0) == MPI_ERR_RANK);
     DOMAIN_EXPECT(c, f, MPIX_Dev_put_notify(&c, window, -17, 0, 8, from, 0) == MPI_ERR_RANK);
@@ -385,6 +386,13 @@ struct Calls {
     DOMAIN_EXPECT(c, f, MPIX_Dev_wait(&c, window + 1, 0, 0, 1) == MPI_ERR_WIN);
     DOMAIN_EXPECT(c, f, MPIX_Dev_test(&c, window, 0, 0, -1, &flag) == MPI_ERR_COUNT && flag == 0);
     DOMAIN_EXPECT(c, f, MPIX_Dev_flush(&c, window + 1) == MPI_ERR_WIN);
+    // None of these has sent something, or taken what was there.
+    MPIX_Dev_status status{};
+    DOMAIN_EXPECT(c, f, MPIX_Dev_barrier(&c, MPIX_DEV_WORLD) == MPI_SUCCESS);
+    DOMAIN_EXPECT(c, f, MPIX_Dev_wait_status(&c, window, MPIX_DEV_ANY_SOURCE, MPIX_DEV_ANY_TAG, 1, &status) == 0);
+    DOMAIN_EXPECT(c, f, status.source == me && status.tag == 21);
+    DOMAIN_EXPECT(c, f, MPIX_Dev_test(&c, MPIX_DEV_ANY_WINDOW, MPIX_DEV_ANY_SOURCE, MPIX_DEV_ANY_TAG, 1, &flag) == 0);
+    DOMAIN_EXPECT(c, f, flag == 0 && MPIX_Dev_barrier(&c, MPIX_DEV_WORLD) == MPI_SUCCESS);
     // Of one rank, or of all: nobody gets a window, and the next one has the same number for all.
     for (int who : {0, n - 1, -1}) {
       char* const at = who < 0 || who == me ? from - part * 1000 : from;
@@ -476,7 +484,7 @@ void calls() {
 
 /// The domain is never freed: the program ends with MPI, and with nothing else.
 void leave() {
-  auto& domain = *new support::Domain(MPI_COMM_WORLD, 2);
+  static auto& domain = *new support::Domain(MPI_COMM_WORLD, 2);  // no leak: it is still known
   static Steps kernel{};
   kernel.base = domain.allocate(2 * Steps::part);
   kernel.window = domain.window_over(kernel.base, Steps::part);

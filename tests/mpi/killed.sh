@@ -3,7 +3,7 @@
 # Copyright (c) the libmpix authors
 #
 # Runs PROGRAM (tests/mpi/killed.cpp) in all its scenarios: the last rank is killed, the others have to notice and to go
-# on. Usage: killed.sh PROGRAM. Each rank has a shell around it that stays until all ranks have ended, so that
+# on. Usage: killed.sh PROGRAM [SCENARIO…]; these scenarios, where any are named. Each rank has a shell around it that stays until all ranks have ended, so that
 # mpiexec does not see the death, and does not end the others because of it.
 set -u
 program=$PWD/$1
@@ -30,7 +30,7 @@ failed=0
 scenario() {  # ON_TIMEOUT BUDGET SCENARIO BYTES
   rm -f "$scratch"/output.* "$scratch"/ended.*
   # shellcheck disable=SC2086 # MPIEXEC is a command with its options
-  $MPIEXEC env MPIX_NODE_SIZE=1 MPIX_TIMEOUT=$patience MPIX_ON_TIMEOUT="$1" MPIX_TRIGGERED_OPS="$2" \
+  $MPIEXEC env MPIX_NODE_SIZE="${MPIX_NODE_SIZE:-1}" MPIX_TIMEOUT=$patience MPIX_ON_TIMEOUT="$1" MPIX_TRIGGERED_OPS="$2" \
     "$scratch/rank" "$program" "$3" "$4" > "$scratch/mpiexec" 2>&1
   local rank bad=0
   for ((rank = 0; rank < ranks - 1; rank++)); do
@@ -45,6 +45,12 @@ scenario() {  # ON_TIMEOUT BUDGET SCENARIO BYTES
     echo "ok: $*: $(grep -h '^survivor 0' "$scratch/output.0" | tail -n 1)"
   fi
 }
+
+for one in "${@:2}"; do
+  scenario error auto "$one" 64
+  scenario report auto "$one" 64
+done
+(($# == 1)) || exit $failed
 
 ways="error report"
 [[ ${MPIX_NIC:-} != mpi ]] || ways=error  # over messages of MPI nobody is asked for a sign of life

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -62,6 +63,10 @@ class Device {
   void wait_for(void* stream) { platform_->synchronize(stream); }
   /// A stream for what is prepared and looked at besides the streams of a test case.
   void* own_stream() const { return own_; }
+  /// What `enqueue` enqueues on the stream, to be launched there again and again. On GPUs.
+  std::unique_ptr<support::Graph> capture(void* stream, const std::function<void()>& enqueue) {
+    return platform_->capture(stream, enqueue);
+  }
 
   /// A GPU's is kept for the next of its size: cudaFree waits for the streams of all threads, and those may wait for a
   /// peer.

@@ -21,8 +21,9 @@ GPU_OUT_OF_LINE bool still_waits(const Collective& c, std::uint32_t call, std::u
   return load_relaxed(&c.host->released) == 0;
 }
 
-GPU_OUT_OF_LINE void tell_of_difference(const Collective& c, std::uint32_t rank, std::uint64_t theirs) {
-  c.host->mine = c.word;
+GPU_OUT_OF_LINE void tell_of_difference(const Collective& c, std::uint32_t rank, std::uint64_t mine,
+                                        std::uint64_t theirs) {
+  c.host->mine = mine;
   c.host->theirs = theirs;
   store_release(&c.host->differs, rank + 1);
   store_release(&c.host->released, 1);
@@ -50,7 +51,9 @@ struct CollectiveBlock {
     (void)load_acquire(word);
     return true;
   }
-  __device__ void report(std::uint32_t rank, std::uint64_t theirs) const { tell_of_difference(call, rank, theirs); }
+  __device__ void report(std::uint32_t rank, std::uint64_t mine, std::uint64_t theirs) const {
+    tell_of_difference(call, rank, mine, theirs);
+  }
   /// The host has refused those.
   __device__ bool combine_by_function(const Collective&, std::uint32_t, std::uint64_t, std::uint64_t,
                                       std::uint64_t) const {
@@ -73,24 +76,6 @@ __global__ void __launch_bounds__(collective_threads) run_direct(const GPU_GRID_
   gpu_let_next_start();
   const CollectiveBlock crew{call, blockIdx.x};
   (void)DirectCall<CollectiveBlock>(crew, call, table).run();
-}
-
-/// What a call by lines has to do is done by as many threads as there are words for.
-inline unsigned threads_for(const Collective& call) {
-  if (call.direct) return collective_threads;
-  constexpr std::uint64_t warps = 64;  // as wide as any vendor's warp
-  const std::uint64_t words = call.chunk_words / call.parts / words_of(call.element);
-  return static_cast<unsigned>(
-      std::clamp<std::uint64_t>((words + warps - 1) / warps * warps, warps, collective_threads));
-}
-
-inline void launch_collective(const CollectiveLaunch& launch, gpuStream_t stream) {
-  static const Kernel by_lines(run_lines), direct(run_direct);
-  const Kernel& kernel = launch.call.direct ? direct : by_lines;
-  Collective argument = launch.call;
-  // Outside of graphs it does not depend on what is in front; see Launcher::launch_posts.
-  MPIX_CHECK_GPU(gpu_launch(kernel.function, dim3(launch.call.parts), threads_for(launch.call), &argument,
-                            sizeof argument, stream, launch.captured && kernel.may_be_dependent));
 }
 
 }  // namespace GPU_NAMESPACE

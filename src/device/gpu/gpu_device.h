@@ -14,7 +14,7 @@
 #include "device/collective_launch.h"
 #include "device/device.h"
 #include "device/gpu/check.h"
-#include "device/gpu/collective_kernel.h"
+#include "device/gpu/collective_small.h"
 #include "device/gpu/gpu_copier.h"
 #include "device/gpu/graph_keeper.h"
 #include "device/gpu/launcher.h"
@@ -189,7 +189,7 @@ class GpuDevice final : public Device {
     memory().copy_to_host(&state, any.states(), sizeof state);
     return state.call - 1;
   }
-  std::size_t preferred_line_bytes() const noexcept override { return 256 * 1024; }
+  std::size_t preferred_line_bytes() const noexcept override { return 1024 * 1024; }
 
   void copy(Stream stream, void* to, const void* from, std::size_t bytes) override {
     DeviceScope scope(memory().device());

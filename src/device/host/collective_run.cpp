@@ -30,9 +30,9 @@ struct Alone {
     return until(rank, [&] { return is_there(static_cast<std::uint32_t>(load_acquire(word)), number); });
   }
 
-  void report(std::uint32_t rank, std::uint64_t theirs) const {
+  void report(std::uint32_t rank, std::uint64_t mine, std::uint64_t theirs) const {
     CollectiveWords& words = *call.host;
-    words.mine = call.word;
+    words.mine = mine;
     words.theirs = theirs;
     store_release(&words.differs, rank + 1);
     store_release(&words.released, 1);

@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the libmpix authors
+#pragma once
+
+#include "device/gpu/collective_kernel.h"
+
+/// Most calls: one step by lines, a word for each thread, few ranks. The steps are those of wire/collective_lines.h, as
+/// straight code: every load that can be under way at the same time is, and what is never needed here is not there,
+/// for what a kernel takes longest for is to fetch its own code.
+namespace mpix {
+inline namespace GPU_NAMESPACE {
+
+/// Threads that have no words: they ask what the others have called.
+constexpr std::uint32_t asking_threads = 64;
+constexpr std::uint32_t most_small_threads = collective_threads + asking_threads;
+
+/// How many words a thread has; 0: it is no small call.
+inline std::uint32_t small_words(const Collective& c) {
+  const std::uint64_t of_part = c.chunk_words / c.parts;
+  const std::uint64_t each = (of_part + collective_threads - 1) / collective_threads;
+  const auto is_aligned = [](const void* p) { return reinterpret_cast<std::uintptr_t>(p) % 8 == 0; };
+  const bool is_usual = !c.combines() || (c.element >= Element::i32 && c.element <= Element::f64 &&
+                                          c.operation >= Operation::sum && c.operation <= Operation::minimum);
+  const std::uint64_t most = c.ranks() <= 2 ? 4 : c.ranks() <= 4 ? 2 : 1;
+  const bool is_small = !c.direct && c.ranks() > 1 && c.ranks() <= Collective::most_near && c.bytes % 8 == 0 &&
+                        c.bytes / 8 <= c.chunk_words && each <= most && is_aligned(c.send) && is_aligned(c.recv);
+  return is_small && is_usual ? (each <= 1 ? 1 : each <= 2 ? 2 : 4) : 0;
+}
+
+/// Words of a thread in the order of the ranks, combined.
+template <std::uint32_t most, std::uint32_t words>
+struct CombineRanks {
+  const std::uint64_t (*all)[words];  ///< by rank
+  std::uint32_t ranks;
+  std::uint64_t* result;
+  template <class Combine, class Number>
+  __device__ void operator()(Combine combine, Number) const {
+    MPIX_UNROLL
+    for (std::uint32_t w = 0; w < words; ++w) result[w] = all[0][w];
+    MPIX_UNROLL
+    for (std::uint32_t rank = 1; rank < most; ++rank)
+      if (rank < ranks) reduction::each<Number, words>(result, all[rank], combine);
+  }
+};
+
+/// The call before was one in which not all have heard from all.
+GPU_OUT_OF_LINE bool await_rooted(const Collective& c, const CollectiveState& state, std::uint32_t part) {
+  return await_call_before(CollectiveBlock{c, part}, c, state);
+}
+
+template <std::uint32_t most, std::uint32_t each, bool combines>
+__global__ void __launch_bounds__(most_small_threads, 1) run_small(const GPU_GRID_CONSTANT Collective c) {
+  const std::uint32_t part = blockIdx.x, ranks = c.ranks(), me = c.me, workers = blockDim.x - asking_threads;
+  const std::uint64_t of_part = c.chunk_words / c.parts, first = part * of_part, words = c.bytes / 8;
+  const std::uint64_t last = first + of_part < words ? first + of_part : words;
+  const bool works = threadIdx.x < workers;
+  std::uint64_t at[each];
+  bool has[each];
+  MPIX_UNROLL
+  for (std::uint32_t w = 0; w < each; ++w) {
+    at[w] = first + threadIdx.x + std::uint64_t{w} * workers;
+    has[w] = works && at[w] < last;
+  }
+  gpu_wait_for_front();
+  gpu_let_next_start();
+  CollectiveState state = load_state(c.states() + part);
+  // What goes to all ranks alike is loaded once.
+  const bool differ = c.send_stride != 0;
+  std::uint64_t sent[most][each];
+  MPIX_UNROLL
+  for (std::uint32_t rank = 0; rank < most; ++rank) {
+    const bool loads = rank < ranks && (differ ? rank == me || c.sends_to(rank) : rank == 0);
+    MPIX_UNROLL
+    for (std::uint32_t w = 0; w < each; ++w) {
+      sent[rank][w] = 0;
+      if (has[w] && loads)
+        sent[rank][w] = load_once(reinterpret_cast<const unsigned long long*>(c.send + rank * c.send_stride) + at[w]);
+    }
+  }
+  if (state.rooted && !await_rooted(c, state, part)) return;
+  const std::uint32_t call = state.call = next_number(state.call), step = state.step = next_number(state.step);
+  const std::uint32_t asked = threadIdx.x - workers;
+  if (!works && part == 0 && asked < ranks && asked != me) write_line(c.call_line(asked, me, call), c.word, call);
+  MPIX_UNROLL
+  for (std::uint32_t rank = 0; rank < most; ++rank) {
+    if (rank >= ranks || !c.sends_to(rank)) continue;
+    Line* const place = c.lines(rank, me, step);
+    MPIX_UNROLL
+    for (std::uint32_t w = 0; w < each; ++w)
+      if (has[w]) write_line(place + at[w], differ ? sent[rank][w] : sent[0][w], step);
+  }
+  const CollectiveBlock crew{c, part};
+  bool good = true;
+  if (!works && asked < ranks && c.hears(asked)) good = calls_the_same(crew, c, c.word, call, asked);
+  std::uint64_t all[most][each];
+  bool there[most][each];
+  const bool takes = c.gets_result();
+  MPIX_UNROLL
+  for (std::uint32_t rank = 0; rank < most; ++rank) {
+    MPIX_UNROLL
+    for (std::uint32_t w = 0; w < each; ++w) {
+      all[rank][w] = differ ? sent[rank][w] : sent[0][w];
+      there[rank][w] = !(has[w] && takes && rank < ranks && c.hears(rank)) ||
+                       line_arrived(c.lines(me, rank, step) + at[w], step, &all[rank][w]);
+    }
+  }
+  MPIX_UNROLL
+  for (std::uint32_t rank = 0; rank < most; ++rank) {
+    MPIX_UNROLL
+    for (std::uint32_t w = 0; w < each; ++w)
+      if (!there[rank][w] && good) good = crew.await(rank, c.lines(me, rank, step) + at[w], step, &all[rank][w]);
+  }
+  // Nobody writes a result before all have been asked what they call, nor before what is sent has been read.
+  if (!crew.agree(good)) return;
+  if (takes) {
+    if constexpr (combines) {
+      std::uint64_t result[each] = {};
+      (void)reduction::with_usual(c.operation, c.element, CombineRanks<most, each>{all, ranks, result});
+      MPIX_UNROLL
+      for (std::uint32_t w = 0; w < each; ++w)
+        if (has[w]) reinterpret_cast<std::uint64_t*>(c.recv)[at[w]] = result[w];
+    } else {
+      MPIX_UNROLL
+      for (std::uint32_t rank = 0; rank < most; ++rank) {
+        if (rank >= ranks || !(c.hears(rank) || (rank == me && c.kind != CollectiveKind::bcast))) continue;
+        MPIX_UNROLL
+        for (std::uint32_t w = 0; w < each; ++w)
+          if (has[w]) reinterpret_cast<std::uint64_t*>(c.recv + rank * c.recv_stride)[at[w]] = all[rank][w];
+      }
+    }
+  }
+  const auto used = static_cast<std::uint32_t>(c.chunk_words);
+  sweep(crew, c, state, step, used);
+  if (state.highest < used) state.highest = used;
+  leave_state(crew, c, state, 1);
+}
+
+template <std::uint32_t most, std::uint32_t each>
+const Kernel& small_kernel(bool combines) {
+  static const Kernel combining(run_small<most, each, true>), moving(run_small<most, each, false>);
+  return combines ? combining : moving;
+}
+
+inline const Kernel& small_kernel(const Collective& call, std::uint32_t words) {
+  const bool combines = call.combines();
+  if (call.ranks() <= 2)
+    return words == 1   ? small_kernel<2, 1>(combines)
+           : words == 2 ? small_kernel<2, 2>(combines)
+                        : small_kernel<2, 4>(combines);
+  if (call.ranks() <= 4) return words == 1 ? small_kernel<4, 1>(combines) : small_kernel<4, 2>(combines);
+  return small_kernel<8, 1>(combines);
+}
+
+inline void launch_collective(const CollectiveLaunch& launch, gpuStream_t stream) {
+  static const Kernel by_lines(run_lines), direct(run_direct);
+  Collective call = launch.call;
+  const std::uint32_t small = small_words(call);
+  const Kernel& kernel = call.direct ? direct : small ? small_kernel(call, small) : by_lines;
+  constexpr std::uint64_t warps = 64;  // as wide as any vendor's warp
+  const std::uint64_t words = call.chunk_words / call.parts / (small ? small : words_of(call.element));
+  unsigned threads = collective_threads;
+  if (!call.direct) {
+    threads = static_cast<unsigned>(
+        std::clamp<std::uint64_t>((words + warps - 1) / warps * warps, warps, collective_threads));
+    if (small) threads += asking_threads;
+  }
+  // Outside of graphs it does not depend on what is in front; see Launcher::launch_posts.
+  MPIX_CHECK_GPU(gpu_launch(kernel.function, dim3(call.parts), threads, &call, sizeof call, stream,
+                            launch.captured && kernel.may_be_dependent));
+}
+
+}  // namespace GPU_NAMESPACE
+}  // namespace mpix

@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the libmpix authors
+//
+// Collectives on streams: each call with each operation, type, count and root that MPI has, against a serial model, and
+// against MPI itself. tests/options runs this once for each way that data can take (MPIX_COLL).
+#include <cmath>
+#include <limits>
+#include <memory>
+
+#include "support/catch.h"
+#include "support/collective_calls.h"
+
+using namespace test;
+
+namespace {
+
+using Trials = std::vector<std::unique_ptr<Trial>>;
+
+/// Enqueue all, and then look at all.
+class Batch {
+ public:
+  void add(const Call& call, MPI_Comm comm = MPI_COMM_WORLD) {
+    trials_.push_back(std::make_unique<Trial>(call, rank(), size()));
+    MPI_OK(trials_.back()->make(comm, stream_));
+  }
+  /// The trials are done, and what they had is there until the next.
+  const Trials& finish() {
+    stream_.synchronize();
+    for (const auto& trial : trials_) trial->check();
+    return trials_;
+  }
+  void clear() { trials_.clear(); }
+
+ private:
+  Stream stream_;
+  Trials trials_;
+};
+
+std::uint64_t next_salt() {
+  static std::uint64_t salt = 0;
+  return ++salt;
+}
+
+/// MPICH 4.0 compares unsigned integers as signed ones.
+bool is_wrong_in_mpi(const Call& call) {
+  const std::string type = type_of(call.type).name;
+  const bool is_unsigned = type.find("UNSIGNED") != std::string::npos || type.find("UINT") != std::string::npos;
+  return is_unsigned && (call.op == MPI_MAX || call.op == MPI_MIN);
+}
+
+/// What a rank has is what MPI has computed, or, where results are rounded, near it.
+void compare_with_mpi(const Trial& trial, MPI_Comm comm) {
+  const Call& call = trial.call();
+  const Type& type = type_of(call.type);
+  const std::vector<char> input = input_of(call, rank(), size());
+  Call out_of_place = call;
+  out_of_place.in_place = false;
+  std::vector<char> result(recv_count(out_of_place, size()) * type.extent);
+  if (make_now(out_of_place, input.data(), result.data(), comm) != MPI_SUCCESS) return;  // MPI lacks this pair
+  if (call.what == What::reduce && rank() != call.root) return;
+  const std::vector<char> found = trial.recv().read();
+  const bool rounded = is_rounded(op_of(call.op), type);
+  const std::vector<std::vector<char>> inputs = [&] {
+    std::vector<std::vector<char>> all;
+    for (int r = 0; rounded && r < size(); ++r) all.push_back(input_of(call, r, size()));
+    return all;
+  }();
+  const std::size_t first = call.what == What::reduce_scatter_block ? call.count * static_cast<std::size_t>(rank()) : 0;
+  for (std::size_t i = 0; i < call.count; ++i) {
+    const char* const one = &found[i * type.extent];
+    const char* const other = &result[i * type.extent];
+    if (!rounded) {
+      EXPECT(type.same(one, other), describe(call) << ": element " << i << " is not what MPI has");
+      continue;
+    }
+    double sum = 0, product = 1;
+    for (const std::vector<char>& all : inputs) {
+      const double magnitude = type.magnitude(&all[(first + i) * type.extent]);
+      sum += magnitude;
+      product *= magnitude;
+    }
+    const bool is_float = type.extent == (type.of == Class::complex ? 8 : 4);
+    const double epsilon = is_float ? std::numeric_limits<float>::epsilon() : std::numeric_limits<double>::epsilon();
+    const double scale = op_of(call.op).function == Function::sum ? sum : product;
+    EXPECT(type.distance(one, other) <= 4 * size() * epsilon * scale,
+           describe(call) << ": element " << i << " is far from what MPI has");
+  }
+}
+
+}  // namespace
+
+TEST_CASE("each operation on each type") {
+  NEEDS_ONE_NODE();
+  const Comm comm(Comm::duplicate());  // for MPI's own, which may lack a pair
+  MPI_OK(MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN));
+  std::size_t pairs = 0;
+  for (const Type& type : all_types()) {
+    alive(type.name);
+    Batch batch;
+    for (const Op& op : all_ops()) {
+      if (!is_valid(op, type)) continue;
+      ++pairs;
+      Call call;
+      call.type = type.handle;
+      call.op = op.handle;
+      call.count = 1 + pairs % 11;
+      call.skew = pairs % 2;
+      for (What what : {What::allreduce, What::reduce_scatter_block, What::reduce}) {
+        call.what = what;
+        call.in_place = (pairs + static_cast<std::size_t>(what)) % 3 == 0;
+        for (call.root = 0; call.root < (what == What::reduce ? size() : 1); ++call.root) {
+          call.salt = next_salt();
+          batch.add(call);
+        }
+      }
+    }
+    for (const auto& trial : batch.finish())
+      if (!is_wrong_in_mpi(trial->call())) compare_with_mpi(*trial, comm);
+  }
+  CHECK(pairs > 150);
+}
+
+// 16 bytes and more of one element, and of those that do not divide 8.
+TEST_CASE("many elements of each type") {
+  NEEDS_ONE_NODE();
+  Batch batch;
+  for (const Type& type : all_types()) {
+    for (const Op& op : all_ops()) {
+      if (!is_valid(op, type) || (op.function != Function::sum && op.function != Function::maxloc &&
+                                  op.function != Function::lxor && op.function != Function::bxor))
+        continue;
+      Call call;
+      call.type = type.handle;
+      call.op = op.handle;
+      call.count = 1000 + type.extent;
+      call.salt = next_salt();
+      batch.add(call);
+      call.what = What::reduce_scatter_block;
+      batch.add(call);
+    }
+  }
+  batch.finish();
+}
+
+TEST_CASE("each count") {
+  NEEDS_ONE_NODE();
+  struct Pair {
+    MPI_Datatype type;
+    MPI_Op op;
+    std::size_t most;
+  };
+  const Pair pairs[] = {
+      {MPI_DOUBLE, MPI_SUM, 65537},          {MPI_SIGNED_CHAR, MPI_MIN, 65537}, {MPI_INT, MPI_BXOR, 4096},
+      {MPI_C_DOUBLE_COMPLEX, MPI_SUM, 4096}, {MPI_SHORT, MPI_MAX, 255},         {MPI_FLOAT, MPI_PROD, 4096},
+  };
+  Batch batch;
+  for (const std::size_t count : {0, 1, 2, 3, 7, 8, 255, 4096, 65537}) {
+    alive(std::to_string(count) + " elements");
+    for (const Pair& pair : pairs) {
+      if (count > pair.most) continue;
+      for (What what : all_kinds) {
+        for (bool in_place : {false, true}) {
+          if (in_place && (what == What::bcast || what == What::barrier)) continue;
+          Call call;
+          call.what = what;
+          call.count = count;
+          call.type = pair.type;
+          call.op = pair.op;
+          call.in_place = in_place;
+          call.salt = next_salt();
+          call.skew = call.salt % 2;
+          call.root = static_cast<int>(call.salt % static_cast<std::size_t>(size()));
+          batch.add(call);
+        }
+      }
+      if (count > 4096) {
+        batch.finish();
+        batch.clear();
+      }
+    }
+    batch.finish();
+    batch.clear();
+  }
+}
+
+TEST_CASE("each root") {
+  NEEDS_ONE_NODE();
+  Batch batch;
+  for (const std::size_t count : {1, 100, 10000}) {
+    for (What what : {What::bcast, What::reduce}) {
+      Call call;
+      call.what = what;
+      call.count = count;
+      call.type = MPI_DOUBLE;
+      for (call.root = 0; call.root < size(); ++call.root) {
+        for (call.in_place = false;; call.in_place = true) {
+          call.salt = next_salt();
+          batch.add(call);
+          if (call.in_place || what == What::bcast) break;
+        }
+      }
+    }
+  }
+  batch.finish();
+}
+
+TEST_CASE("more than a million elements") {
+  NEEDS_ONE_NODE();
+  NEEDS(size() <= 4, "takes much memory on many ranks");
+  const std::pair<MPI_Datatype, MPI_Op> pairs[] = {{MPI_DOUBLE, MPI_SUM}, {MPI_SHORT, MPI_MAX}};
+  for (const auto& [type, op] : pairs) {
+    for (What what :
+         {What::bcast, What::reduce, What::allreduce, What::reduce_scatter_block, What::allgather, What::alltoall}) {
+      alive(name(what));
+      Call call;
+      call.what = what;
+      call.count = (1 << 20) + 3;
+      call.type = type;
+      call.op = op;
+      call.salt = next_salt();
+      call.root = size() - 1;
+      Batch batch;
+      batch.add(call);
+      batch.finish();
+    }
+  }
+}
+
+TEST_CASE("a buffer that one call has filled is what the next sends") {
+  NEEDS_ONE_NODE();
+  const std::size_t n = static_cast<std::size_t>(size());
+  const int count = 1000;
+  const std::size_t bytes = count * sizeof(std::uint64_t);
+  const Buffer parts(n * bytes), sums(bytes), all(n * bytes);
+  std::vector<std::uint64_t> mine(n * count);
+  for (std::size_t i = 0; i < mine.size(); ++i) mine[i] = mix(i * n + static_cast<std::size_t>(rank()));
+  device().write(parts.data(), mine.data(), n * bytes);
+  std::vector<std::uint64_t> wanted(n * count, 0);
+  for (std::size_t i = 0; i < wanted.size(); ++i)
+    for (std::size_t r = 0; r < n; ++r) wanted[i] += mix(i * n + r);
+  Stream stream;
+  MPI_OK(MPIX_Reduce_scatter_block_stream(parts.data(), sums.data(), count, MPI_UINT64_T, MPI_SUM, MPI_COMM_WORLD,
+                                          stream));
+  MPI_OK(
+      MPIX_Allgather_stream(sums.data(), count, MPI_UINT64_T, all.data(), count, MPI_UINT64_T, MPI_COMM_WORLD, stream));
+  MPI_OK(MPIX_Allreduce_stream(parts.data(), sums.data(), count, MPI_UINT64_T, MPI_SUM, MPI_COMM_WORLD, stream));
+  MPI_OK(MPIX_Allreduce_stream(MPI_IN_PLACE, parts.data(), static_cast<int>(n) * count, MPI_UINT64_T, MPI_SUM,
+                               MPI_COMM_WORLD, stream));
+  stream.synchronize();
+  CHECK(contents<std::uint64_t>(all.data(), n * count) == wanted);
+  CHECK(contents<std::uint64_t>(parts.data(), n * count) == wanted);
+  wanted.resize(count);
+  CHECK(contents<std::uint64_t>(sums.data(), count) == wanted);
+}

@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the libmpix authors
+//
+// Collectives on streams, on communicators of all sorts: several at a time, of some ranks, freed early, again and
+// again.
+#include <dirent.h>
+
+#include <cstdlib>
+#include <memory>
+
+#include "support/catch.h"
+#include "support/collective_calls.h"
+
+using namespace test;
+
+namespace {
+
+constexpr std::uint64_t seed = 42;
+
+}  // namespace
+
+TEST_CASE("two communicators on two streams") {
+  NEEDS_ONE_NODE();
+  const Comm one(Comm::duplicate()), other(Comm::duplicate());
+  Sequence first(one, seed + 1, 500), second(other, seed + 2, 500);
+  Stream a, b;
+  for (int i = scaled(200); i > 0; --i) {
+    first.enqueue(a);
+    if (rank() % 2 == 0 && i % 7 == 0) a.delay(100);
+    second.enqueue(b);
+  }
+  a.synchronize();
+  b.synchronize();
+  first.check();
+  second.check();
+}
+
+TEST_CASE("two communicators take turns on one stream") {
+  NEEDS_ONE_NODE();
+  const Comm one(Comm::duplicate()), other(Comm::duplicate());
+  Sequence first(one, seed + 1, 500), second(other, seed + 2, 500);
+  Stream stream;
+  for (int i = scaled(200); i > 0; --i) {
+    first.enqueue(stream);
+    second.enqueue(stream);
+  }
+  stream.synchronize();
+  first.check();
+  second.check();
+}
+
+TEST_CASE("one communicator on several streams, one after the other") {
+  NEEDS_ONE_NODE();
+  const Comm comm(Comm::duplicate());
+  Sequence sequence(comm, seed + 3, 500);
+  for (int turn = 0; turn < 6; ++turn) {
+    Stream stream;
+    for (int i = 0; i < 20; ++i) sequence.enqueue(stream);
+    stream.synchronize();
+  }
+  sequence.check();
+}
+
+TEST_CASE("communicators of some ranks, and in another order") {
+  NEEDS_ONE_NODE();
+  const Comm reversed(Comm::split(0, -rank())), halves(Comm::split(rank() % 2, rank()));
+  Sequence of_all(reversed, seed + 4, 300), of_some(halves, seed + 5, 300);
+  Stream stream;
+  for (int i = scaled(100); i > 0; --i) {
+    of_all.enqueue(stream);
+    for (int k = rank() % 2; k < 2; ++k) of_some.enqueue(stream);  // the halves differ
+  }
+  stream.synchronize();
+  of_all.check();
+  of_some.check();
+}
+
+TEST_CASE("a communicator of one rank") {
+  NEEDS_ONE_NODE();
+  const Comm alone(Comm::duplicate(MPI_COMM_SELF));
+  Sequence sequence(alone, seed + 6 + static_cast<std::uint64_t>(rank()), 5000);  // each rank its own
+  Stream stream;
+  for (int i = 0; i < 200; ++i) sequence.enqueue(stream);
+  stream.synchronize();
+  sequence.check();
+  Call call;
+  call.salt = 1;
+  for (What what : all_kinds) {
+    call.what = what;
+    try_call(call, stream, "MPI_COMM_SELF", MPI_COMM_SELF);
+  }
+}
+
+TEST_CASE("MPI_Comm_prepare_stream, and communicators of which some are never used") {
+  NEEDS_ONE_NODE();
+  for (int turn = 0; turn < 3; ++turn) {
+    const Comm prepared(Comm::duplicate()), unused(Comm::duplicate());
+    MPI_OK(MPIX_Comm_prepare_stream(prepared, MPI_INFO_NULL));
+    if (turn == 1) MPI_OK(MPIX_Comm_prepare_stream(prepared, MPI_INFO_NULL));
+    if (turn == 2) MPI_OK(MPIX_Comm_prepare_stream(unused, MPI_INFO_NULL));
+    // of what is used only a copy, that has nothing yet
+    const Comm copy(Comm::duplicate(prepared));
+    Sequence sequence(prepared, seed + 7, 100), of_copy(copy, seed + 8, 100);
+    Stream stream;
+    for (int i = 0; i < 10; ++i) {
+      sequence.enqueue(stream);
+      of_copy.enqueue(stream);
+    }
+    stream.synchronize();
+    sequence.check();
+    of_copy.check();
+  }
+}
+
+TEST_CASE("a communicator that is freed while its calls are enqueued") {
+  NEEDS_ONE_NODE();
+  for (int turn = scaled(10); turn > 0; --turn) {
+    Stream stream;
+    std::vector<std::unique_ptr<Trial>> trials;
+    Random random(seed + static_cast<std::uint64_t>(turn));
+    MPI_Comm comm = Comm::duplicate();
+    MPI_OK(MPIX_Comm_prepare_stream(comm, MPI_INFO_NULL));
+    if (turn % size() == rank()) stream.delay(20000);
+    for (int i = 0; i < 20; ++i) {
+      trials.push_back(std::make_unique<Trial>(random_call(random, size(), 1000), rank(), size()));
+      MPI_OK(trials.back()->make(comm, stream));
+    }
+    MPI_OK(MPI_Comm_free(&comm));
+    EXPECT(comm == MPI_COMM_NULL, "freed");
+    stream.synchronize();
+    for (const auto& trial : trials) trial->check();
+  }
+}
+
+namespace {
+
+std::size_t entries(const char* directory) {
+  std::size_t count = 0;
+  DIR* const open = opendir(directory);
+  while (open && readdir(open)) ++count;
+  if (open) closedir(open);
+  return count;
+}
+
+}  // namespace
+
+TEST_CASE("communicators come and go") {
+  NEEDS_ONE_NODE();
+  const int lifetimes = scaled(200);
+  std::size_t files = 0, threads = 0;
+  Stream stream;
+  for (int turn = 0; turn < lifetimes; ++turn) {
+    const Comm comm(turn % 3 == 2 ? Comm::split(rank() % 2, -rank()) : Comm::duplicate());
+    Sequence sequence(comm, seed + static_cast<std::uint64_t>(turn), 300);
+    for (int i = 0; i < 3; ++i) sequence.enqueue(stream);
+    stream.synchronize();
+    sequence.check();
+    if (turn == lifetimes / 10) {
+      barrier();
+      files = entries("/proc/self/fd");
+      threads = entries("/proc/self/task");
+    }
+  }
+  barrier();
+  if (!device().is_host()) return;  // a GPU's runtime has some of its own
+  CHECK(entries("/proc/self/fd") <= files);
+  CHECK(entries("/proc/self/task") <= threads);
+}
+
+TEST_CASE("threads have a communicator and a stream each") {
+  NEEDS_ONE_NODE();
+  constexpr int threads = 3;
+  std::vector<std::unique_ptr<Comm>> comms;
+  for (int i = 0; i < threads; ++i) comms.push_back(std::make_unique<Comm>(Comm::duplicate()));
+  in_threads(threads, [&](int i) {
+    Sequence sequence(*comms[static_cast<std::size_t>(i)], seed + 10 + static_cast<std::uint64_t>(i), 300);
+    Stream stream;
+    for (int k = scaled(100); k > 0; --k) sequence.enqueue(stream);
+    stream.synchronize();
+    sequence.check();
+  });
+}
+
+TEST_CASE("calls are counted") {
+  NEEDS_ONE_NODE();
+  const Comm comm(Comm::duplicate());
+  MPIX_Comm_stats stats{};
+  MPI_OK(MPIX_Comm_prepare_stream(comm, MPI_INFO_NULL));
+  MPI_OK(MPIX_Comm_get_stats(comm, &stats, sizeof stats));
+  CHECK(stats.calls == 0);
+  const Buffer send(800), recv(800);
+  Stream stream;
+  for (int i = 0; i < 10; ++i)
+    MPI_OK(MPIX_Allreduce_stream(send.data(), recv.data(), 100, MPI_DOUBLE, MPI_SUM, comm, stream));
+  // a call that is refused is none
+  MPI_OK(MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN));
+  CHECK(MPIX_Allreduce_stream(send.data(), recv.data(), -1, MPI_DOUBLE, MPI_SUM, comm, stream) != MPI_SUCCESS);
+  stream.synchronize();
+  MPI_OK(MPIX_Comm_get_stats(comm, &stats, sizeof stats));
+  CHECK(stats.calls == 10);
+  CHECK(stats.bytes == 8000);
+  const char* const setting = std::getenv("MPIX_COLL");
+  const std::string way = setting ? setting : "auto";
+  if (size() > 1) {
+    CHECK(stats.calls_lines + stats.calls_direct == 10);
+    CHECK(stats.memory_bytes > 0);
+    if (way == "lines") CHECK(stats.calls_direct == 0);
+    if (way == "direct") CHECK(stats.calls_lines == 0);
+  }
+  unsigned long long begin[2] = {77, 77};  // of a program that knows fewer counters
+  MPI_OK(MPIX_Comm_get_stats(comm, reinterpret_cast<MPIX_Comm_stats*>(begin), sizeof begin[0]));
+  CHECK(begin[0] == 10);
+  CHECK(begin[1] == 77);
+}

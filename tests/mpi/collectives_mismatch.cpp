@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the libmpix authors
+//
+// Ranks that call different things, and ranks that do not call at all: a report says who has called what, or who is
+// missing; the waits end, and the communicator's calls return an error from then on. Nothing else is broken.
+#include <unistd.h>
+
+#include <cstdlib>
+#include <functional>
+#include <thread>
+
+#include "support/capture.h"
+#include "support/catch.h"
+#include "support/collective_calls.h"
+
+using namespace test;
+
+namespace {
+
+const bool settings_made = [] {
+  setenv("MPIX_TIMEOUT", std::to_string(time_scale()).c_str(), 1);
+  setenv("MPIX_ON_TIMEOUT", "error", 1);
+  return true;
+}();
+
+bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+/// A communicator whose ranks will disagree, and one beside it that must not notice.
+class Bench {
+ public:
+  Bench() : comm_(Comm::duplicate()), other_(Comm::duplicate()), a_(65536), b_(65536) {
+    for (MPI_Comm comm : {MPI_Comm(comm_), MPI_Comm(other_), MPI_COMM_WORLD})
+      MPI_OK(MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN));
+    MPI_OK(MPI_Comm_set_name(comm_, "pressure"));
+    for (const Comm* comm : {&comm_, &other_}) {
+      Sequence before(*comm, 3, 100);
+      for (int i = 0; i < 5; ++i) before.enqueue(stream_);
+      stream_.synchronize();
+      before.check();
+    }
+    barrier();
+  }
+  ~Bench() { MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_ARE_FATAL); }
+
+  int call(const Call& call) {
+    // nobody is at fault who gives buffers to a call that does not use them
+    return enqueue(call, a_.data(), b_.data(), comm_, stream_);
+  }
+  /// The code of a synchronization, where the device knows it.
+  int synchronize() {
+    const double begin = MPI_Wtime();
+    int code = MPI_SUCCESS;
+    if (device().is_host()) {
+      code = MPIX_Host_stream_synchronize(static_cast<MPIX_Host_stream>(static_cast<void*>(stream_)));
+    } else {
+      stream_.synchronize();
+    }
+    seconds_ = MPI_Wtime() - begin;
+    return code;
+  }
+  double seconds() const { return seconds_; }
+
+  /// After what has gone wrong: calls that would be right come back, and all ranks are told in the end.
+  void check_broken() {
+    Call right;
+    bool told = false;
+    for (int i = 0; i < 20 && !told; ++i) {
+      right.what = i % 2 ? What::bcast : What::allreduce;
+      const int code = call(right);
+      told = code != MPI_SUCCESS;
+      const std::string text = error_text(code);
+      INFO("call " << i << ": " << text);
+      if (told) {
+        CHECK(error_class(code) == MPI_ERR_RMA_SYNC);
+        CHECK(contains(text, name(right.what)));
+      }
+      (void)synchronize();
+      CHECK(seconds() < 4.0 * slowdown());
+    }
+    CHECK(told);
+    for (What what : all_kinds) {
+      right.what = what;
+      CHECK(error_class(call(right)) == MPI_ERR_RMA_SYNC);
+    }
+    (void)synchronize();
+  }
+
+  /// Nothing else is broken.
+  void check_others() {
+    barrier();
+    Sequence after(other_, 4, 3000);
+    Stream stream;
+    for (int i = 0; i < 20; ++i) after.enqueue(stream);
+    stream.synchronize();
+    after.check();
+    int one = 1, sum = 0;
+    MPI_OK(MPI_Allreduce(&one, &sum, 1, MPI_INT, MPI_SUM, comm_));
+    CHECK(sum == size());
+    barrier();
+  }
+
+ private:
+  Comm comm_, other_;
+  const Buffer a_, b_;
+  Stream stream_;
+  double seconds_ = 0;
+};
+
+struct Difference {
+  const char* what;
+  Call most, one;  ///< of all ranks, of one
+  const char* in_report[2];
+};
+
+Call call_of(What what, std::size_t count = 4, MPI_Datatype type = MPI_INT, MPI_Op op = MPI_SUM, int root = 0) {
+  Call call;
+  call.what = what;
+  call.count = count;
+  call.type = type;
+  call.op = op;
+  call.root = root;
+  return call;
+}
+
+void try_out(const Difference& difference, int odd) {
+  INFO(difference.what << ", rank " << odd << " differs");
+  alive(difference.what);
+  Bench bench;
+  std::string report;
+  int code = MPI_SUCCESS;
+  {
+    Capture errors(STDERR_FILENO);
+    code = bench.call(rank() == odd ? difference.one : difference.most);
+    CHECK(code == MPI_SUCCESS);  // nobody can know
+    code = bench.synchronize();
+    CHECK(bench.seconds() < 4.0 * slowdown());
+    usleep(200000);  // whoever reports looks now and then
+    bench.check_broken();
+    report = errors.end();
+  }
+  INFO("report: " << report);
+  const bool reported = contains(report, difference.in_report[0]) && contains(report, difference.in_report[1]) &&
+                        contains(report, "rank ");
+  CHECK_FALSE(on_all_ranks(!reported));  // one rank has seen the difference
+  if (!report.empty()) CHECK(contains(report, "pressure"));
+  bench.check_others();
+}
+
+}  // namespace
+
+TEST_CASE("ranks that call different things") {
+  NEEDS_ONE_NODE();
+  NEEDS_RANKS(2);
+  REQUIRE(settings_made);
+  const char *const allreduce = "MPIX_Allreduce_stream", *const bcast = "MPIX_Bcast_stream";
+  const std::vector<Difference> differences = {
+      {"the kind", call_of(What::allreduce), call_of(What::allgather), {allreduce, "MPIX_Allgather_stream"}},
+      {"a barrier", call_of(What::allreduce), call_of(What::barrier), {allreduce, "MPIX_Barrier_stream"}},
+      {"rooted or not", call_of(What::bcast), call_of(What::allreduce), {bcast, allreduce}},
+      {"rooted: the kind", call_of(What::bcast), call_of(What::reduce), {bcast, "MPIX_Reduce_stream"}},
+      {"the count", call_of(What::allreduce, 4), call_of(What::allreduce, 5), {"16 bytes", "20 bytes"}},
+      {"the count of a bcast", call_of(What::bcast, 4), call_of(What::bcast, 5), {"16 bytes", "20 bytes"}},
+      {"the count, nothing", call_of(What::alltoall, 4), call_of(What::alltoall, 0), {"16 bytes", "0 bytes"}},
+      {"large and small", call_of(What::allreduce, 10), call_of(What::allreduce, 10000), {"40 bytes", "40000 bytes"}},
+      {"the type", call_of(What::allreduce), call_of(What::allreduce, 4, MPI_FLOAT), {"integers", "floating"}},
+      {"the operation",
+       call_of(What::allreduce),
+       call_of(What::allreduce, 4, MPI_INT, MPI_MAX),
+       {"MPI_SUM", "MPI_MAX"}},
+      {"the root of a bcast", call_of(What::bcast), call_of(What::bcast, 4, MPI_INT, MPI_SUM, 1), {"root 0", "root 1"}},
+      {"the root of a reduce",
+       call_of(What::reduce),
+       call_of(What::reduce, 4, MPI_INT, MPI_SUM, 1),
+       {"root 0", "root 1"}},
+  };
+  int turn = 0;
+  for (const Difference& difference : differences) try_out(difference, turn++ % size());
+}
+
+TEST_CASE("a rank that never calls") {
+  NEEDS_ONE_NODE();
+  NEEDS_RANKS(2);
+  for (What what : {What::allreduce, What::barrier, What::bcast, What::reduce}) {
+    for (const std::size_t count : {10, 10000}) {
+      const int missing = size() - 1;
+      Call call = call_of(what, count);
+      call.root = what == What::bcast ? missing : 0;  // who waits, waits for it
+      INFO(describe(call));
+      alive(describe(call));
+      Bench bench;
+      if (rank() != missing) {
+        Capture errors(STDERR_FILENO);
+        CHECK(bench.call(call) == MPI_SUCCESS);
+        const int code = bench.synchronize();
+        // those that only send need not wait
+        if (what != What::reduce || rank() == 0) {
+          CHECK(bench.seconds() > 0.5);
+          CHECK(bench.seconds() < 4.0 * slowdown());
+          if (device().is_host()) CHECK(error_class(code) == MPI_ERR_RMA_SYNC);
+          const std::string report = errors.text();
+          INFO("report: " << report);
+          CHECK(contains(report, "rank"));
+          CHECK(contains(report, std::to_string(missing)));
+          CHECK(contains(report, "pressure"));
+        }
+        bench.check_broken();
+      }
+      bench.check_others();
+    }
+  }
+}
+
+// A rank that comes late, but within the time, is nobody's fault.
+TEST_CASE("a rank that comes late") {
+  NEEDS_ONE_NODE();
+  NEEDS_RANKS(2);
+  Bench bench;
+  Capture errors(STDERR_FILENO);
+  for (int late = 0; late < size(); ++late) {
+    if (rank() == late) usleep(static_cast<useconds_t>(400000 * time_scale()));
+    CHECK(bench.call(call_of(What::allreduce)) == MPI_SUCCESS);
+    CHECK(bench.synchronize() == MPI_SUCCESS);
+  }
+  CHECK_FALSE(contains(errors.end(), "pressure"));
+  bench.check_others();
+}
+
+// The stream of one rank stands before its call, behind what another stream must do first.
+TEST_CASE("a stream that does not come to its call") {
+  NEEDS_ONE_NODE();
+  NEEDS_RANKS(2);
+  Bench bench;
+  const int held = size() - 1;
+  Stream stream;
+  std::unique_ptr<Gate> gate;
+  const Comm comm(Comm::duplicate());
+  MPI_OK(MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN));
+  MPI_OK(MPI_Comm_set_name(comm, "humidity"));
+  MPI_OK(MPIX_Comm_prepare_stream(comm, MPI_INFO_NULL));
+  Capture errors(STDERR_FILENO);
+  if (rank() == held) gate = device().hold(stream);
+  CHECK(MPIX_Barrier_stream(comm, stream) == MPI_SUCCESS);
+  if (!gate) {
+    if (device().is_host()) {
+      CHECK(error_class(MPIX_Host_stream_synchronize(static_cast<MPIX_Host_stream>(static_cast<void*>(stream)))) ==
+            MPI_ERR_RMA_SYNC);
+    } else {
+      stream.synchronize();
+    }
+    const std::string report = errors.text();
+    INFO(report);
+    CHECK(contains(report, "humidity"));
+    CHECK(contains(report, std::to_string(held)));
+  }
+  barrier();
+  if (gate) gate->open();
+  if (device().is_host()) {
+    (void)MPIX_Host_stream_synchronize(static_cast<MPIX_Host_stream>(static_cast<void*>(stream)));
+  } else {
+    stream.synchronize();
+  }
+  errors.end();
+  bench.check_others();
+}

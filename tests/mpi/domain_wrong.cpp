@@ -1,0 +1,318 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the libmpix authors
+
+// What a domain answers where a program is wrong as a whole, and not an argument of a call (for those: domain calls).
+//
+//   mpiexec -n N domain_wrong use
+//     windows that were freed, more than there may be, kernels that were launched by another way, two launches at once
+//   mpiexec -n N domain_wrong unfinished
+//     a rank has not called MPIX_Dev_finish; started with MPIX_TIMEOUT=1 MPIX_ON_TIMEOUT=error
+//   mpiexec -n N domain_wrong apart TEXT
+//     the processes cannot have a domain, and all are told TEXT
+#include <mpi.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "support/domain.h"
+#include "support/domain_kernels.h"
+
+namespace {
+
+constexpr int here = 2;
+constexpr std::size_t part = 4096;
+
+int process = 0, processes = 1;
+int failures = 0;
+
+#define EXPECT(holds)                                                                       \
+  do {                                                                                      \
+    if (!(holds)) {                                                                         \
+      std::printf("process %d, %s:%d: expected %s\n", process, __FILE__, __LINE__, #holds); \
+      ++failures;                                                                           \
+    }                                                                                       \
+  } while (false)
+
+int class_of(int code) {
+  int found = MPI_SUCCESS;
+  MPI_Error_class(code, &found);
+  return found;
+}
+std::string error_of(MPIX_Dev dev, int* error_class) {
+  char text[512] = "";
+  CHECK_MPI(MPIX_Dev_error(dev, 1, error_class, text, sizeof text));
+  return text;
+}
+
+/// A domain with a window, and memory for what its ranks find out.
+struct Set {
+  support::Domain domain;
+  char* base;
+  MPIX_Dev_win window;
+  test::Findings* findings;
+
+  Set() : domain(MPI_COMM_WORLD, here) {
+    base = domain.allocate(part * here);
+    window = domain.window_over(base, part);
+    findings = reinterpret_cast<test::Findings*>(domain.allocate(sizeof findings[0] * here));
+  }
+  void check() const {
+    std::vector<test::Findings> all(here);
+    support::to_host(all.data(), findings, sizeof findings[0] * here);
+    for (const test::Findings& one : all) {
+      if (one.faults == 0) continue;
+      std::printf("rank %llu: %llu faults; the first at line %llu\n", static_cast<unsigned long long>(one.first[5]),
+                  static_cast<unsigned long long>(one.faults), static_cast<unsigned long long>(one.first[0]));
+      ++failures;
+    }
+  }
+};
+
+/// Each call that names a window names one that has gone.
+struct Freed {
+  MPIX_Dev_win gone;
+  char* base;
+  test::Findings* findings;
+  MPIX_DEV_METHOD void operator()(MPIX_Dev_ctx& c) const {
+    const std::uint32_t mine = c.rank - c.p.first_rank;
+    test::Findings& f = findings[mine];
+    char* const own = base + mine * part;
+    const int next = static_cast<int>((c.rank + 1) % c.p.ranks);
+    int flag = 0;
+    DOMAIN_EXPECT(c, f, MPIX_Dev_put(&c, gone, next, 0, 8, own) == MPI_ERR_WIN);
+    DOMAIN_EXPECT(c, f, MPIX_Dev_put_notify(&c, gone, next, 0, 8, own, 1) == MPI_ERR_WIN);
+    DOMAIN_EXPECT(c, f, MPIX_Dev_put_notify_2d(&c, gone, next, 0, 8, own, 8, 8, 2, 1) == MPI_ERR_WIN);
+    DOMAIN_EXPECT(c, f, MPIX_Dev_get(&c, gone, next, 0, 8, own) == MPI_ERR_WIN);
+    DOMAIN_EXPECT(c, f, MPIX_Dev_get_notify(&c, gone, next, 0, 8, own, 1) == MPI_ERR_WIN);
+    DOMAIN_EXPECT(c, f, MPIX_Dev_notify(&c, gone, next, 1) == MPI_ERR_WIN);
+    DOMAIN_EXPECT(c, f, MPIX_Dev_wait(&c, gone, next, 1, 1) == MPI_ERR_WIN);
+    DOMAIN_EXPECT(c, f, MPIX_Dev_test(&c, gone, next, 1, 1, &flag) == MPI_ERR_WIN);
+    DOMAIN_EXPECT(c, f, MPIX_Dev_flush(&c, gone) == MPI_ERR_WIN);
+    DOMAIN_EXPECT(c, f, !MPIX_Dev_ptr(&c, gone, next, 0));
+  }
+};
+
+/// As many windows as there may be; one more; and again, when some are gone.
+struct Many {
+  MPIX_Dev_win window;
+  char* base;
+  test::Findings* findings;
+  MPIX_DEV_METHOD void operator()(MPIX_Dev_ctx& c) const {
+    const std::uint32_t mine = c.rank - c.p.first_rank;
+    test::Findings& f = findings[mine];
+    char* const own = base + mine * part;
+    const int n = static_cast<int>(c.p.ranks), me = static_cast<int>(c.rank);
+    MPIX_Dev_win opened = -1, last = -1;
+    for (int i = 0; i < 64; ++i)
+      DOMAIN_EXPECT(c, f, MPIX_Dev_win_open(&c, MPIX_DEV_WORLD, own + 16 * i, 16, i == 5 ? &opened : &last) == 0);
+    MPIX_Dev_win none = -5;
+    DOMAIN_EXPECT(c, f, MPIX_Dev_win_open(&c, MPIX_DEV_WORLD, own, 16, &none) == MPI_ERR_NO_MEM && none == -5);
+    const MPIX_Dev_win before = opened;
+    DOMAIN_EXPECT(c, f, MPIX_Dev_win_close(&c, &opened) == MPI_SUCCESS);
+    DOMAIN_EXPECT(c, f, MPIX_Dev_wait(&c, before, (me + 1) % n, 1, 1) == MPI_ERR_WIN);
+    // The other has closed it, too.
+    DOMAIN_EXPECT(c, f, MPIX_Dev_barrier(&c, MPIX_DEV_WORLD) == MPI_SUCCESS);
+    DOMAIN_EXPECT(c, f, MPIX_Dev_notify(&c, before, (me + 1) % n, 1) == MPI_ERR_WIN);
+    DOMAIN_EXPECT(c, f, MPIX_Dev_barrier(&c, MPIX_DEV_WORLD) == MPI_SUCCESS);
+    DOMAIN_EXPECT(c, f, MPIX_Dev_win_open(&c, MPIX_DEV_WORLD, own, 16, &opened) == MPI_SUCCESS && opened == before);
+    for (const MPIX_Dev_win one : {opened, last}) {
+      DOMAIN_EXPECT(c, f, MPIX_Dev_notify(&c, one, (me + 1) % n, 2) == MPI_SUCCESS);
+      DOMAIN_EXPECT(c, f, MPIX_Dev_wait(&c, one, (me + n - 1) % n, 2, 1) == MPI_SUCCESS);
+    }
+  }
+};
+
+/// A ring, in which all have to be at once.
+struct Ring {
+  MPIX_Dev_win window;
+  char* base;
+  test::Findings* findings;
+  MPIX_DEV_METHOD void operator()(MPIX_Dev_ctx& c) const {
+    const std::uint32_t mine = c.rank - c.p.first_rank;
+    test::Findings& f = findings[mine];
+    const int n = static_cast<int>(c.p.ranks), me = static_cast<int>(c.rank);
+    for (int i = 0; i < 100; ++i) {
+      DOMAIN_EXPECT(c, f, MPIX_Dev_put_notify(&c, window, (me + 1) % n, 8, 8, base + mine * part, 1) == MPI_SUCCESS);
+      DOMAIN_EXPECT(c, f, MPIX_Dev_wait(&c, window, (me + n - 1) % n, 1, 1) == MPI_SUCCESS);
+    }
+    if (mpix::dev::is_first(c)) ++f.operations;
+  }
+};
+
+#if defined(__CUDACC__) || defined(__HIPCC__)
+/// Each call returns the same as MPIX_Dev_init, and none waits.
+__global__ void kernel_that_fails(MPIX_Dev_param param, MPIX_Dev_win window, char* base, int wanted, int* wrong) {
+  __shared__ MPIX_Dev_ctx ctx;
+  for (std::size_t i = threadIdx.x; i < sizeof ctx; i += blockDim.x) reinterpret_cast<char*>(&ctx)[i] = 0;
+  __syncthreads();
+  int flag = 0;
+  MPIX_Dev_win opened = window;
+  const int codes[] = {MPIX_Dev_init(&ctx, param),
+                       MPIX_Dev_put_notify(&ctx, window, 0, 0, 8, base, 1),
+                       MPIX_Dev_get(&ctx, window, 0, 0, 8, base),
+                       MPIX_Dev_wait(&ctx, MPIX_DEV_ANY_WINDOW, MPIX_DEV_ANY_SOURCE, 1, 1),
+                       MPIX_Dev_test(&ctx, window, 0, 1, 1, &flag),
+                       MPIX_Dev_barrier(&ctx, MPIX_DEV_WORLD),
+                       MPIX_Dev_flush(&ctx, window),
+                       MPIX_Dev_win_open(&ctx, MPIX_DEV_WORLD, base, 8, &opened),
+                       MPIX_Dev_win_close(&ctx, &opened)};
+  MPIX_Dev_finish(&ctx);
+  if (threadIdx.x != 0) return;
+  for (const int code : codes)
+    if (code != wanted) *wrong = code;
+}
+
+/// Another number of blocks; headers of another libmpix; more ranks than fit.
+void launched_by_another_way(const Set& set) {
+  auto* const wrong = reinterpret_cast<int*>(set.findings);
+  MPIX_Dev_param param;
+  CHECK_MPI(MPIX_Dev_get_param(set.domain, &param));
+  for (const int blocks : {here + 1, here - 1}) {
+    kernel_that_fails<<<static_cast<unsigned>(blocks), 64>>>(param, set.window, set.base, MPI_ERR_ARG, wrong);
+    support::synchronize();
+  }
+  MPIX_Dev_param other = param;
+  ++other.abi;
+  kernel_that_fails<<<here, 64>>>(other, set.window, set.base, MPI_ERR_OTHER, wrong);
+  support::synchronize();
+  int code = 0;
+  support::to_host(&code, wrong, sizeof code);
+  EXPECT(code == 0);
+  EXPECT(class_of(MPIX_Dev_begin_launch(set.domain, nullptr, MPIX_DEV_ABI + 1, &other)) == MPI_ERR_OTHER);
+
+  const int fitting = support::max_ranks<Ring>(512);
+  support::Domain large(MPI_COMM_WORLD, fitting + 1);
+  const Ring ring{set.window, set.base, set.findings};
+  EXPECT(class_of(support::launch(large, ring, 512)) == MPI_ERR_ARG);
+  std::vector<char> own(64);
+  EXPECT(class_of(MPIX_Dev_attach(set.domain, own.data(), own.size())) != MPI_SUCCESS);
+}
+#else
+/// Kernels that nobody has launched, and those of another libmpix: each call returns the same, and none waits.
+void launched_by_another_way(const Set& set) {
+  MPIX_Dev_param param;
+  CHECK_MPI(MPIX_Dev_get_param(set.domain, &param));
+  const auto fails = [&](int wanted) {
+    MPIX_Dev_ctx ctx;
+    int flag = 0;
+    MPIX_Dev_win opened = set.window;
+    EXPECT(MPIX_Dev_init(&ctx, param) == wanted);
+    EXPECT(MPIX_Dev_put_notify(&ctx, set.window, 0, 0, 8, set.base, 1) == wanted);
+    EXPECT(MPIX_Dev_get(&ctx, set.window, 0, 0, 8, set.base) == wanted);
+    EXPECT(MPIX_Dev_wait(&ctx, set.window, 0, 1, 1) == wanted);
+    EXPECT(MPIX_Dev_test(&ctx, set.window, 0, 1, 1, &flag) == wanted);
+    EXPECT(MPIX_Dev_barrier(&ctx, MPIX_DEV_WORLD) == wanted);
+    EXPECT(MPIX_Dev_flush(&ctx, set.window) == wanted);
+    EXPECT(MPIX_Dev_win_open(&ctx, MPIX_DEV_WORLD, set.base, 8, &opened) == wanted);
+    EXPECT(MPIX_Dev_win_close(&ctx, &opened) == wanted);
+    MPIX_Dev_finish(&ctx);
+  };
+  fails(MPI_ERR_ARG);
+  ++param.abi;
+  fails(MPI_ERR_OTHER);
+}
+
+void two_launches_at_once(const Set& set) {
+  MPIX_Host_stream streams[2];
+  const Ring ring{set.window, set.base, set.findings};
+  for (MPIX_Host_stream& stream : streams) CHECK_MPI(MPIX_Host_stream_create(&stream));
+  for (int i = 0; i < 5; ++i)
+    for (MPIX_Host_stream stream : streams) CHECK_MPI(support::launch(set.domain, ring, 64, stream));
+  for (MPIX_Host_stream& stream : streams) {
+    CHECK_MPI(MPIX_Host_stream_synchronize(stream));
+    CHECK_MPI(MPIX_Host_stream_destroy(&stream));
+  }
+  for (int i = 0; i < here; ++i) EXPECT(set.findings[i].operations == 10);
+}
+#endif
+
+void use() {
+  Set set;
+  int error_class = MPI_SUCCESS;
+  CHECK_MPI(MPIX_Dev_attach(set.domain, set.base, part * here));
+  launched_by_another_way(set);
+#if !defined(__CUDACC__) && !defined(__HIPCC__)
+  two_launches_at_once(set);
+#endif
+  // Neither is an error of a rank.
+  set.domain.check();
+  // Windows of which the processes think differently stay.
+  MPIX_Dev_win others[2] = {set.domain.window_over(set.base, part), set.domain.window_over(set.base, part)};
+  MPIX_Dev_win mine = others[process % 2];
+  if (processes > 1)
+    EXPECT(class_of(MPIX_Dev_win_free(set.domain, &mine)) == MPI_ERR_WIN && mine == others[process % 2]);
+  for (MPIX_Dev_win& other : others) {
+    const MPIX_Dev_win gone = other;
+    CHECK_MPI(MPIX_Dev_win_free(set.domain, &other));
+    MPIX_Dev_win again = gone;
+    EXPECT(other == -1 && class_of(MPIX_Dev_win_free(set.domain, &again)) == MPI_ERR_WIN);
+    CHECK_MPI(support::launch(set.domain, Freed{gone, set.base, set.findings}, 64));
+    support::synchronize();
+    const std::string text = error_of(set.domain, &error_class);
+    EXPECT(error_class == MPI_ERR_WIN && std::strstr(text.c_str(), "MPIX_Dev_put: no such window (window "));
+  }
+  CHECK_MPI(support::launch(set.domain, Many{set.window, set.base, set.findings}, 64));
+  support::synchronize();
+  const std::string text = error_of(set.domain, &error_class);
+  EXPECT(error_class == MPI_ERR_NO_MEM && std::strstr(text.c_str(), "MPIX_Dev_win_open: no room: too many windows"));
+  set.check();
+  CHECK_MPI(MPI_Barrier(MPI_COMM_WORLD));
+}
+
+#if !defined(__CUDACC__) && !defined(__HIPCC__)
+/// A way out of the kernel on which MPIX_Dev_finish was forgotten.
+void unfinished() {
+  MPIX_Dev dev = MPIX_DEV_NULL;
+  CHECK_MPI(MPIX_Dev_create(MPI_COMM_WORLD, here, MPI_INFO_NULL, &dev));
+  const auto rank_of_domain = [](MPIX_Dev_param param, void*) {
+    MPIX_Dev_ctx ctx;
+    if (MPIX_Dev_init(&ctx, param) != MPI_SUCCESS) return;
+    if (MPIX_Dev_rank(&ctx, MPIX_DEV_WORLD) != 1) MPIX_Dev_finish(&ctx);
+  };
+  CHECK_MPI(MPIX_Dev_launch_host(dev, rank_of_domain, nullptr, nullptr));
+  support::synchronize();
+  const int freed = MPIX_Dev_free(&dev);
+  EXPECT(dev == MPIX_DEV_NULL);
+  // The others have nothing to wait for.
+  EXPECT(class_of(freed) == (process == 0 ? MPI_ERR_RMA_SYNC : MPI_SUCCESS));
+}
+#endif
+
+void apart(const char* text) {
+  MPIX_Dev dev = MPIX_DEV_NULL;
+  char why[MPI_MAX_ERROR_STRING + 1] = "";
+  int length = 0;
+  const int code = MPIX_Dev_create(MPI_COMM_WORLD, here, MPI_INFO_NULL, &dev);
+  EXPECT(class_of(code) == MPI_ERR_UNSUPPORTED_OPERATION && dev == MPIX_DEV_NULL);
+  MPI_Error_string(code, why, &length);
+  if (process == 0) std::printf("%s\n", why);
+  EXPECT(std::strstr(why, text));
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  int level = 0;
+  CHECK_MPI(MPI_Init_thread(&argc, &argv, MPI_THREAD_SINGLE, &level));
+  CHECK_MPI(MPI_Comm_rank(MPI_COMM_WORLD, &process));
+  CHECK_MPI(MPI_Comm_size(MPI_COMM_WORLD, &processes));
+  CHECK_MPI(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN));
+  support::choose_gpu(process);
+  const std::string what = argc > 1 ? argv[1] : "";
+  if (what == "use") use();
+#if !defined(__CUDACC__) && !defined(__HIPCC__)
+  else if (what == "unfinished")
+    unfinished();
+#endif
+  else if (what == "apart" && argc > 2)
+    apart(argv[2]);
+  else
+    EXPECT(!"a known argument");
+  int all = 0;
+  CHECK_MPI(MPI_Allreduce(&failures, &all, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD));
+  CHECK_MPI(MPI_Finalize());
+  return all == 0 ? 0 : 1;
+}

@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the libmpix authors
+#include "support/collective_calls.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace test {
+namespace {
+
+constexpr unsigned char canary = 0xc5;
+
+bool has_parts(What what) {
+  return what == What::reduce_scatter_block || what == What::allgather || what == What::alltoall;
+}
+bool sends_parts(What what) { return what == What::reduce_scatter_block || what == What::alltoall; }
+
+std::size_t of_ranks(int size) { return static_cast<std::size_t>(size); }
+
+std::vector<char> part(const std::vector<char>& all, std::size_t bytes, int which) {
+  const char* const begin = all.data() + bytes * of_ranks(which);
+  return {begin, begin + bytes};
+}
+
+}  // namespace
+
+const char* name(What what) {
+  switch (what) {
+    case What::barrier:
+      return "MPIX_Barrier_stream";
+    case What::bcast:
+      return "MPIX_Bcast_stream";
+    case What::reduce:
+      return "MPIX_Reduce_stream";
+    case What::allreduce:
+      return "MPIX_Allreduce_stream";
+    case What::reduce_scatter_block:
+      return "MPIX_Reduce_scatter_block_stream";
+    case What::allgather:
+      return "MPIX_Allgather_stream";
+    case What::alltoall:
+      return "MPIX_Alltoall_stream";
+  }
+  return "?";
+}
+
+std::string describe(const Call& call) {
+  std::ostringstream text;
+  text << name(call.what);
+  if (call.what == What::barrier) return text.str();
+  text << " of " << call.count << " " << type_of(call.type).name;
+  if (is_reduction(call.what)) text << ", " << op_of(call.op).name;
+  if (is_rooted(call.what)) text << ", root " << call.root;
+  if (call.in_place) text << ", in place";
+  if (call.skew) text << ", off by " << call.skew;
+  return text.str();
+}
+
+std::size_t send_count(const Call& call, int size) {
+  if (call.what == What::barrier) return 0;
+  return call.count * (sends_parts(call.what) ? of_ranks(size) : 1);
+}
+
+std::size_t recv_count(const Call& call, int size) {
+  if (call.what == What::barrier) return 0;
+  const bool all = call.what == What::reduce_scatter_block ? call.in_place : has_parts(call.what);
+  return call.count * (all ? of_ranks(size) : 1);
+}
+
+std::vector<char> input_of(const Call& call, int me, int size) {
+  const Type& type = type_of(call.type);
+  const Function function = is_reduction(call.what) ? op_of(call.op).function : Function::max;
+  const std::size_t count = send_count(call, size);
+  const std::uint64_t from = key({call.salt, static_cast<std::uint64_t>(me), static_cast<std::uint64_t>(call.what)});
+  std::vector<char> all(count * type.extent);
+  for (std::size_t i = 0; i < count; ++i) type.generate(&all[i * type.extent], mix(from + i), function);
+  return all;
+}
+
+std::vector<char> result_of(const Call& call, int me, int size) {
+  if (call.what == What::barrier) return {};
+  const Type& type = type_of(call.type);
+  const std::size_t bytes = call.count * type.extent;
+  switch (call.what) {
+    case What::bcast:
+      return input_of(call, call.root, size);
+    case What::allgather:
+    case What::alltoall: {
+      std::vector<char> all;
+      for (int r = 0; r < size; ++r) {
+        const std::vector<char> input = input_of(call, r, size);
+        const std::vector<char> mine = part(input, bytes, call.what == What::alltoall ? me : 0);
+        all.insert(all.end(), mine.begin(), mine.end());
+      }
+      return all;
+    }
+    default:
+      break;
+  }
+  if (call.what == What::reduce && me != call.root) return {};
+  const int which = call.what == What::reduce_scatter_block ? me : 0;
+  std::vector<char> result = part(input_of(call, 0, size), bytes, which);
+  for (int r = 1; r < size; ++r) {
+    const std::vector<char> operand = part(input_of(call, r, size), bytes, which);
+    for (std::size_t i = 0; i < bytes; i += type.extent) type.combine(&result[i], &operand[i], op_of(call.op).function);
+  }
+  return result;
+}
+
+int enqueue(const Call& call, const void* sendbuf, void* recvbuf, MPI_Comm comm, void* stream) {
+  const int count = static_cast<int>(call.count);
+  switch (call.what) {
+    case What::barrier:
+      return MPIX_Barrier_stream(comm, stream);
+    case What::bcast:
+      return MPIX_Bcast_stream(recvbuf, count, call.type, call.root, comm, stream);
+    case What::reduce:
+      return MPIX_Reduce_stream(sendbuf, recvbuf, count, call.type, call.op, call.root, comm, stream);
+    case What::allreduce:
+      return MPIX_Allreduce_stream(sendbuf, recvbuf, count, call.type, call.op, comm, stream);
+    case What::reduce_scatter_block:
+      return MPIX_Reduce_scatter_block_stream(sendbuf, recvbuf, count, call.type, call.op, comm, stream);
+    case What::allgather:
+      return MPIX_Allgather_stream(sendbuf, count, call.type, recvbuf, count, call.type, comm, stream);
+    case What::alltoall:
+      return MPIX_Alltoall_stream(sendbuf, count, call.type, recvbuf, count, call.type, comm, stream);
+  }
+  return MPI_ERR_INTERN;
+}
+
+int make_now(const Call& call, const void* sendbuf, void* recvbuf, MPI_Comm comm) {
+  const int count = static_cast<int>(call.count);
+  switch (call.what) {
+    case What::barrier:
+      return MPI_Barrier(comm);
+    case What::bcast:
+      return MPI_Bcast(recvbuf, count, call.type, call.root, comm);
+    case What::reduce:
+      return MPI_Reduce(sendbuf, recvbuf, count, call.type, call.op, call.root, comm);
+    case What::allreduce:
+      return MPI_Allreduce(sendbuf, recvbuf, count, call.type, call.op, comm);
+    case What::reduce_scatter_block:
+      return MPI_Reduce_scatter_block(sendbuf, recvbuf, count, call.type, call.op, comm);
+    case What::allgather:
+      return MPI_Allgather(sendbuf, count, call.type, recvbuf, count, call.type, comm);
+    case What::alltoall:
+      return MPI_Alltoall(sendbuf, count, call.type, recvbuf, count, call.type, comm);
+  }
+  return MPI_ERR_INTERN;
+}
+
+// ---- memory of a side ------------------------------------------------------------------------------
+
+Side::Side(std::size_t bytes, std::size_t skew, Kind kind, char* where)
+    : bytes_(bytes),
+      before_(margin_ + skew),
+      image_(before_ + bytes + margin_, static_cast<char>(canary)),
+      buffer_(where ? nullptr : std::make_unique<Buffer>(image_.size(), kind)),
+      begin_(where ? where : buffer_->data()) {}
+
+void Side::place(const std::vector<char>& content, std::size_t at) {
+  std::copy(content.begin(), content.end(), image_.begin() + static_cast<std::ptrdiff_t>(before_ + at));
+}
+
+void Side::write() { device().write(begin_, image_.data(), image_.size()); }
+
+std::ptrdiff_t Side::touched() const {
+  const std::vector<char> now = contents<char>(begin(), bytes());
+  for (std::size_t i = 0; i < now.size(); ++i) {
+    if (i == before_) i += bytes_;
+    if (now[i] == static_cast<char>(canary)) continue;
+    return static_cast<std::ptrdiff_t>(i) - static_cast<std::ptrdiff_t>(i < before_ ? before_ : before_ + bytes_ - 1);
+  }
+  return 0;
+}
+
+bool Side::unchanged() const { return contents<char>(begin(), bytes()) == image_; }
+
+// ---- a trial ---------------------------------------------------------------------------------------
+
+std::size_t Trial::room(const Call& call, int size) {
+  return 256 + (std::max(send_count(call, size), recv_count(call, size)) + call.skew) * type_of(call.type).extent;
+}
+
+Trial::Trial(const Call& call, int me, int size, Kind kind, char* send_at, char* recv_at)
+    : call_(call),
+      me_(me),
+      size_(size),
+      send_(call.what == What::bcast ? 0 : send_count(call, size) * type_of(call.type).extent,
+            call.skew * type_of(call.type).extent, kind, send_at),
+      recv_(recv_count(call, size) * type_of(call.type).extent, call.skew * type_of(call.type).extent, kind, recv_at) {
+  const std::vector<char> input = input_of(call, me, size);
+  if (call.what == What::bcast) {
+    if (me == call.root) recv_.place(input);
+  } else if (sends_in_place()) {
+    recv_.place(input, call.what == What::allgather ? input.size() * of_ranks(me) : 0);
+  } else {
+    send_.place(input);
+  }
+  send_.write();
+  recv_.write();
+}
+
+bool Trial::sends_in_place() const { return call_.in_place && (call_.what != What::reduce || me_ == call_.root); }
+
+const void* Trial::sendbuf() const { return sends_in_place() ? MPI_IN_PLACE : send_.data(); }
+void* Trial::recvbuf() const { return call_.what == What::reduce && me_ != call_.root ? nullptr : recv_.data(); }
+
+int Trial::make(MPI_Comm comm, void* stream) { return enqueue(call_, sendbuf(), recvbuf(), comm, stream); }
+
+void Trial::check(const std::string& context) const {
+  const Type& type = type_of(call_.type);
+  const std::vector<char> wanted = result_of(call_, me_, size_);
+  const std::vector<char> found = recv_.read();
+  std::size_t wrong = 0;
+  while (wrong < wanted.size() &&
+         (is_reduction(call_.what) ? type.same(&wanted[wrong], &found[wrong])
+                                   : std::memcmp(&wanted[wrong], &found[wrong], type.extent) == 0))
+    wrong += type.extent;
+  const auto element = wrong / type.extent;
+  EXPECT(wrong >= wanted.size(), describe(call_) << ": element " << element << "; " << context);
+  EXPECT(recv_.touched() == 0, describe(call_) << ": written at " << recv_.touched() << " from recvbuf; " << context);
+  EXPECT(send_.unchanged(), describe(call_) << ": sendbuf has changed; " << context);
+  if (call_.what == What::reduce && me_ != call_.root)
+    EXPECT(recv_.unchanged(), describe(call_) << ": recvbuf of another than the root; " << context);
+}
+
+void try_call(const Call& call, Stream& stream, const std::string& context, MPI_Comm comm) {
+  int me = 0, size = 0;
+  MPI_OK(MPI_Comm_rank(comm, &me));
+  MPI_OK(MPI_Comm_size(comm, &size));
+  Trial trial(call, me, size);
+  MPI_OK(trial.make(comm, stream));
+  stream.synchronize();
+  trial.check(context);
+}
+
+Call random_call(Random& random, int size, std::size_t most) {
+  Call call;
+  call.what = all_kinds[random.below(7)];
+  call.root = static_cast<int>(random.below(of_ranks(size)));
+  do {
+    call.op = all_ops()[random.below(all_ops().size())].handle;
+    call.type = all_types()[random.below(all_types().size())].handle;
+  } while (is_reduction(call.what) && !is_valid(op_of(call.op), type_of(call.type)));
+  if (!is_reduction(call.what) && type_of(call.type).of == Class::pair) call.type = MPI_DOUBLE;  // no holes
+  if (!is_reduction(call.what) && type_of(call.type).host_only) call.type = MPI_BYTE;
+  // half of them are small
+  call.count = random.chance(0.5) ? random.below(10) : random.below(most + 1);
+  if (random.chance(0.1)) call.count = random.below(8 * most);
+  call.in_place = random.chance(0.3);
+  call.skew = random.below(3);
+  call.salt = random.next();
+  return call;
+}
+
+}  // namespace test
