@@ -37,14 +37,14 @@ inline const char* name_of(Kind kind) {
   return "";
 }
 
+inline const char* name_of(Type type) { return type == Type::float64 ? "double" : "float"; }
+
 /// A table for each.
 struct Topic {
   Kind kind;
   Type type;
   std::string name() const {
-    return std::string(name_of(kind)) + (kind == Kind::barrier   ? ""
-                                         : type == Type::float64 ? " of double"
-                                                                 : " of float");
+    return name_of(kind) + (kind == Kind::barrier ? "" : std::string(" of ") + name_of(type));
   }
 };
 constexpr Topic topics[] = {{Kind::allreduce, Type::float64},

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <utility>
 
 #include "benchmarks/dev/stream.h"
@@ -142,7 +143,7 @@ class Data {
   void fill(const Call& call) {
     stream_.run(NextTurn{turn()}, 1);
     if (call.kind == Kind::barrier)
-      stream_.run(Come{shared_.get(), shared_.rank(), shared_.ranks(), turn()}, 1);
+      stream_.run(Come{shared().get(), shared().rank(), shared().ranks(), turn()}, 1);
     else if (call.type == Type::float64)
       fill_as<double>(call);
     else
@@ -151,7 +152,7 @@ class Data {
   /// Enqueue: compare with what this turn has to bring.
   void compare(const Call& call) {
     if (call.kind == Kind::barrier)
-      stream_.run(AllHaveCome{shared_.get(), shared_.ranks(), turn(), wrong()}, 1);
+      stream_.run(AllHaveCome{shared().get(), shared().ranks(), turn(), wrong()}, 1);
     else if (!call.receives())
       return;
     else if (call.type == Type::float64)
@@ -178,12 +179,17 @@ class Data {
     const int blocks = blocks_for(call.received());
     stream_.run(Compare<T>{call, turn(), wrong(), blocks}, blocks);
   }
+  /// Collective the first time, outside a capture.
+  const SharedWords& shared() {
+    if (!shared_) shared_ = std::make_unique<SharedWords>();
+    return *shared_;
+  }
   std::uint64_t* turn() const { return words_.as<std::uint64_t>(); }
   std::uint64_t* wrong() const { return turn() + 1; }
 
   launcher::Stream& stream_;
   const place::Memory words_;
-  const SharedWords shared_;
+  std::unique_ptr<SharedWords> shared_;
   std::uint64_t wrong_before_ = 0;
 };
 

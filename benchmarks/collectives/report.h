@@ -25,7 +25,8 @@ class Report {
       std::perror(options.csv.c_str());
       MPI_Abort(MPI_COMM_WORLD, 2);
     }
-    std::fprintf(csv_, "collective,ranks,block_bytes,library,mode,calls,us,us_least,us_most,us_to_enqueue,way,right\n");
+    std::fprintf(csv_,
+                 "collective,type,ranks,block_bytes,library,mode,calls,us,us_least,us_most,us_to_enqueue,way,right\n");
   }
   ~Report() {
     if (csv_) std::fclose(csv_);
@@ -71,8 +72,8 @@ class Report {
  private:
   void lines(const Topic& topic, std::size_t bytes, const std::vector<Result>& results) const {
     for (const Result& r : results)
-      std::fprintf(csv_, "%s,%d,%zu,%s,%s,%d,%.3f,%.3f,%.3f,%.3f,%s,%s\n", topic.name().c_str(), ranks_, bytes,
-                   name_of(r.library),
+      std::fprintf(csv_, "%s,%s,%d,%zu,%s,%s,%d,%.3f,%.3f,%.3f,%.3f,%s,%s\n", name_of(topic.kind), name_of(topic.type),
+                   ranks_, bytes, name_of(r.library),
                    r.mode == Mode::graph       ? "graph"
                    : r.library == Library::mpi ? "host"
                                                : "stream",
