@@ -6,12 +6,14 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <cstring>
 #include <exception>
 #include <memory>
 #include <optional>
 #include <string>
+#include <thread>
 
 #include "base/job_environment.h"
 #include "collective/collectives.h"
@@ -146,17 +148,41 @@ void set_blocks(Collectives::Call& call, const void* send, int send_count, MPI_D
   call.recv = moved(recv, to.first);
 }
 
+enum class Verdict { all_well, some_broken, some_missing };
+
+/// All ranks come, but where this one is broken it does not wait for longer than MPIX_TIMEOUT: the others may be dead.
+Verdict agree_on_end(MPI_Comm comm, bool broken) {
+  const int mine = broken ? 1 : 0;
+  int any = 0, come = 0;
+  MPI_Request all = MPI_REQUEST_NULL;
+  if (PMPI_Iallreduce(&mine, &any, 1, MPI_INT, MPI_MAX, comm, &all) != MPI_SUCCESS) return Verdict::some_missing;
+  const double patience = ensure_runtime(launcher_local_ranks()).settings.timeout_seconds;
+  const auto begin = std::chrono::steady_clock::now();
+  for (int looks = 0;; ++looks) {
+    if (PMPI_Test(&all, &come, MPI_STATUS_IGNORE) != MPI_SUCCESS) return Verdict::some_missing;
+    if (come) return any ? Verdict::some_broken : Verdict::all_well;
+    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
+    if (broken && patience > 0 && seconds.count() > patience) return Verdict::some_missing;
+    if (looks < 100)
+      std::this_thread::yield();
+    else
+      std::this_thread::sleep_for(std::chrono::microseconds(100));
+  }
+}
+
 }  // namespace
 
 void end_collectives(CommState& state) {
   if (!state.collectives) return;
   --alive;
+  const bool broken = !state.collectives->wait_for_all();
+  const Verdict verdict = agree_on_end(state.own, broken);
   // Whoever lives may still reach into the memory of a broken one: that stays.
-  if (!state.collectives->wait_for_all() || PMPI_Barrier(state.own) != MPI_SUCCESS)
-    (void)state.collectives.release();
-  else
+  if (verdict == Verdict::all_well)
     state.collectives.reset();
-  PMPI_Comm_free(&state.own);
+  else
+    (void)state.collectives.release();
+  if (verdict != Verdict::some_missing) PMPI_Comm_free(&state.own);
 }
 
 bool any_collectives_alive() { return alive > 0; }

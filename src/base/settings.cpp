@@ -180,11 +180,13 @@ const Row rows[] = {
            i, t,
            {{"auto", CollectiveWay::automatic}, {"lines", CollectiveWay::lines}, {"direct", CollectiveWay::direct}});
      }},
-    {{"MPIX_COLL_SCRATCH", "bytes (k, m), from 64k on", "16m",
-      "most memory that a communicator's collectives on streams take on each rank. The same on all ranks"},
+    {{"MPIX_COLL_SCRATCH", "bytes (k, m), from 64k on, or auto", "auto",
+      "most memory that a communicator's collectives on streams take on each rank. The same on all ranks. auto: 48m on "
+      "GPUs, 4m on the host"},
      [](Settings& s, Info i, Text t) {
+       if (t == "auto") return;
        s.collective_scratch = parse_size(i, t, 1e12);
-       if (s.collective_scratch < 64 * 1024) reject(i, t);
+       if (*s.collective_scratch < 64 * 1024) reject(i, t);
      }},
     {{"MPIX_NODE_SIZE", "ranks, 0: as the machine is", "0", "pretend that nodes hold so many ranks (for tests)"},
      [](Settings& s, Info i, Text t) { s.node_size = static_cast<int>(parse_integer(i, t, 0, 1 << 20)); }},

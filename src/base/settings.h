@@ -44,8 +44,8 @@ struct Settings {
   std::optional<bool> mpi_gpu_aware;  ///< none: ask MPI
   int node_size;                      ///< 0: as the machine is
   CollectiveWay collective_way;
-  std::size_t collective_scratch;  ///< bytes of a communicator's memory on each rank
-  double spin_seconds;             ///< negative: chosen by the device
+  std::optional<std::size_t> collective_scratch;  ///< of each rank, for a communicator; none: what the device prefers
+  double spin_seconds;                            ///< negative: chosen by the device
 
   // Between nodes.
   std::string nic;                             ///< auto, cxi, sockets, mpi, none

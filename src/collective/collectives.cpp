@@ -18,7 +18,6 @@ namespace {
 
 constexpr std::uint64_t most_lines = 128 * 1024;  ///< of a place: 1 MiB of data
 constexpr std::uint64_t line_unit = 2 * most_parts;
-constexpr std::uint64_t most_piece = 64 << 20;
 constexpr std::uint64_t piece_unit = 4096;
 
 // Measured on 2 H200: a word for each thread, and more blocks than that gain nothing; large calls are as fast as the
@@ -88,10 +87,11 @@ CollectivePlaces Collectives::choose_places(Bootstrap& bootstrap) {
                         cards.begin(), cards.end(), [&](const Card& other) { return other.place == one.place; })));
   CollectivePlaces places{};
   places.ranks = static_cast<std::uint32_t>(size());
-  const std::uint64_t each = scratch_ / 2 / (2 * sizeof(Line) * places.ranks);
+  // A part of it for lines, and what is left for what is sent and received through memory of the library.
+  const std::uint64_t each = scratch_ / 3 / (2 * sizeof(Line) * places.ranks);
   places.lines = static_cast<std::uint32_t>(std::max(line_unit, rounded_down(std::min(most_lines, each), line_unit)));
-  places.scratch_bytes = std::max<std::uint64_t>(
-      rounded_down(std::min(most_piece, scratch_ / 4), piece_unit * places.ranks), piece_unit * places.ranks);
+  places.scratch_bytes =
+      std::max<std::uint64_t>(rounded_down(scratch_ / 3, piece_unit * places.ranks), piece_unit * places.ranks);
   return places;
 }
 
@@ -100,7 +100,7 @@ Collectives::Collectives(std::shared_ptr<const Team> team, Bootstrap& bootstrap,
     : team_(std::move(team)),
       device_(device),
       way_(settings.collective_way),
-      scratch_(settings.collective_scratch),
+      scratch_(settings.collective_scratch.value_or(device.preferred_scratch_bytes())),
       memory_(std::make_shared<Memory>(device)) {
   Collective& c = prototype_;
   c.places = choose_places(bootstrap);

@@ -244,6 +244,8 @@ class Device {
   virtual std::uint64_t collectives_run(const Collective& any) = 0;
   /// Up to how much for all other ranks together collectives go by lines, where they may go direct, too.
   virtual std::size_t preferred_line_bytes() const noexcept = 0;
+  /// Memory of the library that collectives may take for a communicator.
+  virtual std::size_t preferred_scratch_bytes() const noexcept = 0;
   /// Enqueue a copy by the copy engine.
   virtual void copy(Stream stream, void* to, const void* from, std::size_t bytes) = 0;
   virtual void run_memory_ops(Stream stream, MemoryOps ops) = 0;

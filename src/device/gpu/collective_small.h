@@ -48,6 +48,17 @@ GPU_OUT_OF_LINE bool await_rooted(const Collective& c, const CollectiveState& st
   return await_call_before(CollectiveBlock{c, part}, c, state);
 }
 
+/// As a rule it has been one step, and all have begun it long ago: each thread sees that for itself.
+__device__ inline bool follows_soon(const Collective& c, const CollectiveState& state) {
+  bool there = state.several_steps == 0;
+  for (std::uint32_t rank = 0; there && rank < c.ranks(); ++rank) {
+    std::uint64_t word = 0;
+    there =
+        rank == c.me || (line_arrived(c.call_line(c.me, rank, state.call), state.call, &word) && word == state.word);
+  }
+  return there;
+}
+
 template <std::uint32_t most, std::uint32_t each, bool combines>
 __global__ void __launch_bounds__(most_small_threads, 1) run_small(const GPU_GRID_CONSTANT Collective c) {
   const std::uint32_t part = blockIdx.x, ranks = c.ranks(), me = c.me, workers = blockDim.x - asking_threads;
@@ -77,7 +88,8 @@ __global__ void __launch_bounds__(most_small_threads, 1) run_small(const GPU_GRI
         sent[rank][w] = load_once(reinterpret_cast<const unsigned long long*>(c.send + rank * c.send_stride) + at[w]);
     }
   }
-  if (state.rooted && !await_rooted(c, state, part)) return;
+  const CollectiveBlock crew{c, part};
+  if (state.rooted && !crew.agree(follows_soon(c, state)) && !await_rooted(c, state, part)) return;
   const std::uint32_t call = state.call = next_number(state.call), step = state.step = next_number(state.step);
   const std::uint32_t asked = threadIdx.x - workers;
   if (!works && part == 0 && asked < ranks && asked != me) write_line(c.call_line(asked, me, call), c.word, call);
@@ -89,7 +101,6 @@ __global__ void __launch_bounds__(most_small_threads, 1) run_small(const GPU_GRI
     for (std::uint32_t w = 0; w < each; ++w)
       if (has[w]) write_line(place + at[w], differ ? sent[rank][w] : sent[0][w], step);
   }
-  const CollectiveBlock crew{c, part};
   bool good = true;
   if (!works && asked < ranks && c.hears(asked)) good = calls_the_same(crew, c, c.word, call, asked);
   std::uint64_t all[most][each];

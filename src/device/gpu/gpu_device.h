@@ -190,6 +190,7 @@ class GpuDevice final : public Device {
     return state.call - 1;
   }
   std::size_t preferred_line_bytes() const noexcept override { return 1024 * 1024; }
+  std::size_t preferred_scratch_bytes() const noexcept override { return 48 << 20; }
 
   void copy(Stream stream, void* to, const void* from, std::size_t bytes) override {
     DeviceScope scope(memory().device());

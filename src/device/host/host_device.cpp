@@ -118,6 +118,7 @@ class HostDevice final : public Device {
   void launch(Stream stream, CollectiveLaunch&& launch) override { host_stream_launch(stream, std::move(launch)); }
   std::uint64_t collectives_run(const Collective& any) override { return load_acquire(&any.host->run); }
   std::size_t preferred_line_bytes() const noexcept override { return 4096; }
+  std::size_t preferred_scratch_bytes() const noexcept override { return 4 << 20; }
   void copy(Stream, void*, const void*, std::size_t) override {}  // preferred_copy_bytes()
   void run_memory_ops(Stream stream, MemoryOps ops) override { host_stream_launch(stream, std::move(ops)); }
   PostStreams* post_streams() override { return &post_streams_; }
