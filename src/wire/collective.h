@@ -19,11 +19,11 @@
 /// |-----------------------------|------------------------------|------------------------------------------------------|
 /// | calls[call mod 2][o]        | part 0, at the begin: what is called, to all | none: a line                         |
 /// | lines[step mod 2][o]        | each part its own, with data | none: each half line carries the step                |
-/// | begun[part][o] = step       | each part, in each step of a rooted call, to all | relaxed: what it has read, it has |
+/// | begun[part][o] = call, step     | each part, in each step of a rooted call, to all | relaxed: what it has read, it has |
 /// | places[call mod 2][o]       | part 0, at the begin of a direct call: where o's buffers lie | none: lines, and behind
 /// |                             |                              | kernels that have ended                              |
-/// | ready[part][o] = step       | each part, when its share of what o sends lies in o's memory for chunks | release, acquire |
-/// | ended[part][o] = step       | each part, when it has read what it reads and written what it writes | release, acquire |
+/// | ready[part][o] = call, step     | each part, when its share of what o sends lies in o's memory for chunks | release, acquire |
+/// | ended[part][o] = call, step     | each part, when it has read what it reads and written what it writes | release, acquire |
 ///
 /// **A call writes nothing before it knows that all ranks have begun the call before** (its last step, in each part).
 /// Behind a call in which all hear from all it does know. Behind a rooted one it waits for calls[] of it, which it
@@ -43,7 +43,7 @@
 /// A line holds the step of 32 bits, and lies where it is for long where calls are short: one that has been there for
 /// 2^32 steps would be taken for new. So in the last step of a call part 0 clears one line beyond those that the call
 /// uses, up to the highest ever used; nobody writes there before this rank has begun the next call. Calls of several
-/// steps use all lines.
+/// steps use all lines. The lines of places[] are cleared where a call does not use them.
 namespace mpix {
 
 enum class CollectiveKind : std::uint8_t { barrier, bcast, reduce, allreduce, reduce_scatter, allgather, alltoall };
@@ -80,8 +80,15 @@ struct CallWord {
 
 /// The number after n; never 0 or 1, and even and odd in turns.
 MPIX_FN std::uint32_t next_number(std::uint32_t n) { return n == UINT32_MAX ? 2 : n + 1; }
-MPIX_FN bool is_there(std::uint32_t seen, std::uint32_t needed) {
-  return static_cast<std::int32_t>(seen - needed) >= 0;
+
+/// How far a part has come: what it writes into begun[], ready[] and ended[].
+MPIX_FN std::uint64_t progress_word(std::uint32_t call, std::uint32_t step) { return std::uint64_t{call} << 32 | step; }
+/// Nobody is more than two steps, and a call, ahead of who waits for it; numbers may begin again meanwhile. A word of
+/// long ago, as there were other calls, is never taken for a new one: both its numbers would have to fit.
+MPIX_FN bool has_come(std::uint64_t seen, std::uint64_t needed) {
+  constexpr std::uint32_t most_calls = 1 + 2, most_steps = 2 + 2;
+  return static_cast<std::uint32_t>((seen >> 32) - (needed >> 32)) <= most_calls &&
+         static_cast<std::uint32_t>(seen - needed) <= most_steps;
 }
 
 /// What a part of a rank's calls knows of those before. In its own memory; a call leaves it for the next one.

@@ -48,7 +48,7 @@ class DirectCall {
   MPIX_STEP bool run() {
     CollectiveState state = load_state(c_.states() + crew_.part);
     if (!await_call_before(crew_, c_, state)) return false;
-    state.call = next_number(state.call);
+    call_ = state.call = next_number(state.call);
     announce_call(crew_, c_, state.call);
     if (!find_places(state.call)) return false;
     const std::uint64_t piece = is_staged_ && c_.piece_bytes < c_.bytes ? c_.piece_bytes : c_.bytes;
@@ -152,11 +152,11 @@ class DirectCall {
     bool good = true;
     for (std::uint32_t rank = workers.index; rank < c_.ranks(); rank += workers.size) {
       if (rank == c_.me) continue;
-      store_release((c_.*word)(rank, crew_.part, c_.me), step);
+      store_release((c_.*word)(rank, crew_.part, c_.me), progress_word(call_, step));
       crew_.tell(rank);
     }
     for (std::uint32_t rank = workers.index; good && rank < c_.ranks(); rank += workers.size)
-      if (rank != c_.me) good = crew_.await(rank, (c_.*word)(c_.me, crew_.part, rank), step);
+      if (rank != c_.me) good = crew_.await(rank, (c_.*word)(c_.me, crew_.part, rank), progress_word(call_, step));
     return crew_.agree(good);
   }
 
@@ -306,6 +306,7 @@ class DirectCall {
   const Crew& crew_;
   const Collective& c_;
   DirectTable& table_;
+  std::uint32_t call_ = 0;
   Span piece_{};
   std::uint64_t full_ = 0;  ///< bytes of a piece that is not the last
   bool is_staged_ = false;

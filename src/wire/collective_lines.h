@@ -55,7 +55,8 @@ MPIX_STEP bool await_call_before(const Crew& crew, const Collective& c, const Co
     const std::uint32_t words = state.parts * c.ranks();
     for (std::uint32_t i = workers.index; good && i < words; i += workers.size)
       if (i % c.ranks() != c.me)
-        good = crew.await(i % c.ranks(), c.begun(c.me, i / c.ranks(), i % c.ranks()), state.step);
+        good = crew.await(i % c.ranks(), c.begun(c.me, i / c.ranks(), i % c.ranks()),
+                          progress_word(state.call, state.step));
   }
   return crew.agree(good);
 }
@@ -79,14 +80,14 @@ MPIX_STEP void announce_call(const Crew& crew, const Collective& c, std::uint32_
 template <class Crew>
 MPIX_STEP void sweep(const Crew& crew, const Collective& c, CollectiveState& state, std::uint32_t step,
                      std::uint32_t used) {
-  if (crew.part != 0 || state.highest <= used) return;
+  if (crew.part != 0) return;
   std::uint32_t& next = state.swept[step % 2];
   const std::uint32_t at = next < used || next >= state.highest ? used : next;
   const Workers workers = crew.workers();
   for (std::uint32_t rank = workers.index; rank < c.ranks(); rank += workers.size) {
-    Line* const line = c.lines(c.me, rank, step) + at;
-    line->half[0] = 0;
-    line->half[1] = 0;
+    Line* const places = c.place_lines(c.me, rank, state.call);
+    places[0] = places[1] = Line{};
+    if (state.highest > used) c.lines(c.me, rank, step)[at] = Line{};
   }
   next = at + 1;
 }
@@ -228,9 +229,10 @@ MPIX_STEP bool run_by_lines(const Crew& crew, const Collective& c) {
       bool good = true;
       for (std::uint32_t rank = workers.index; rank < c.ranks(); rank += workers.size) {
         if (rank == c.me) continue;
-        store_after_loads(c.begun(rank, crew.part, c.me), step);
+        store_after_loads(c.begun(rank, crew.part, c.me), progress_word(call, step));
         crew.tell(rank);
-        if (i > 0 && c.sends_to(rank)) good = good && crew.await(rank, c.begun(c.me, crew.part, rank), before);
+        if (i > 0 && c.sends_to(rank))
+          good = good && crew.await(rank, c.begun(c.me, crew.part, rank), progress_word(call, before));
       }
       if (!crew.agree(good)) return false;
     }

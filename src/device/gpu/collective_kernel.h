@@ -44,9 +44,10 @@ struct CollectiveBlock {
         return false;
     return true;
   }
-  __device__ bool await(std::uint32_t rank, const std::uint64_t* word, std::uint32_t number) const {
-    for (std::uint32_t polls = 1; !is_there(static_cast<std::uint32_t>(load_relaxed(word)), number); ++polls)
-      if (polls % polls_between_looks == 0 && !still_waits(call, number, rank, polls / polls_between_looks))
+  __device__ bool await(std::uint32_t rank, const std::uint64_t* word, std::uint64_t progress) const {
+    for (std::uint32_t polls = 1; !has_come(load_relaxed(word), progress); ++polls)
+      if (polls % polls_between_looks == 0 &&
+          !still_waits(call, static_cast<std::uint32_t>(progress), rank, polls / polls_between_looks))
         return false;
     (void)load_acquire(word);
     return true;

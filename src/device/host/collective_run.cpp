@@ -26,8 +26,8 @@ struct Alone {
   bool await(std::uint32_t rank, const Line* line, std::uint32_t number, std::uint64_t* data) const {
     return until(rank, [&] { return line_arrived(line, number, data); });
   }
-  bool await(std::uint32_t rank, const std::uint64_t* word, std::uint32_t number) const {
-    return until(rank, [&] { return is_there(static_cast<std::uint32_t>(load_acquire(word)), number); });
+  bool await(std::uint32_t rank, const std::uint64_t* word, std::uint64_t progress) const {
+    return until(rank, [&] { return has_come(load_acquire(word), progress); });
   }
 
   void report(std::uint32_t rank, std::uint64_t mine, std::uint64_t theirs) const {
