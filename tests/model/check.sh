@@ -265,6 +265,8 @@ verify 'collectives, 5 calls of a step'           -DCALLS=5 -DTOGETHER -DSTEPS=1
 verify 'collectives, 6 broadcasts of a step'      -DCALLS=6 -DTOGETHER -DSTEPS=1 -DKINDS=FROM
 verify 'collectives, 3 calls of up to 3 steps'    -DCALLS=3 -DTOGETHER -DSTEPS=3
 verify 'collectives, 2 ranks, 5 calls'            -DCALLS=5 -DTOGETHER -DRANKS=2
+verify 'collectives, 2 parts'                     -DCALLS=3 -DTOGETHER -DRANKS=2 -DPARTS=2
+verify 'collectives, 2 parts, two of said'        -DTOGETHER -DRANKS=2 -DPARTS=2 -DSTEPS=1 -DSAIDS=2 -DANY_LATER
 
 control 'one sub-slot'                            unread    -DCALLS=2 -DSUBSLOTS=1
 control 'one sub-slot, all to all'                unread    -DCALLS=2 -DSUBSLOTS=1 -DKINDS=ALL
@@ -273,6 +275,8 @@ control 'no look who began its last step'         unread    -DNO_STARTED
 control 'no look who began the step before'       unread    -DNO_STARTED_WITHIN
 control 'two streams without order'               unread    -DTWO_STREAMS
 control 'the same, all to all'                    unread    -DTWO_STREAMS -DKINDS=ALL -DSTEPS=1
+control '2 parts, two places of said'             deadlock  -DTOGETHER -DRANKS=2 -DPARTS=2 -DSTEPS=1 -DSAIDS=2
+control '2 parts, one has no line in a step'      unread    -DTOGETHER -DRANKS=2 -DPARTS=2 -DNOTHING_IN_SHORT_ENDS
 echo "$number" >"$scratch/listed"
 }
 

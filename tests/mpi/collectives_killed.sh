@@ -46,11 +46,9 @@ scenario() {  # WAY SCENARIO NUMBERS
   fi
 }
 
-for way in lines direct; do
-  scenario $way before 10
-  scenario $way waiting 10
-  scenario $way root 10
-  scenario $way midst 10
-  scenario $way midst 300000
-done
+scenario lines before 10
+scenario lines root 10
+scenario lines midst 10
+scenario direct waiting 10
+scenario direct midst 300000
 exit $failed

@@ -68,7 +68,7 @@ class Caller {
 
 TEST_CASE("random calls") {
   NEEDS_ONE_NODE();
-  const long calls = parameter("SOAK_CALLS", 3000);
+  const long calls = parameter("SOAK_CALLS", 10000);
   const auto soak_seed = static_cast<std::uint64_t>(parameter("SOAK_SEED", 1));
   Random random(soak_seed);                                                 // the same on all ranks
   Random own(key({soak_seed, static_cast<std::uint64_t>(rank()), 12345}));  // each its own

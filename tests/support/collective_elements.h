@@ -37,10 +37,10 @@ void generate_integer(void* to, std::uint64_t random, Function function) {
   const int choice = static_cast<int>(random % 8);
   switch (function) {
     case Function::sum:
-      if (std::is_signed<T>::value) value = value % 16;  // 8 ranks: no overflow in 8 bits
+      if (std::is_signed_v<T>) value = value % 16;  // 8 ranks: no overflow in 8 bits
       break;
     case Function::prod:
-      if (std::is_signed<T>::value) value = choice == 0 ? 2 : choice % 2 ? 1 : -1;
+      if (std::is_signed_v<T>) value = choice == 0 ? 2 : choice % 2 ? 1 : -1;
       break;
     case Function::land:
     case Function::lor:
@@ -151,7 +151,7 @@ void combine_floating(void* result, const void* operand, Function function) {
 template <class T>
 constexpr std::size_t bytes_of() {
 #ifdef __x86_64__
-  if (std::is_same<T, long double>::value) return 10;
+  if (std::is_same_v<T, long double>) return 10;
 #endif
   return sizeof(T);
 }

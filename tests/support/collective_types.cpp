@@ -12,7 +12,7 @@ namespace test {
 namespace {
 
 template <class T>
-constexpr bool is_long_double = std::is_same<T, long double>::value;
+constexpr bool is_long_double = std::is_same_v<T, long double>;
 
 template <class T>
 Type integer(const char* name, MPI_Datatype handle, Class of = Class::c_integer) {
