@@ -82,7 +82,9 @@ std::vector<Type> list_types() {
   add(pair, Element::i64_at, {MPI_LONG_INT});
   add(pair, Element::i32_at, {MPI_2INT, MPI_2INTEGER});
   add(pair, Element::i16_at, {MPI_SHORT_INT});
-  add(pair, Element::bytes, {MPI_LONG_DOUBLE_INT, MPI_2REAL, MPI_2DOUBLE_PRECISION});
+  add(pair, Element::f32_twice, {MPI_2REAL});
+  add(pair, Element::f64_twice, {MPI_2DOUBLE_PRECISION});
+  add(pair, Element::bytes, {MPI_LONG_DOUBLE_INT});
   return all;
 }
 
@@ -128,7 +130,7 @@ void set_function(Reduction& reduction, MPI_Op op, MPI_Datatype type, bool on_ho
   check(PMPI_Query_thread(&level));
   if (level != MPI_THREAD_MULTIPLE)
     throw Error(Fault::unsupported, std::string(what) +
-                                        ": MPI has to combine it, and the thread of a stream may call MPI under "
+                                        ": that is left to MPI, which the thread of a stream may call under "
                                         "MPI_THREAD_MULTIPLE only");
   reduction.operation = Operation::by_function;
   reduction.element = Element::bytes;
@@ -161,7 +163,7 @@ Reduction reduction_of(MPI_Op op, MPI_Datatype type, bool on_host) {
     throw Error(Fault::operation, "MPI does not have this operation for this datatype");
   reduction.element = element_of(*known, reduction.element_bytes);
   if (reduction.element == Element::bytes) {
-    set_function(reduction, op, type, on_host, "a reduction of numbers of more than 8 bytes, or of pairs of Fortran");
+    set_function(reduction, op, type, on_host, "a reduction of long double, or of what contains it");
     return reduction;
   }
   reduction.operation = predefined->operation;

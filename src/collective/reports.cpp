@@ -60,7 +60,9 @@ const char* name_of(Element element) {
                                       "MPI_DOUBLE_INT",
                                       "MPI_LONG_INT",
                                       "MPI_2INT",
-                                      "MPI_SHORT_INT"};
+                                      "MPI_SHORT_INT",
+                                      "MPI_2REAL",
+                                      "MPI_2DOUBLE_PRECISION"};
   const auto index = static_cast<std::size_t>(element);
   return index < sizeof names / sizeof *names ? names[index] : "?";
 }

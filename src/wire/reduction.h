@@ -54,10 +54,15 @@ enum class Element : std::uint8_t {
   i64_at,
   i32_at,
   i16_at,
+  f32_twice,  ///< a value and another as its number, as MPI_2REAL
+  f64_twice,
 };
 
 MPIX_FN std::uint32_t words_of(Element element) {
-  return element == Element::c64 || element == Element::f64_at || element == Element::i64_at ? 2 : 1;
+  return element == Element::c64 || element == Element::f64_at || element == Element::i64_at ||
+                 element == Element::f64_twice
+             ? 2
+             : 1;
 }
 
 namespace reduction {
@@ -177,10 +182,10 @@ MPIX_FN void choose_at(std::uint64_t* into, const std::uint64_t* word, bool grea
   }
 }
 
-template <class T>
+template <class T, class Number = std::int32_t>
 struct alignas(8) ValueAt {
   T value;
-  std::int32_t at;
+  Number at;
 };
 
 /// The words of one element, or of several small ones.
@@ -233,6 +238,10 @@ MPIX_FN void choose(Element element, TwoWords& a, const TwoWords& b, bool greate
       return choose_at<ValueAt<std::int64_t>, 2>(a.word, b.word, greater);
     case Element::i16_at:
       return choose_at<ValueAt<std::int16_t>, 2>(a.word, b.word, greater);
+    case Element::f32_twice:
+      return choose_at<ValueAt<float, float>, 2>(a.word, b.word, greater);
+    case Element::f64_twice:
+      return choose_at<ValueAt<double, double>, 2>(a.word, b.word, greater);
     default:
       return choose_at<ValueAt<std::int32_t>, 2>(a.word, b.word, greater);
   }
