@@ -22,8 +22,9 @@
  * same bits, in each run, whatever way the data take.
  *
  * Arguments are those of MPI. MPI_IN_PLACE is taken where MPI takes it. Every predefined operation works with every
- * type that MPI allows for it; on GPUs without long double and what contains it. Operations of MPI_Op_create work on
- * host streams, under MPI_THREAD_MULTIPLE. Derived types must be contiguous, and only move data.
+ * type that MPI allows for it. What libmpix leaves to MPI is for host streams, under MPI_THREAD_MULTIPLE: numbers of
+ * more than 8 bytes (long double), pairs of Fortran, and operations of MPI_Op_create on predefined types, which must
+ * live until the call has run. Derived types must be contiguous, and only move data.
  *
  * Errors. MPI_SUCCESS or an MPI error code, through the communicator's error handler; MPI_Error_string has the reason.
  * A call that returns an error has enqueued nothing. Ranks that call different things (another call, count, type,

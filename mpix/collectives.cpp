@@ -39,6 +39,9 @@ std::string name_of(MPI_Comm comm) {
 
 /// Throws, on all ranks, where it cannot be.
 void build(MPI_Comm comm) {
+  if (!runtime_if_mpi_works())
+    throw Error(Fault::unsupported,
+                "libmpix does not stand in front of MPI here (mpicc app.c -lmpix, and no -lmpi before it)");
   CommState& ranks = comm_state_of(comm);
   MpiBootstrap bootstrap(comm, ranks, 0, 1);
   std::optional<Error> own;

@@ -3,6 +3,7 @@
 #include "operation.h"
 
 #include <algorithm>
+#include <initializer_list>
 #include <string>
 #include <vector>
 
@@ -60,6 +61,16 @@ std::vector<Type> list_types() {
        MPI_UINT16_T, MPI_UINT32_T, MPI_UINT64_T});
   add(floating, Element::f64,
       {MPI_FLOAT, MPI_DOUBLE, MPI_LONG_DOUBLE, MPI_REAL, MPI_DOUBLE_PRECISION, MPI_REAL4, MPI_REAL8});
+  // Not every MPI knows those of 16 bytes and more.
+#ifdef MPI_INTEGER16
+  add(integer, Element::i64, {MPI_INTEGER16});
+#endif
+#ifdef MPI_REAL16
+  add(floating, Element::f64, {MPI_REAL16});
+#endif
+#ifdef MPI_COMPLEX32
+  add(complex, Element::c64, {MPI_COMPLEX32});
+#endif
   add(logical, Element::u64, {MPI_C_BOOL, MPI_CXX_BOOL, MPI_LOGICAL});
   add(complex, Element::c64,
       {MPI_C_FLOAT_COMPLEX, MPI_C_DOUBLE_COMPLEX, MPI_C_LONG_DOUBLE_COMPLEX, MPI_CXX_FLOAT_COMPLEX,
@@ -112,7 +123,7 @@ void reduce_by_mpi(void* context, const void* in, void* inout, std::uint64_t byt
 
 /// Throws where the threads of streams may not call MPI.
 void set_function(Reduction& reduction, MPI_Op op, MPI_Datatype type, bool on_host, const char* what) {
-  if (!on_host) throw Error(Fault::unsupported, std::string(what) + " cannot be used on a GPU");
+  if (!on_host) throw Error(Fault::unsupported, std::string(what) + ": not on a GPU");
   int level = MPI_THREAD_SINGLE;
   check(PMPI_Query_thread(&level));
   if (level != MPI_THREAD_MULTIPLE)
@@ -150,7 +161,7 @@ Reduction reduction_of(MPI_Op op, MPI_Datatype type, bool on_host) {
     throw Error(Fault::operation, "MPI does not have this operation for this datatype");
   reduction.element = element_of(*known, reduction.element_bytes);
   if (reduction.element == Element::bytes) {
-    set_function(reduction, op, type, on_host, "long double, and what contains it,");
+    set_function(reduction, op, type, on_host, "a reduction of numbers of more than 8 bytes, or of pairs of Fortran");
     return reduction;
   }
   reduction.operation = predefined->operation;

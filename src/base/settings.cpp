@@ -181,7 +181,9 @@ const Row rows[] = {
            {{"auto", CollectiveWay::automatic}, {"lines", CollectiveWay::lines}, {"direct", CollectiveWay::direct}});
      }},
     {{"MPIX_COLL_SCRATCH", "bytes (k, m), from 64k on, or auto", "auto",
-      "most memory that a communicator's collectives on streams take on each rank. The same on all ranks. auto: 48m on "
+      "memory that a communicator's collectives on streams take on each rank; more where there are very many ranks. "
+      "The "
+      "same on all ranks. auto: 48m on "
       "GPUs, 4m on the host"},
      [](Settings& s, Info i, Text t) {
        if (t == "auto") return;

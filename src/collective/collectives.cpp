@@ -233,10 +233,12 @@ void Collectives::enqueue(const Call& call, Stream stream) {
   else
     launch.keep = memory_;
   const bool direct = c.direct, captured = launch.captured;
+  const bool gives = c.kind != CollectiveKind::bcast || c.me == c.root;
+  const std::uint64_t contributed = gives ? c.bytes * (c.send_stride != 0 ? c.ranks() : 1) : 0;
   device_.launch(stream, std::move(launch));
   ++counts_.calls;
   ++(direct ? counts_.direct : counts_.by_lines);
-  counts_.bytes += call.bytes;
+  counts_.bytes += contributed;
   if (!captured) ++enqueued_;
 }
 

@@ -242,7 +242,8 @@ Call random_call(Random& random, int size, std::size_t most) {
   do {
     call.op = all_ops()[random.below(all_ops().size())].handle;
     call.type = all_types()[random.below(all_types().size())].handle;
-  } while (is_reduction(call.what) && !is_valid(op_of(call.op), type_of(call.type)));
+  } while (is_reduction(call.what) &&
+           (!is_valid(op_of(call.op), type_of(call.type)) || (type_of(call.type).host_only && !device().is_host())));
   if (!is_reduction(call.what) && type_of(call.type).of == Class::pair) call.type = MPI_DOUBLE;  // no holes
   if (!is_reduction(call.what) && type_of(call.type).host_only) call.type = MPI_BYTE;
   // half of them are small
