@@ -128,8 +128,8 @@ TEST_CASE("no stream passes a barrier before all have come") {
   MPI_OK(MPIX_Comm_prepare_stream(comm, MPI_INFO_NULL));
   for (int late = 0; late < size(); ++late) {
     const Buffer passed(sizeof(std::uint64_t));
-    Stream stream;
     std::atomic<std::uint64_t> passed_here{0};  // on the host, where both look at once
+    Stream stream;
     const bool is_host = device().is_host();
     const auto look = [&] { return is_host ? passed_here.load() : contents<std::uint64_t>(passed.data(), 1)[0]; };
     std::unique_ptr<Gate> gate;
