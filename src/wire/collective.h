@@ -17,7 +17,7 @@
 ///
 /// | word                        | by                           | order                                                |
 /// |-----------------------------|------------------------------|------------------------------------------------------|
-/// | calls[call mod 2][o]        | part 0, at the begin: what is called, to all | none: a line                         |
+/// | calls[call mod 4][o]        | part 0, at the begin: what is called, to all | none: a line                         |
 /// | lines[step mod 2][o]        | each part its own, with data | none: each half line carries the step                |
 /// | begun[part][o] = call, step     | each part, in each step of a rooted call, to all | relaxed: what it has read, it has |
 /// | places[call mod 2][o]       | part 0, at the begin of a direct call: where o's buffers lie | none: lines, and behind
@@ -33,7 +33,10 @@
 /// seen that part p of t has begun f - 1, by its lines or by begun[], and so has ended f - 2; and parts keep to regions
 /// of their own, which are those of all steps of the call. In the first step of a call: all of t has begun f - 1; if
 /// f - 2 was of that call, by the parts which do the same region; if of an earlier one, that has ended. In the second:
-/// all of t has begun f - 1, which is this call, and so the call of f - 2 has ended. Calls: likewise.
+/// all of t has begun f - 1, which is this call, and so the call of f - 2 has ended. A part that has no data in the
+/// last of several steps sends and awaits a line all the same, or it would not know. Calls: of t a part may begin late,
+/// when part 0 has announced its call long ago, and o has gone on to the next one, or ended that; but not to the one
+/// behind, for which t has to have begun the next. So calls k - 1 to k + 1 have places of their own.
 ///
 /// Direct calls read and write memory of other ranks. They begin when places[] of all are here; then what those name is
 /// there, and may be written: streams have got to the call. Where some buffer is not attached, chunks go through memory
@@ -78,15 +81,15 @@ struct CallWord {
   }
 };
 
-/// The number after n; never 0 or 1, and even and odd in turns.
-MPIX_FN std::uint32_t next_number(std::uint32_t n) { return n == UINT32_MAX ? 2 : n + 1; }
+/// The number after n; never 0, and places of two and of four come in turns for ever.
+MPIX_FN std::uint32_t next_number(std::uint32_t n) { return n == UINT32_MAX ? 4 : n + 1; }
 
 /// How far a part has come: what it writes into begun[], ready[] and ended[].
 MPIX_FN std::uint64_t progress_word(std::uint32_t call, std::uint32_t step) { return std::uint64_t{call} << 32 | step; }
 /// Nobody is more than two steps, and a call, ahead of who waits for it; numbers may begin again meanwhile. A word of
 /// long ago, as there were other calls, is never taken for a new one: both its numbers would have to fit.
 MPIX_FN bool has_come(std::uint64_t seen, std::uint64_t needed) {
-  constexpr std::uint32_t most_calls = 1 + 2, most_steps = 2 + 2;
+  constexpr std::uint32_t most_calls = 1 + 4, most_steps = 2 + 4;
   return static_cast<std::uint32_t>((seen >> 32) - (needed >> 32)) <= most_calls &&
          static_cast<std::uint32_t>(seen - needed) <= most_steps;
 }
@@ -109,7 +112,7 @@ struct CollectivePlaces {
 
   MPIX_FN std::uint64_t states() const { return sizeof(Bell); }
   MPIX_FN std::uint64_t calls() const { return states() + most_parts * sizeof(CollectiveState); }
-  MPIX_FN std::uint64_t places() const { return calls() + std::uint64_t{2} * ranks * sizeof(Line); }
+  MPIX_FN std::uint64_t places() const { return calls() + std::uint64_t{4} * ranks * sizeof(Line); }
   MPIX_FN std::uint64_t begun() const { return places() + std::uint64_t{4} * ranks * sizeof(Line); }
   MPIX_FN std::uint64_t ready() const { return begun() + std::uint64_t{most_parts} * ranks * 8; }
   MPIX_FN std::uint64_t ended() const { return ready() + std::uint64_t{most_parts} * ranks * 8; }
@@ -188,7 +191,7 @@ struct Collective {
   }
 
   MPIX_FN Line* call_line(std::uint32_t at, std::uint32_t of, std::uint32_t call) const {
-    return reinterpret_cast<Line*>(memory(at) + places.calls()) + (call % 2) * ranks() + of;
+    return reinterpret_cast<Line*>(memory(at) + places.calls()) + (call % 4) * ranks() + of;
   }
   MPIX_FN Line* place_lines(std::uint32_t at, std::uint32_t of, std::uint32_t call) const {
     return reinterpret_cast<Line*>(memory(at) + places.places()) + 2 * ((call % 2) * ranks() + of);

@@ -196,6 +196,23 @@ MPIX_STEP void send_lines(const Crew& crew, const Collective& c, std::uint32_t s
   }
 }
 
+/// A part without data in a step: its first line goes to all, and comes from all.
+template <class Crew>
+MPIX_STEP bool exchange_nothing(const Crew& crew, const Collective& c, std::uint32_t step, std::uint64_t line) {
+  const Workers workers = crew.workers();
+  bool good = true;
+  for (std::uint32_t rank = workers.index; rank < c.ranks(); rank += workers.size) {
+    if (rank == c.me) continue;
+    write_line(c.lines(rank, c.me, step) + line, 0, step);
+    crew.tell(rank);
+  }
+  for (std::uint32_t rank = workers.index; good && rank < c.ranks(); rank += workers.size) {
+    std::uint64_t nothing = 0;
+    if (rank != c.me) good = crew.await(rank, c.lines(c.me, rank, step) + line, step, &nothing);
+  }
+  return crew.agree(good);
+}
+
 /// The ranks that this one hears have called the same. All parts look: none writes a result before.
 template <class Crew>
 MPIX_STEP bool all_call_the_same(const Crew& crew, const Collective& c, std::uint32_t call) {
@@ -251,6 +268,7 @@ MPIX_STEP bool run_by_lines(const Crew& crew, const Collective& c) {
         good = combine_lines<1>(crew, c, step, chunk, first, last);
       if (!crew.agree(good)) return false;
     }
+    if (first == last && i > 0 && !c.is_rooted() && !exchange_nothing(crew, c, step, crew.part * of_part)) return false;
     if (i + 1 == steps) sweep(crew, c, state, step, used);
   }
   if (state.highest < used) state.highest = used;
