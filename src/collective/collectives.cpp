@@ -104,6 +104,7 @@ Collectives::Collectives(std::shared_ptr<const Team> team, Bootstrap& bootstrap,
       memory_(std::make_shared<Memory>(device)) {
   Collective& c = prototype_;
   c.places = choose_places(bootstrap);
+  device_.prepare_collectives();
   c.me = static_cast<std::uint32_t>(rank());
   const std::size_t ranks = c.places.ranks;
   memory_->base = device_.allocate(c.places.all()).base;

@@ -240,6 +240,8 @@ class Device {
   /// Enqueue; returns at once. What the launch keeps alive may be taken out of it.
   virtual void launch(Stream stream, Launch&& launch) = 0;
   virtual void launch(Stream stream, CollectiveLaunch&& launch) = 0;
+  /// Before the first communicator's: what calls would else wait for.
+  virtual void prepare_collectives() {}
   /// How many calls of the communicator of `any` have run here; not exact beyond 2^32.
   virtual std::uint64_t collectives_run(const Collective& any) = 0;
   /// Up to how much for all other ranks together collectives go by lines, where they may go direct, too.

@@ -2,6 +2,8 @@
 // Copyright (c) the libmpix authors
 #pragma once
 
+#include <initializer_list>
+
 #include "device/gpu/collective_kernel.h"
 
 /// Most calls: one step by lines, a word for each thread, few ranks. The steps are those of wire/collective_lines.h, as
@@ -162,11 +164,33 @@ inline const Kernel& small_kernel(const Collective& call, std::uint32_t words) {
   return small_kernel<8, 1>(combines);
 }
 
+inline const Kernel& kernel_by_lines() {
+  static const Kernel kernel(run_lines);
+  return kernel;
+}
+inline const Kernel& direct_kernel() {
+  static const Kernel kernel(run_direct);
+  return kernel;
+}
+
+/// A kernel that is loaded when it is first launched may have to wait for those that run, and these for a peer.
+inline void load_collective_kernels() {
+  (void)kernel_by_lines();
+  (void)direct_kernel();
+  for (const bool combines : {false, true}) {
+    (void)small_kernel<2, 1>(combines);
+    (void)small_kernel<2, 2>(combines);
+    (void)small_kernel<2, 4>(combines);
+    (void)small_kernel<4, 1>(combines);
+    (void)small_kernel<4, 2>(combines);
+    (void)small_kernel<8, 1>(combines);
+  }
+}
+
 inline void launch_collective(const CollectiveLaunch& launch, gpuStream_t stream) {
-  static const Kernel by_lines(run_lines), direct(run_direct);
   Collective call = launch.call;
   const std::uint32_t small = small_words(call);
-  const Kernel& kernel = call.direct ? direct : small ? small_kernel(call, small) : by_lines;
+  const Kernel& kernel = call.direct ? direct_kernel() : small ? small_kernel(call, small) : kernel_by_lines();
   constexpr std::uint64_t warps = 64;  // as wide as any vendor's warp
   const std::uint64_t words = call.chunk_words / call.parts / (small ? small : words_of(call.element));
   unsigned threads = collective_threads;

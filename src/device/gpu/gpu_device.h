@@ -184,6 +184,11 @@ class GpuDevice final : public Device {
     if (launch.captured) keep_for_graph(stream, launch.keep);
     launch_collective(launch, static_cast<gpuStream_t>(stream));
   }
+  void prepare_collectives() override {
+    OutsideCapture outside;
+    DeviceScope scope(memory().device());
+    load_collective_kernels();
+  }
   std::uint64_t collectives_run(const Collective& any) override {
     CollectiveState state{};
     memory().copy_to_host(&state, any.states(), sizeof state);
