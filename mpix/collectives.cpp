@@ -16,6 +16,7 @@
 #include <thread>
 
 #include "base/job_environment.h"
+#include "base/log.h"
 #include "collective/collectives.h"
 #include "datatype.h"
 #include "errors.h"
@@ -175,10 +176,16 @@ Verdict agree_on_end(MPI_Comm comm, bool broken) {
 
 }  // namespace
 
-void end_collectives(CommState& state) {
+void end_collectives(CommState& state) noexcept {
   if (!state.collectives) return;
   --alive;
-  const bool broken = !state.collectives->wait_for_all();
+  // MPI calls this: nothing may be thrown.
+  bool broken = true;
+  try {
+    broken = !state.collectives->wait_for_all();
+  } catch (const std::exception& error) {
+    log(LogLevel::error, std::string("the collectives of a communicator do not end: ") + error.what());
+  }
   const Verdict verdict = agree_on_end(state.own, broken);
   // Whoever lives may still reach into the memory of a broken one: that stays.
   if (verdict == Verdict::all_well)

@@ -7,7 +7,7 @@
 namespace mpix {
 
 /// Collective, before the communicator ends: waits for what was enqueued.
-void end_collectives(CommState& state);
+void end_collectives(CommState& state) noexcept;
 /// Some communicator was not freed.
 bool any_collectives_alive();
 

@@ -314,6 +314,40 @@ MPIX_FN void store_word(char* to, std::size_t i, std::size_t bytes, std::uint64_
 #endif
 }
 
+/// Two words at an address that is a multiple of 16: as load_once, and as one store.
+MPIX_FN void load_pair(const void* from, std::uint64_t* words) {
+#if MPIX_ON_DEVICE
+  const ulonglong2 pair = load_once(static_cast<const ulonglong2*>(from));
+  words[0] = pair.x;
+  words[1] = pair.y;
+#else
+  std::memcpy(words, from, 16);
+#endif
+}
+MPIX_FN void store_pair(void* to, const std::uint64_t* words) {
+#if MPIX_ON_DEVICE
+  *static_cast<ulonglong2*>(to) = make_ulonglong2(words[0], words[1]);
+#else
+  std::memcpy(to, words, 16);
+#endif
+}
+
+/// Each product is rounded, on GPUs as on hosts: fused with the sum it would have other bits.
+MPIX_FN float rounded_product(float a, float b) {
+#if MPIX_ON_DEVICE
+  return __fmul_rn(a, b);
+#else
+  return a * b;
+#endif
+}
+MPIX_FN double rounded_product(double a, double b) {
+#if MPIX_ON_DEVICE
+  return __dmul_rn(a, b);
+#else
+  return a * b;
+#endif
+}
+
 /// Copy by several workers: 16 bytes a thread and turn where both sides allow it.
 MPIX_FN void copy_bytes(char* to, const char* from, std::size_t bytes, Workers workers) {
 #if MPIX_ON_DEVICE

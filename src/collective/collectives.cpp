@@ -20,8 +20,8 @@ constexpr std::uint64_t most_lines = 128 * 1024;  ///< of a place: 1 MiB of data
 constexpr std::uint64_t line_unit = 2 * most_parts;
 constexpr std::uint64_t piece_unit = 4096;
 
-// Measured on 2 H200: a word for each thread, and more blocks than that gain nothing; large calls are as fast as the
-// links with so many.
+// With straight code (device/gpu/collective_small.h) and 64 blocks for 32, 256 KiB took 4.5 us for 6.4 on 2 H100. How
+// many blocks a direct call had best have has not been measured.
 constexpr std::uint64_t words_of_a_part = 512;
 constexpr std::uint32_t most_line_parts = 64, most_blocks = 64;
 constexpr std::uint64_t direct_bytes_of_a_part = 64 * 1024;

@@ -86,8 +86,8 @@ MPIX_FN std::uint32_t next_number(std::uint32_t n) { return n == UINT32_MAX ? 4 
 
 /// How far a part has come: what it writes into begun[], ready[] and ended[].
 MPIX_FN std::uint64_t progress_word(std::uint32_t call, std::uint32_t step) { return std::uint64_t{call} << 32 | step; }
-/// Nobody is more than two steps, and a call, ahead of who waits for it; numbers may begin again meanwhile. A word of
-/// long ago, as there were other calls, is never taken for a new one: both its numbers would have to fit.
+/// Nobody is more than two steps, and a call, ahead of a part that waits for it; numbers may begin again meanwhile. A
+/// word of long ago, as there were other calls, is never taken for a new one: both its numbers would have to fit.
 MPIX_FN bool has_come(std::uint64_t seen, std::uint64_t needed) {
   constexpr std::uint32_t most_calls = 1 + 4, most_steps = 2 + 4;
   return static_cast<std::uint32_t>((seen >> 32) - (needed >> 32)) <= most_calls &&
@@ -141,7 +141,7 @@ struct CollectiveWords {
   std::uint64_t notes[1];      ///< by rank waited for; as many as there are ranks
 };
 
-/// A note of who waits for long: it changes for as long as the wait lasts.
+/// A note that a call waits for a rank for long: it changes for as long as the wait lasts.
 MPIX_FN std::uint64_t collective_note(std::uint32_t call, std::uint32_t beat) {
   return std::uint64_t{call} << 32 | (beat | 1u << 31);
 }

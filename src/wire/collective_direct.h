@@ -235,28 +235,12 @@ class DirectCall {
   template <std::uint32_t quads>
   static MPIX_STEP void load_quads(std::uint64_t* words, const char* from, Workers workers) {
     MPIX_UNROLL
-    for (std::uint32_t i = 0; i < quads; ++i) {
-      const char* const at = from + std::uint64_t{16} * i * workers.size;
-#if MPIX_ON_DEVICE
-      const ulonglong2 quad = load_once(reinterpret_cast<const ulonglong2*>(at));
-      words[2 * i] = quad.x;
-      words[2 * i + 1] = quad.y;
-#else
-      std::memcpy(words + 2 * i, at, 16);
-#endif
-    }
+    for (std::uint32_t i = 0; i < quads; ++i) load_pair(from + std::uint64_t{16} * i * workers.size, words + 2 * i);
   }
   template <std::uint32_t quads>
   static MPIX_STEP void store_quads(char* to, const std::uint64_t* words, Workers workers) {
     MPIX_UNROLL
-    for (std::uint32_t i = 0; i < quads; ++i) {
-      char* const at = to + std::uint64_t{16} * i * workers.size;
-#if MPIX_ON_DEVICE
-      *reinterpret_cast<ulonglong2*>(at) = make_ulonglong2(words[2 * i], words[2 * i + 1]);
-#else
-      std::memcpy(at, words + 2 * i, 16);
-#endif
-    }
+    for (std::uint32_t i = 0; i < quads; ++i) store_pair(to + std::uint64_t{16} * i * workers.size, words + 2 * i);
   }
 
   /// What is left, or not aligned: two words a turn, so that all elements are whole.

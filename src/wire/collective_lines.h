@@ -19,17 +19,13 @@
 namespace mpix {
 
 MPIX_STEP CollectiveState load_state(const CollectiveState* from) {
-#if MPIX_ON_DEVICE
-  union {
-    ulonglong2 halves[2];
-    CollectiveState state;
-  } loaded;
-  loaded.halves[0] = load_once(reinterpret_cast<const ulonglong2*>(from));
-  loaded.halves[1] = load_once(reinterpret_cast<const ulonglong2*>(from) + 1);
-  return loaded.state;
-#else
-  return *from;
-#endif
+  std::uint64_t words[sizeof(CollectiveState) / 8];
+  static_assert(sizeof words == 32, "two pairs");
+  load_pair(from, words);
+  load_pair(reinterpret_cast<const char*>(from) + 16, words + 2);
+  CollectiveState state;
+  memcpy(&state, words, sizeof state);
+  return state;
 }
 
 /// Has rank `rank` called the same, which is `mine`?

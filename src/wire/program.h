@@ -50,9 +50,12 @@ namespace mpix {
 /// What the threads that do an epoch's steps together do: on a GPU it is compiled for nothing else.
 #if defined(__CUDACC__) || defined(__HIPCC__)
 #define MPIX_STEP __device__ inline
+/// What its callers do not inline, as they seldom need it.
+#define MPIX_SELDOM static __device__ __noinline__
 #define MPIX_UNROLL _Pragma("unroll")
 #else
 #define MPIX_STEP inline
+#define MPIX_SELDOM inline
 #define MPIX_UNROLL
 #endif
 

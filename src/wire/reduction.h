@@ -4,18 +4,13 @@
 
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 #include "wire/program.h"
 
 /// What collectives do with two operands: MPI's predefined operations on the elements that its types consist of. Data
 /// travel as words of 8 bytes, so that is what they work on: elements of less are several to a word, those of 16 are
 /// two words.
-#if defined(__CUDACC__) || defined(__HIPCC__)
-#define MPIX_SELDOM static __device__ __noinline__
-#else
-#define MPIX_SELDOM inline
-#endif
-
 namespace mpix {
 
 enum class Operation : std::uint8_t {
@@ -134,22 +129,6 @@ struct BitwiseOr {
 struct BitwiseXor {
   MPIX_FN std::uint64_t operator()(std::uint64_t a, std::uint64_t b) const { return a ^ b; }
 };
-
-/// Each product is rounded, on GPUs as on hosts: fused with the sum it would have other bits.
-MPIX_FN float rounded_product(float a, float b) {
-#if MPIX_ON_DEVICE
-  return __fmul_rn(a, b);
-#else
-  return a * b;
-#endif
-}
-MPIX_FN double rounded_product(double a, double b) {
-#if MPIX_ON_DEVICE
-  return __dmul_rn(a, b);
-#else
-  return a * b;
-#endif
-}
 
 template <class T, unsigned words>
 MPIX_FN void multiply_complex(std::uint64_t* into, const std::uint64_t* word) {
@@ -298,41 +277,19 @@ MPIX_FN Element parts_of(Element element) {
   return element == Element::c64 ? Element::f64 : element == Element::c32 ? Element::f32 : element;
 }
 
-template <class Combine, class Do>
-MPIX_STEP bool with_ordered(Element element, Combine combine, Do&& act) {
-  switch (element) {
-    case Element::i32:
-      act(combine, std::int32_t{});
-      return true;
-    case Element::u32:
-      act(combine, std::uint32_t{});
-      return true;
-    case Element::i64:
-      act(combine, std::int64_t{});
-      return true;
-    case Element::u64:
-      act(combine, std::uint64_t{});
-      return true;
-    case Element::f32:
-      act(combine, float{});
-      return true;
-    case Element::f64:
-      act(combine, double{});
-      return true;
-    default:
-      return false;
-  }
-}
-
-/// Sums and products of integers with a sign have the bits of those without, and may overflow.
-template <class Combine, class Do>
+/// `ordered`: whether a sign matters. To sums and products it does not, and numbers with one may overflow.
+template <bool ordered, class Combine, class Do>
 MPIX_STEP bool with_numbers(Element element, Combine combine, Do&& act) {
   switch (element) {
     case Element::i32:
+      act(combine, std::conditional_t<ordered, std::int32_t, std::uint32_t>{});
+      return true;
     case Element::u32:
       act(combine, std::uint32_t{});
       return true;
     case Element::i64:
+      act(combine, std::conditional_t<ordered, std::int64_t, std::uint64_t>{});
+      return true;
     case Element::u64:
       act(combine, std::uint64_t{});
       return true;
@@ -353,13 +310,13 @@ template <class Do>
 MPIX_STEP bool with_usual(Operation operation, Element element, Do&& act) {
   switch (operation) {
     case Operation::sum:
-      return with_numbers(parts_of(element), Sum{}, act);
+      return with_numbers<false>(parts_of(element), Sum{}, act);
     case Operation::product:
-      return with_numbers(element, Product{}, act);
+      return with_numbers<false>(element, Product{}, act);
     case Operation::maximum:
-      return with_ordered(element, Maximum{}, act);
+      return with_numbers<true>(element, Maximum{}, act);
     case Operation::minimum:
-      return with_ordered(element, Minimum{}, act);
+      return with_numbers<true>(element, Minimum{}, act);
     default:
       return false;
   }

@@ -185,7 +185,7 @@ TEST_CASE("a rank that never calls") {
   for (const auto& [what, count] : calls) {
     const int missing = size() - 1;
     Call call = call_of(what, count);
-    call.root = what == What::bcast ? missing : 0;  // who waits, waits for it
+    call.root = what == What::bcast ? missing : 0;  // so that all wait for it
     INFO(describe(call));
     alive(describe(call));
     Bench bench;

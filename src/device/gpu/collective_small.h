@@ -6,9 +6,9 @@
 
 #include "device/gpu/collective_kernel.h"
 
-/// Most calls: one step by lines, a word for each thread, few ranks. The steps are those of wire/collective_lines.h, as
-/// straight code: every load that can be under way at the same time is, and what is never needed here is not there,
-/// for what a kernel takes longest for is to fetch its own code.
+/// Most calls: one step by lines, a few words for each thread, few ranks. The steps are those of
+/// wire/collective_lines.h, as straight code: every load that can be under way at the same time is, and what is never
+/// needed here is not there, for what a kernel takes longest for is to fetch its own code.
 namespace mpix {
 inline namespace GPU_NAMESPACE {
 
