@@ -183,6 +183,7 @@ MPIX_PUBLIC int MPIX_Win_get_stats(MPI_Win win, MPIX_Win_stats* stats, size_t si
 }
 #endif
 
+#include "mpix_channel.h"
 #include "mpix_collectives.h"
 
 #endif /* MPIX_H */

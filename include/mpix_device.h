@@ -300,6 +300,7 @@ MPIX_DEV_FN void MPIX_Dev_log(MPIX_Dev_ctx* ctx, int id, long long a = 0, long l
   mpix::dev::log(*ctx, id, a, b, c);
 }
 
+#include <mpix_device/channel_calls.h>
 #include <mpix_device/launch.h>
 
 #endif /* __cplusplus */

@@ -30,6 +30,8 @@ int class_of(Fault fault) {
       return MPI_ERR_TYPE;
     case Fault::displacement:
       return MPI_ERR_DISP;
+    case Fault::info_value:
+      return MPI_ERR_INFO_VALUE;
     case Fault::memory:
       return MPI_ERR_NO_MEM;
     case Fault::operation:
@@ -40,6 +42,8 @@ int class_of(Fault fault) {
       return MPI_ERR_RMA_RANGE;
     case Fault::rank:
       return MPI_ERR_RANK;
+    case Fault::request:
+      return MPI_ERR_REQUEST;
     case Fault::root:
       return MPI_ERR_ROOT;
     case Fault::synchronization:

@@ -15,4 +15,12 @@ double cores_per_rank(int local_ranks) {
   return usable < online ? static_cast<double>(usable) : static_cast<double>(usable) / local_ranks;
 }
 
+bool run_on_core(int core) {
+  if (core >= CPU_SETSIZE) return false;
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  CPU_SET(core, &set);
+  return sched_setaffinity(0, sizeof set, &set) == 0;
+}
+
 }  // namespace mpix

@@ -190,6 +190,15 @@ const Row rows[] = {
        s.collective_scratch = parse_size(i, t, 1e12);
        if (*s.collective_scratch < 64 * 1024) reject(i, t);
      }},
+    {{"MPIX_CHANNEL_THREAD", "on|off", "off",
+      "whether MPI_Init asks MPI for all threads, for handlers of channels that call MPI; off: as the program asks, "
+      "and "
+      "without them the program serves its channels itself"},
+     [](Settings& s, Info i, Text t) { s.channel_thread = parse_flag(i, t); }},
+    {{"MPIX_CHANNEL_CORE", "number of a core, or any", "any", "where the threads of channels run"},
+     [](Settings& s, Info i, Text t) {
+       s.channel_core = t == "any" ? -1 : static_cast<int>(parse_integer(i, t, 0, 1 << 16));
+     }},
     {{"MPIX_NODE_SIZE", "ranks, 0: as the machine is", "0", "pretend that nodes hold so many ranks (for tests)"},
      [](Settings& s, Info i, Text t) { s.node_size = static_cast<int>(parse_integer(i, t, 0, 1 << 20)); }},
     {{"MPIX_SPIN", "microseconds, or auto", "auto",

@@ -45,6 +45,8 @@ struct Settings {
   int node_size;                      ///< 0: as the machine is
   CollectiveWay collective_way;
   std::optional<std::size_t> collective_scratch;  ///< of each rank, for a communicator; none: what the device prefers
+  bool channel_thread;
+  int channel_core;                               ///< negative: any
   double spin_seconds;                            ///< negative: chosen by the device
 
   // Between nodes.

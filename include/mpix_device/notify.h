@@ -1,0 +1,340 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the libmpix authors
+#pragma once
+
+#include <cstdint>
+
+#include "channel_param.h"
+#include "layout.h"
+#include "memory.h"
+
+/// The words of a channel (mpix_channel.h), and the steps of its kernels.
+///
+/// A **lane** is one poster at a time, and what it is replied. A **ring** holds tasks: one ring for each lane, or one,
+/// the queue, for all. Tasks of a ring are numbered from 1, and number n lies in place n mod depth: its head in one
+/// line (memory.h), and each of its words in a line of its own. The flag of a line is tag_of(n), so a head, or a word,
+/// that carries it was written for task n: no order between lines is needed, and nothing follows the words. Replies
+/// that a lane waits for are numbered, too, and lie in lines likewise.
+///
+/// | word           | lies in | written by                      | read by             | order |
+/// |----------------|---------|---------------------------------|---------------------|-------|
+/// | tickets        | device  | posters: fetch and add          | the same; disarm    | none: it gives out numbers. Of a ring for one lane: `posted`, the lane's own |
+/// | head, word[]   | pinned  | the poster that was given n, when taken ≥ n - depth | the service, by tag | a post fences once before its lines (behind a block's barrier: for all of the block), and so publishes what came before; an event fences nothing |
+/// | taken          | pinned  | the service, when it has copied the task | posters    | release: its loads come before a poster's next stores, which stand behind a branch |
+/// | taken_seen     | device  | posters                         | the same            | none: `taken` was at least that |
+/// | reply          | pinned  | whoever replies, once           | the lane, by tag    | release / acquire: publishes what was received |
+/// | read           | device  | the lane: n, when it has read reply n | the same      | program order. A task whose reply has the place of one that was not read is not posted (MPIX_DEV_FULL): so a line is written when nobody reads it any more |
+/// | up             | pinned  | kernels: grows                  | the service         | release / acquire |
+/// | down           | pinned  | the service: grows              | kernels             | release / acquire |
+/// | last           | device  | kernels: what they set `up` to  | the same            | program order |
+/// | released       | pinned  | the host                        | those that wait, now and then | relaxed |
+/// | generation     | device  | the host, when the channel is freed | all calls       | relaxed: to be caught, not to be safe |
+/// | notes          | pinned  | those that wait for long        | the watch           | relaxed; 0: nobody |
+///
+/// Tags have 31 bits. A head is written for every task, and a reply for every number, so the one before in its place
+/// is depth older. A word's line may be left out for long; the service clears the words of each place once in 2³⁰
+/// tasks, before it publishes `taken`, so that none is ever 2³¹ older.
+///
+/// Flow control: the service publishes `taken` when it leaves a ring, so also when it has found nothing more: a poster
+/// that waits for room waits for the service alone. tests/model/channel.pml is this table for a model checker.
+namespace mpix {
+namespace dev {
+
+constexpr std::uint32_t task_words = 5;
+constexpr std::uint32_t most_kinds = 1u << 16, most_lanes = 1u << 16, most_depth = 4096;
+/// Places of all rings.
+constexpr std::uint64_t most_places = 1u << 22;
+
+struct alignas(64) ChannelState {
+  std::uint64_t generation;
+  std::uint64_t tickets, taken_seen;  ///< of the queue
+  std::uint64_t refused;              ///< flags
+  std::uint64_t unused[4];
+};
+
+struct alignas(64) ChannelLane {
+  std::uint64_t posted, taken_seen;  ///< of its ring
+  std::uint64_t wanted;              ///< replies
+  std::uint64_t full_waits;
+  std::uint64_t unused[4];
+};
+
+struct ChannelHost {
+  std::uint32_t service_rings, service_sleepers;  ///< host back end: a bell for what kernels do
+  std::uint64_t unused_too[15];
+  std::uint32_t rings, sleepers;  ///< likewise, for what the host does
+  std::uint64_t unused[15];
+  alignas(64) std::uint64_t released;
+  alignas(64) std::uint64_t notes[8];  ///< by lane, and then by flag: more of them behind
+
+  MPIX_FN static std::uint64_t bytes(std::uint64_t lanes, std::uint64_t flags) {
+    return sizeof(ChannelHost) + (lanes + flags) * sizeof(std::uint64_t);
+  }
+};
+
+/// What the library does for threads that are blocks.
+struct ChannelHooks {
+  /// After a look in vain. *patience is null before the first.
+  void (*pause)(ChannelHost* host, void** patience);
+  void (*end)(void* patience);
+  /// There is something for the service.
+  void (*post)(ChannelHost* host);
+};
+
+MPIX_FN std::uint32_t task_tag(std::uint64_t number) { return static_cast<std::uint32_t>(number) | 0x80000000u; }
+
+struct TaskHead {
+  std::uint32_t lane, kind, words;
+  std::uint64_t reply;  ///< 1: wanted
+
+  MPIX_FN std::uint64_t packed() const {
+    return std::uint64_t{lane} | std::uint64_t{kind} << 16 | std::uint64_t{words} << 32 | reply << 40;
+  }
+  MPIX_FN static TaskHead unpacked(std::uint64_t data) {
+    return TaskHead{static_cast<std::uint32_t>(data & 0xffff), static_cast<std::uint32_t>(data >> 16 & 0xffff),
+                    static_cast<std::uint32_t>(data >> 32 & 0xff), data >> 40 & 1};
+  }
+};
+
+/// Where a reply is awaited. A ticket also says of which channel it is, as far as 8 bits do.
+struct Ticket {
+  std::uint32_t lane;
+  std::uint64_t number;
+  std::uint32_t channel;
+
+  MPIX_FN std::uint64_t packed() const {
+    return std::uint64_t{channel & 0xff} << 56 | std::uint64_t{lane} << 40 | (number & 0xffffffffff);
+  }
+};
+/// `near`: some number of that lane, less than 2³⁹ from the ticket's.
+MPIX_FN Ticket unpacked_ticket(std::uint64_t ticket, std::uint64_t near) {
+  const std::uint64_t low = ticket & 0xffffffffff, ahead = (low - near) & 0xffffffffff;
+  return Ticket{static_cast<std::uint32_t>(ticket >> 40 & 0xffff),
+                ahead < std::uint64_t{1} << 39 ? near + ahead : near - ((near - low) & 0xffffffffff),
+                static_cast<std::uint32_t>(ticket >> 56)};
+}
+MPIX_FN std::uint32_t lane_of_ticket(std::uint64_t ticket) { return static_cast<std::uint32_t>(ticket >> 40 & 0xffff); }
+
+enum class ChannelWait : std::uint64_t { nothing = 0, room, reply, flag };
+MPIX_FN std::uint64_t channel_note(ChannelWait what, std::uint64_t number) {
+  return number << 2 | static_cast<std::uint64_t>(what);
+}
+
+enum class Post : std::uint32_t { ok, full, released, argument };
+
+/// Words of one poster at a time, which the host may look at: on a GPU they may lie in its caches.
+MPIX_FN std::uint64_t own_word(const std::uint64_t* p) {
+#if MPIX_ON_DEVICE
+  return *p;
+#else
+  return load_relaxed(p);
+#endif
+}
+MPIX_FN void set_own_word(std::uint64_t* p, std::uint64_t v) {
+#if MPIX_ON_DEVICE
+  *p = v;
+#else
+  __atomic_store_n(p, v, __ATOMIC_RELAXED);
+#endif
+}
+
+MPIX_FN std::uint64_t place_in(const MPIX_Dev_channel& c, std::uint64_t number) { return number & (c.depth - 1); }
+MPIX_FN Line* head_of(const MPIX_Dev_channel& c, std::uint64_t ring, std::uint64_t number) {
+  return c.heads + ring * c.ring_lines + place_in(c, number);
+}
+MPIX_FN Line* words_of(const MPIX_Dev_channel& c, std::uint64_t ring, std::uint64_t number) {
+  return c.words + (ring * c.depth + place_in(c, number)) * task_words;
+}
+MPIX_FN Line* reply_of(const MPIX_Dev_channel& c, std::uint64_t lane, std::uint64_t number) {
+  return c.replies + lane * c.ring_lines + place_in(c, number);
+}
+MPIX_FN std::uint64_t* read_of(const MPIX_Dev_channel& c, std::uint64_t lane, std::uint64_t number) {
+  return c.read + lane * c.depth + place_in(c, number);
+}
+MPIX_FN std::uint64_t* taken_of(const MPIX_Dev_channel& c, std::uint64_t ring) {
+  return c.taken + ring * c.word_stride;
+}
+
+// ---- Kernels -----------------------------------------------------------------------------------------
+
+MPIX_DEV_FN bool is_stale(const MPIX_Dev_channel& c) {
+  return c.abi != MPIX_DEV_CHANNEL_ABI || own_word(&c.state->generation) != c.generation;
+}
+
+/// A channel that is no more, or broken. Past the caches.
+MPIX_DEV_FN bool is_released(const MPIX_Dev_channel& c) {
+  const std::uint64_t generation = load_relaxed(&c.state->generation), released = load_relaxed(&c.host->released);
+  return generation != c.generation || released != 0;
+}
+
+MPIX_DEV_FN void pause_on_device(std::uint32_t looks) {
+#if defined(__HIP_DEVICE_COMPILE__)
+  if (looks > 64) __builtin_amdgcn_s_sleep(1);
+#elif defined(__CUDA_ARCH__)
+  if (looks > 64) __nanosleep(looks > 4096 ? 200 : 20);
+#else
+  (void)looks;
+#endif
+}
+
+/// One thread waits until `done`; false: nobody waits any more. It leaves a note when it takes long.
+template <class Done>
+MPIX_DEV_FN bool wait_in_channel(const MPIX_Dev_channel& c, std::uint64_t noted_at, std::uint64_t note, Done done) {
+  constexpr std::uint32_t looks_each_note = MPIX_ON_DEVICE ? 4096 : 16;
+  if (done()) return true;
+#if !MPIX_ON_DEVICE
+  void* patience = nullptr;
+#endif
+  bool well = true, noted = false;
+  for (std::uint32_t looks = 1;; ++looks) {
+    if (looks % looks_each_note == 0) {
+      well = !is_released(c);
+      if (!well) break;
+      store_after_loads(&c.host->notes[noted_at], note);
+      noted = true;
+    }
+#if MPIX_ON_DEVICE
+    pause_on_device(looks);
+#else
+    c.hooks->pause(c.host, &patience);
+#endif
+    if (done()) break;
+  }
+#if !MPIX_ON_DEVICE
+  if (patience) c.hooks->end(patience);
+#endif
+  if (noted) store_after_loads(&c.host->notes[noted_at], 0);
+  return well;
+}
+
+MPIX_DEV_FN bool reaches(const std::uint64_t* word, std::uint64_t value, std::uint64_t* seen) {
+  *seen = load_before_stores(word);
+  return *seen >= value;
+}
+
+/// One thread. `ticket`: null: no reply is wanted. `publishes`: what came before.
+MPIX_DEV_FN Post post_task(const MPIX_Dev_channel& c, std::uint32_t lane, std::uint32_t kind,
+                           const std::uint64_t* words, std::uint32_t count, bool publishes, std::uint64_t* ticket) {
+  if (is_stale(c)) return Post::released;
+  if (lane >= c.lanes || kind >= most_kinds || count > task_words || (count > 0 && !words)) return Post::argument;
+  ChannelLane& own = c.lane[lane];
+  const std::uint64_t reply = ticket ? own_word(&own.wanted) + 1 : 0;
+  // 0 before there was any
+  if (ticket && reply > c.depth && own_word(read_of(c, lane, reply)) + c.depth != reply) return Post::full;
+  if (publishes) fence_stores();
+  const bool is_queue = c.rings == 1;
+  const std::uint32_t ring = is_queue ? 0 : lane;
+  std::uint64_t number = 0, seen = 0;
+  if (is_queue) {
+    number = fetch_add_on_device(&c.state->tickets, 1) + 1;
+    seen = load_relaxed(&c.state->taken_seen);
+  } else {
+    number = own_word(&own.posted) + 1;
+    set_own_word(&own.posted, number);
+    seen = own_word(&own.taken_seen);
+  }
+  if (number - seen > c.depth) {
+    const std::uint64_t* const taken = taken_of(c, ring);
+    const std::uint64_t needed = number - c.depth;
+    if (!reaches(taken, needed, &seen)) {
+      set_own_word(&own.full_waits, own_word(&own.full_waits) + 1);
+      if (!wait_in_channel(c, lane, channel_note(ChannelWait::room, number),
+                           [&] { return reaches(taken, needed, &seen); }))
+        return Post::released;
+    }
+    if (is_queue)
+      store_after_loads(&c.state->taken_seen, seen);  // another's may be older: it is a hint
+    else
+      set_own_word(&own.taken_seen, seen);
+  }
+  const std::uint32_t tag = task_tag(number);
+  Line* const lines = words_of(c, ring, number);
+  for (std::uint32_t i = 0; i < count; ++i) write_line(lines + i, words[i], tag);
+  write_line(head_of(c, ring, number), TaskHead{lane, kind, count, ticket ? std::uint64_t{1} : 0}.packed(), tag);
+  if (ticket) {
+    set_own_word(&own.wanted, reply);
+    *ticket = Ticket{lane, reply, static_cast<std::uint32_t>(c.generation)}.packed();
+  }
+#if !MPIX_ON_DEVICE
+  c.hooks->post(c.host);
+#endif
+  return Post::ok;
+}
+
+/// One thread. *done: the reply is there.
+MPIX_DEV_FN Post look_for_reply(const MPIX_Dev_channel& c, const Ticket& ticket, bool* done, std::uint64_t* value) {
+  std::uint64_t* const read = read_of(c, ticket.lane, ticket.number);
+  *done = line_acquired(reply_of(c, ticket.lane, ticket.number), task_tag(ticket.number), value);
+  if (*done) set_own_word(read, ticket.number);
+  return *done || own_word(read) < ticket.number ? Post::ok : Post::argument;  // else it was read, and written over
+}
+
+MPIX_DEV_FN Post check_ticket(const MPIX_Dev_channel& c, std::uint64_t packed, Ticket* ticket) {
+  if (is_stale(c)) return Post::released;
+  const std::uint32_t lane = lane_of_ticket(packed);
+  if (packed == 0 || lane >= c.lanes) return Post::argument;
+  const std::uint64_t wanted = own_word(&c.lane[lane].wanted);
+  *ticket = unpacked_ticket(packed, wanted);
+  const bool is_own = ticket->channel == (c.generation & 0xff) && ticket->number <= wanted;
+  return is_own ? Post::ok : Post::argument;
+}
+
+MPIX_DEV_FN Post test_reply(const MPIX_Dev_channel& c, std::uint64_t packed, bool* done, std::uint64_t* value) {
+  Ticket ticket{};
+  const Post valid = check_ticket(c, packed, &ticket);
+  if (valid != Post::ok) return valid;
+  const Post seen = look_for_reply(c, ticket, done, value);
+  return seen == Post::ok && !*done && is_released(c) ? Post::released : seen;
+}
+
+MPIX_DEV_FN Post wait_for_reply(const MPIX_Dev_channel& c, std::uint64_t packed, std::uint64_t* value) {
+  Ticket ticket{};
+  const Post valid = check_ticket(c, packed, &ticket);
+  if (valid != Post::ok) return valid;
+  bool done = false;
+  const Post seen = look_for_reply(c, ticket, &done, value);
+  if (seen != Post::ok || done) return seen;
+  const Line* const reply = reply_of(c, ticket.lane, ticket.number);
+  const std::uint32_t tag = task_tag(ticket.number);
+  if (!wait_in_channel(c, ticket.lane, channel_note(ChannelWait::reply, ticket.number),
+                       [&] { return line_acquired(reply, tag, value); }))
+    return Post::released;
+  set_own_word(read_of(c, ticket.lane, ticket.number), ticket.number);
+  return Post::ok;
+}
+
+/// One thread.
+MPIX_DEV_FN Post set_flag(const MPIX_Dev_channel& c, std::uint32_t flag, std::uint64_t value, bool publishes) {
+  if (is_stale(c)) return Post::released;
+  if (flag >= c.flags) return Post::argument;
+  if (value < own_word(c.last + flag)) {
+    (void)fetch_add_on_device(&c.state->refused, 1);
+    return Post::argument;
+  }
+  set_own_word(c.last + flag, value);
+  if (publishes) fence_stores();
+  store_after_loads(c.up + std::uint64_t{flag} * c.word_stride, value);
+#if !MPIX_ON_DEVICE
+  c.hooks->post(c.host);
+#endif
+  return Post::ok;
+}
+
+MPIX_DEV_FN Post test_flag(const MPIX_Dev_channel& c, std::uint32_t flag, std::uint64_t value, bool* yes) {
+  if (is_stale(c)) return Post::released;
+  if (flag >= c.flags) return Post::argument;
+  *yes = load_acquire(c.down + std::uint64_t{flag} * c.word_stride) >= value;
+  return *yes || !is_released(c) ? Post::ok : Post::released;
+}
+
+MPIX_DEV_FN Post wait_for_flag(const MPIX_Dev_channel& c, std::uint32_t flag, std::uint64_t value) {
+  if (is_stale(c)) return Post::released;
+  if (flag >= c.flags) return Post::argument;
+  const std::uint64_t* const word = c.down + std::uint64_t{flag} * c.word_stride;
+  const bool well = wait_in_channel(c, std::uint64_t{c.lanes} + flag, channel_note(ChannelWait::flag, value),
+                                    [&] { return load_acquire(word) >= value; });
+  return well ? Post::ok : Post::released;
+}
+
+}  // namespace dev
+}  // namespace mpix

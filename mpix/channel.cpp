@@ -1,0 +1,283 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the libmpix authors
+//
+// Channels: include/mpix_channel.h has the contract.
+#include "channel.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <initializer_list>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "base/job_environment.h"
+#include "base/log.h"
+#include "device/host/grid.h"
+#include "device_memory.h"
+#include "errors.h"
+#include "mpix.h"
+#include "notify/channel.h"
+#include "runtime.h"
+
+/// What a handle stands for.
+struct MPIX_Channel_s {
+  std::unique_ptr<mpix::Channel> channel;
+};
+
+namespace mpix {
+namespace {
+
+std::mutex handles_mutex;
+std::set<MPIX_Channel>& handles() {
+  static std::set<MPIX_Channel>& all = *new std::set<MPIX_Channel>;
+  return all;
+}
+
+Channel& of(MPIX_Channel handle) {
+  const std::lock_guard<std::mutex> hold(handles_mutex);
+  if (!handle || handles().count(handle) == 0) throw Error(Fault::argument, "no such channel");
+  return *handle->channel;
+}
+
+template <class T>
+T& required(T* p, const char* what) {
+  if (!p) throw Error(Fault::argument, std::string("no place for ") + what);
+  return *p;
+}
+
+[[noreturn]] void reject(const char* key, const std::string& text, const std::string& expected) {
+  throw Error(Fault::info_value, std::string("info ") + key + "=" + text + ": expected " + expected);
+}
+
+template <class Value>
+Value choice_in(MPI_Info info, const char* key, Value preset,
+                std::initializer_list<std::pair<const char*, Value>> choices) {
+  const std::string text = info_value(info, key);
+  if (text.empty()) return preset;
+  std::string expected;
+  for (const auto& choice : choices) {
+    if (text == choice.first) return choice.second;
+    expected += (expected.empty() ? "" : "|") + std::string(choice.first);
+  }
+  reject(key, text, expected);
+}
+
+std::uint32_t depth_in(MPI_Info info, std::uint32_t preset) {
+  const std::string text = info_value(info, "mpix_depth");
+  if (text.empty()) return preset;
+  const bool is_number =
+      text.size() <= 4 && std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
+  const unsigned long depth = is_number ? std::stoul(text) : 0;
+  if (depth == 0 || depth > dev::most_depth || (depth & (depth - 1)) != 0)
+    reject("mpix_depth", text, "1, 2, 4, … 4096");
+  return static_cast<std::uint32_t>(depth);
+}
+
+/// A key that nobody knows is a spelling mistake, as a rule.
+void warn_of_unknown_keys(MPI_Info info) {
+  if (info == MPI_INFO_NULL) return;
+  int count = 0;
+  check(PMPI_Info_get_nkeys(info, &count));
+  for (int i = 0; i < count; ++i) {
+    char key[MPI_MAX_INFO_KEY + 1] = "";
+    check(PMPI_Info_get_nthkey(info, i, key));
+    if (std::strncmp(key, "mpix_", 5) != 0) continue;
+    static const char* const known[] = {"mpix_tasks", "mpix_depth",   "mpix_layout", "mpix_fence",
+                                        "mpix_name",  "mpix_service", "mpix_words"};
+    if (std::none_of(std::begin(known), std::end(known), [&](const char* one) { return std::strcmp(one, key) == 0; }))
+      log(LogLevel::warn, std::string("MPIX_Channel_create: unknown info key ") + key);
+  }
+}
+
+ChannelOptions options_from(int lanes, int flags, MPI_Info info) {
+  if (lanes < 0 || static_cast<std::uint32_t>(lanes) > dev::most_lanes)
+    throw Error(Fault::argument, std::to_string(lanes) + " lanes: there may be 0 to 65536");
+  if (flags < 0 || static_cast<std::uint32_t>(flags) > dev::most_lanes)
+    throw Error(Fault::argument, std::to_string(flags) + " flags: there may be 0 to 65536");
+  warn_of_unknown_keys(info);
+  ChannelOptions options;
+  options.lanes = static_cast<std::uint32_t>(lanes);
+  options.flags = static_cast<std::uint32_t>(flags);
+  options.depth = depth_in(info, options.depth);
+  if (std::uint64_t{options.lanes} * options.depth > dev::most_places)
+    throw Error(Fault::argument, std::to_string(lanes) + " lanes of mpix_depth " + std::to_string(options.depth) +
+                                     " are more than 4 million places");
+  options.is_queue = choice_in<bool>(info, "mpix_tasks", false, {{"lanes", false}, {"queue", true}, {"auto", false}});
+  options.is_dense = choice_in<bool>(info, "mpix_layout", false, {{"padded", false}, {"dense", true}});
+  options.all_fence = choice_in<bool>(info, "mpix_fence", false, {{"block", false}, {"thread", true}});
+  if (choice_in<bool>(info, "mpix_words", false, {{"host", false}, {"auto", false}, {"device", true}}))
+    throw Error(Fault::unsupported,
+                "info mpix_words=device: words in memory of the GPU, which the CPU cannot write here");
+  int level = MPI_THREAD_SINGLE;
+  check(PMPI_Query_thread(&level));
+  const TaskService preset = level == MPI_THREAD_MULTIPLE ? TaskService::own : TaskService::caller;
+  options.service = choice_in<TaskService>(
+      info, "mpix_service", preset,
+      {{"own", TaskService::own}, {"thread", TaskService::library}, {"caller", TaskService::caller}, {"auto", preset}});
+  if (options.service != TaskService::caller && level != MPI_THREAD_MULTIPLE)
+    throw Error(Fault::unsupported,
+                "info mpix_service=" + info_value(info, "mpix_service") +
+                    ": handlers may call MPI, which gives one thread at a time only (MPI_Init_thread with "
+                    "MPI_THREAD_MULTIPLE, or MPIX_CHANNEL_THREAD=on, or mpix_service=caller)");
+  return options;
+}
+
+std::string name_for(MPI_Info info) {
+  static std::uint64_t created = 0;  // under handles_mutex
+  const std::string name = name_in(info);
+  ++created;
+  return name.empty() ? "channel " + std::to_string(created) : "channel '" + name + "'";
+}
+
+std::string text_of(int code) {
+  char text[MPI_MAX_ERROR_STRING + 1] = "";
+  int length = 0;
+  if (PMPI_Error_string(code, text, &length) != MPI_SUCCESS || length == 0)
+    return "it returned " + std::to_string(code);
+  return text;
+}
+
+}  // namespace
+
+void end_channels() noexcept {
+  const std::lock_guard<std::mutex> hold(handles_mutex);
+  for (const MPIX_Channel handle : handles()) {
+    log(LogLevel::warn, "MPI_Finalize: a channel was not freed");
+    handle->channel->end_service_for("MPI_Finalize was called");
+  }
+  if (handles().empty()) ChannelMemory::forget_all();
+}
+
+bool any_channel_alive() {
+  const std::lock_guard<std::mutex> hold(handles_mutex);
+  return !handles().empty();
+}
+
+}  // namespace mpix
+
+using mpix::Caller;
+using mpix::Channel;
+using mpix::Error;
+using mpix::Fault;
+using mpix::guarded;
+
+MPIX_INTERPOSED int MPIX_Channel_create(int lanes, int flags, MPI_Info info, MPIX_Channel* channel) {
+  return guarded(Caller::on_world("MPIX_Channel_create"), [&] {
+    mpix::required(channel, "the channel") = MPIX_CHANNEL_NULL;
+    mpix::ChannelOptions options = mpix::options_from(lanes, flags, info);
+    options.local_ranks = mpix::launcher_local_ranks();
+    mpix::Runtime& runtime = mpix::ensure_runtime(options.local_ranks);
+    auto made = std::make_unique<MPIX_Channel_s>();
+    const std::lock_guard<std::mutex> hold(mpix::handles_mutex);
+    options.name = mpix::name_for(info);
+    made->channel =
+        std::make_unique<Channel>(options, made.get(), mpix::text_of, mpix::usable_device(runtime), runtime.settings);
+    mpix::handles().insert(made.get());
+    *channel = made.release();
+  });
+}
+
+MPIX_INTERPOSED int MPIX_Channel_free(MPIX_Channel* channel) {
+  return guarded(Caller::on_world("MPIX_Channel_free"), [&] {
+    Channel& gone = mpix::of(mpix::required(channel, "the channel"));
+    if (gone.is_in_handler()) throw Error(Fault::other, "this is a handler of the channel");
+    if (gone.is_armed() && !gone.is_broken())
+      throw Error(Fault::other, "the channel is armed (MPIX_Channel_disarm, when its kernels are over)");
+    {
+      const std::lock_guard<std::mutex> hold(mpix::handles_mutex);
+      if (mpix::handles().erase(*channel) == 0) throw Error(Fault::argument, "no such channel");
+    }
+    delete *channel;
+    *channel = MPIX_CHANNEL_NULL;
+  });
+}
+
+MPIX_INTERPOSED int MPIX_Channel_get_device(MPIX_Channel channel, MPIX_Dev_channel* device) {
+  return guarded(Caller::on_world("MPIX_Channel_get_device"),
+                 [&] { mpix::required(device, "the channel for kernels") = mpix::of(channel).param(); });
+}
+
+MPIX_INTERPOSED int MPIX_Channel_set_handler(MPIX_Channel channel, unsigned kind, MPIX_Task_function* function,
+                                             void* arg) {
+  return guarded(Caller::on_world("MPIX_Channel_set_handler"),
+                 [&] { mpix::of(channel).set_handler(kind, function, arg); });
+}
+
+MPIX_INTERPOSED int MPIX_Channel_arm(MPIX_Channel channel) {
+  return guarded(Caller::on_world("MPIX_Channel_arm"), [&] { mpix::of(channel).arm(); });
+}
+
+MPIX_INTERPOSED int MPIX_Channel_disarm(MPIX_Channel channel) {
+  return guarded(Caller::on_world("MPIX_Channel_disarm"), [&] { mpix::of(channel).disarm(); });
+}
+
+MPIX_INTERPOSED int MPIX_Channel_poll(MPIX_Channel channel, MPIX_Task* task, int* found) {
+  return guarded(Caller::on_world("MPIX_Channel_poll"), [&] {
+    Channel& from = mpix::of(channel);
+    (void)mpix::required(task, "the task");
+    mpix::required(found, "whether there was one") = 0;
+    *found = from.poll(task) ? 1 : 0;
+  });
+}
+
+MPIX_INTERPOSED int MPIX_Channel_serve(MPIX_Channel channel, int* moved) {
+  return guarded(Caller::on_world("MPIX_Channel_serve"), [&] {
+    const bool any = mpix::of(channel).serve();
+    if (moved) *moved = any ? 1 : 0;
+  });
+}
+
+MPIX_INTERPOSED int MPIX_Channel_reply(MPIX_Channel channel, const MPIX_Task* task, unsigned long long value) {
+  return guarded(Caller::on_world("MPIX_Channel_reply"), [&] {
+    if (!task) throw Error(Fault::argument, "no task to reply to");
+    mpix::of(channel).reply(*task, value);
+  });
+}
+
+MPIX_INTERPOSED int MPIX_Channel_flag_set(MPIX_Channel channel, int flag, unsigned long long value) {
+  return guarded(Caller::on_world("MPIX_Channel_flag_set"),
+                 [&] { mpix::of(channel).set_flag(static_cast<std::uint32_t>(flag), value); });
+}
+
+MPIX_INTERPOSED int MPIX_Channel_flag_get(MPIX_Channel channel, int flag, unsigned long long* value) {
+  return guarded(Caller::on_world("MPIX_Channel_flag_get"), [&] {
+    mpix::required(value, "the flag's number") = mpix::of(channel).flag(static_cast<std::uint32_t>(flag));
+  });
+}
+
+MPIX_INTERPOSED int MPIX_Channel_flag_wait(MPIX_Channel channel, int flag, unsigned long long value) {
+  return guarded(Caller::on_world("MPIX_Channel_flag_wait"),
+                 [&] { mpix::of(channel).wait_for_flag(static_cast<std::uint32_t>(flag), value); });
+}
+
+MPIX_INTERPOSED int MPIX_Channel_get_stats(MPIX_Channel channel, MPIX_Channel_stats* stats, size_t size) {
+  return guarded(Caller::on_world("MPIX_Channel_get_stats"), [&] {
+    Channel& from = mpix::of(channel);
+    (void)mpix::required(stats, "the counters");
+    const Channel::Counts counts = from.counts();
+    MPIX_Channel_stats all{};
+    all.tasks = counts.tasks;
+    all.replies = counts.replies;
+    all.full_waits = counts.full_waits;
+    all.chained = counts.chained;
+    all.longest_chain = counts.longest_chain;
+    all.naps = counts.naps;
+    all.late_ns_max = counts.late_ns;
+    all.refused = counts.refused;
+    std::memset(stats, 0, size);
+    std::memcpy(stats, &all, std::min(size, sizeof all));
+  });
+}
+
+MPIX_INTERPOSED int MPIX_Host_stream_launch_grid(struct MPIX_Host_stream_s* stream, int blocks,
+                                                 void (*fn)(const MPIX_Dev_team*, void*), void* arg) {
+  return guarded(Caller::on_world("MPIX_Host_stream_launch_grid"), [&] {
+    if (!fn) throw Error(Fault::argument, "no function to call");
+    if (blocks < 1) throw Error(Fault::argument, std::to_string(blocks) + " blocks");
+    mpix::launch_grid(stream, static_cast<unsigned>(blocks), fn, arg);
+  });
+}

@@ -1,0 +1,466 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the libmpix authors
+#include "notify/channel.h"
+
+#include <sched.h>
+#include <sys/prctl.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "base/cores.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "base/thread.h"
+
+namespace mpix {
+namespace {
+
+/// Of a ring in a row: the others' turn comes soon, and posters of this one learn in time that there is room.
+constexpr std::uint32_t most_in_a_row = 16;
+constexpr auto longest_nap = std::chrono::milliseconds(1);
+constexpr auto shortest_nap = std::chrono::microseconds(50);
+/// From the last task to the first nap of an idle one, and to naps of the longest kind.
+constexpr auto awake_for = std::chrono::microseconds(200);
+/// What is to be there soon: words that a kernel is writing.
+constexpr auto grace = std::chrono::seconds(2);
+constexpr std::uint64_t words_cleared_each = std::uint64_t{1} << 30;
+
+Polling polling_for(const Settings& settings, int local_ranks) {
+  const bool own_core = cores_per_rank(local_ranks) >= 2;
+  const std::chrono::nanoseconds limit = settings.spin_seconds >= 0
+                                             ? std::chrono::nanoseconds(static_cast<long>(settings.spin_seconds * 1e9))
+                                             : std::chrono::microseconds(own_core ? 200 : 50);
+  return Polling{limit, own_core, limit};
+}
+
+Bell* service_bell(dev::ChannelHost* host) { return reinterpret_cast<Bell*>(&host->service_rings); }
+Bell* kernels_bell(dev::ChannelHost* host) { return reinterpret_cast<Bell*>(&host->rings); }
+
+Polling kernels_polling;  ///< of threads that are blocks; all channels have the same
+
+void pause_kernel(dev::ChannelHost* host, void** patience) {
+  if (!*patience) *patience = new Patience(kernels_bell(host), kernels_polling);
+  static_cast<Patience*>(*patience)->pause();
+}
+void end_pause(void* patience) { delete static_cast<Patience*>(patience); }
+void ring_service(dev::ChannelHost* host) { ring(service_bell(host)); }
+
+const dev::ChannelHooks hooks{pause_kernel, end_pause, ring_service};
+
+}  // namespace
+
+/// The one thread of the library looks.
+class Channel::LibraryService final : public Poller {
+ public:
+  explicit LibraryService(Channel& channel) : channel_(channel) { begin_service(*this); }
+  ~LibraryService() override { end_service(*this); }
+
+  Clock::duration look(Clock::time_point now) override {
+    const bool moved = !channel_.is_broken() && channel_.serve_round();
+    const Clock::duration nap = back_off_.next(moved, false, now);
+    return channel_.armed_ ? Clock::duration{} : nap;
+  }
+  void failed(const char* why) noexcept override { channel_.break_for(why); }
+
+ private:
+  Channel& channel_;
+  BackOff back_off_;
+};
+
+Channel::Channel(const ChannelOptions& options, MPIX_Channel handle, Explain explain, Device& device,
+                 const Settings& settings)
+    : device_(device),
+      options_(options),
+      handle_(handle),
+      explain_(explain),
+      is_on_host_(std::strcmp(device.name(), "host") == 0),
+      spins_(has_cores_to_spare(options.local_ranks)),
+      polling_(polling_for(settings, options.local_ranks)),
+      patience_(settings.timeout_seconds),
+      fails_on_timeout_(settings.fail_on_timeout),
+      core_(settings.channel_core),
+      memory_(std::make_unique<ChannelMemory>(options, device)),
+      param_(memory_->param()),
+      down_(options.flags),
+      replied_(std::size_t{options.lanes} * options.depth),
+      taken_(param_.rings, options.first_number - 1),
+      wanted_(options.lanes) {
+  if (is_on_host_) {
+    kernels_polling = polling_;
+    param_.hooks = &hooks;
+  }
+  reports_ = std::make_unique<ChannelReports>(param_, options.name, settings,
+                                              [this](const std::string& why) { break_for(why); });
+  if (options.service == TaskService::library) library_ = std::make_unique<LibraryService>(*this);
+  if (options.service == TaskService::own) thread_ = start_thread("a channel", [this] { work(); });
+}
+
+Channel::~Channel() {
+  stop_service();
+  store_release(&param_.host->released, 1);
+  ring(kernels_bell(param_.host));
+}
+
+void Channel::stop_service() {
+  reports_.reset();
+  library_.reset();
+  stop_ = true;
+  wake();
+  if (thread_.joinable()) thread_.join();
+}
+
+void Channel::end_service_for(const std::string& cause) {
+  break_for(cause);
+  stop_service();
+}
+
+// ---- Trouble -----------------------------------------------------------------------------------------
+
+std::string Channel::cause() const {
+  const std::lock_guard<std::mutex> hold(cause_mutex_);
+  return cause_;
+}
+
+void Channel::break_for(const std::string& cause) {
+  {
+    const std::lock_guard<std::mutex> hold(cause_mutex_);
+    if (!cause_.empty()) return;
+    cause_ = cause;
+  }
+  log(LogLevel::error, options_.name + " is broken: " + cause + "; its kernels wait no more");
+  store_release(&param_.host->released, 1);
+  ring(kernels_bell(param_.host));
+  wake();
+}
+
+void Channel::require_whole() const {
+  if (is_broken()) throw Error(Fault::other, options_.name + " is broken: " + cause());
+}
+
+void Channel::check_flag(std::uint32_t flag) const {
+  if (flag >= param_.flags)
+    throw Error(Fault::argument,
+                "flag " + std::to_string(static_cast<std::int32_t>(flag)) + " of " + std::to_string(param_.flags));
+}
+
+// ---- Tasks -------------------------------------------------------------------------------------------
+
+/// False: the next one is not there yet, or not whole.
+bool Channel::take(std::uint32_t ring, MPIX_Task* task) {
+  const std::uint64_t number = taken_[ring] + 1;
+  const std::uint32_t tag = dev::task_tag(number);
+  std::uint64_t data = 0;
+  if (!line_arrived(dev::head_of(param_, ring, number), tag, &data)) return false;
+  const dev::TaskHead head = dev::TaskHead::unpacked(data);
+  if (head.words > dev::task_words || head.lane >= param_.lanes || (param_.rings > 1 && head.lane != ring)) {
+    break_for("task " + std::to_string(number) + " of ring " + std::to_string(ring) +
+              " is garbage: something has written over the words of the channel");
+    return false;
+  }
+  const Line* const words = dev::words_of(param_, ring, number);
+  for (std::uint32_t i = 0; i < head.words; ++i) {
+    std::uint64_t word = 0;
+    if (!line_arrived(words + i, tag, &word)) return false;
+    task->word[i] = word;
+  }
+  for (std::uint32_t i = head.words; i < dev::task_words; ++i) task->word[i] = 0;
+  taken_[ring] = number;
+  if ((number & (words_cleared_each - 1)) < param_.depth) clear_words(ring, number);
+  task->number = number;
+  task->lane = head.lane;
+  task->kind = head.kind;
+  task->words = head.words;
+  task->ticket = 0;
+  if (head.reply)
+    task->ticket = dev::Ticket{head.lane, ++wanted_[head.lane], static_cast<std::uint32_t>(param_.generation)}.packed();
+  return true;
+}
+
+void Channel::clear_words(std::uint32_t ring, std::uint64_t number) {
+  Line* const words = dev::words_of(param_, ring, number);
+  for (std::uint32_t i = 0; i < dev::task_words; ++i) write_line(words + i, 0, 0);
+}
+
+void Channel::publish_taken(std::uint32_t ring_index) {
+  store_release(dev::taken_of(param_, ring_index), taken_[ring_index]);
+  if (is_on_host_) ring(kernels_bell(param_.host));
+}
+
+void Channel::handle(const MPIX_Task& task) {
+  const HandlerOf handler = task.kind < handlers_.size() ? handlers_[task.kind] : HandlerOf{};
+  const auto which = [&] {
+    return "task " + std::to_string(task.number) + " of lane " + std::to_string(task.lane) + ", of kind " +
+           std::to_string(task.kind);
+  };
+  if (!handler.call) return break_for("no handler for " + which());
+  const int failure = handler.call(handle_, &task, handler.arg);
+  if (failure != 0) break_for("the handler of " + which() + " has failed: " + explain_(failure));
+}
+
+/// Once through all rings. True: there was something.
+bool Channel::serve_round() {
+  Lock hold(serving_);
+  serving_thread_ = std::this_thread::get_id();
+  const std::uint32_t most = std::clamp<std::uint32_t>(param_.depth / 4, 1, most_in_a_row);
+  std::uint64_t found = 0;
+  MPIX_Task task;
+  for (std::uint32_t ring = 0; ring < param_.rings; ++ring) {
+    std::uint32_t here = 0;
+    while (here < most && take(ring, &task)) {
+      ++here;
+      handle(task);
+      if (is_broken()) break;
+    }
+    if (here > 0) publish_taken(ring);
+    found += here;
+    if (here > 0 && is_broken()) break;
+  }
+  serving_thread_ = std::thread::id{};
+  if (found > 0) {
+    counts_.tasks += found;
+    counts_.chained += chain_ > 0 ? found : found - 1;
+    chain_ += found;
+    counts_.longest_chain = std::max(counts_.longest_chain, chain_);
+    note_gap(Clock::now());
+  } else {
+    chain_ = 0;
+  }
+  return found > 0;
+}
+
+void Channel::note_gap(Clock::time_point now) {
+  if (!armed_) return;
+  if (looked_ != Clock::time_point{})
+    counts_.late_ns =
+        std::max(counts_.late_ns, static_cast<std::uint64_t>(std::chrono::nanoseconds(now - looked_).count()));
+  looked_ = now;
+}
+
+void Channel::set_handler(std::uint32_t kind, MPIX_Task_function* handler, void* arg) {
+  if (kind >= dev::most_kinds) throw Error(Fault::argument, "kind " + std::to_string(kind) + " is not below 65536");
+  if (armed_) throw Error(Fault::other, "the channel is armed");
+  if (is_in_handler()) throw Error(Fault::other, "this is a handler of the channel");
+  const std::lock_guard<std::mutex> hold(serving_);
+  if (kind >= handlers_.size()) handlers_.resize(std::size_t{kind} + 1);
+  handlers_[kind] = HandlerOf{handler, arg};
+}
+
+bool Channel::poll(MPIX_Task* task) {
+  if (options_.service != TaskService::caller)
+    throw Error(Fault::other, "a thread takes the tasks of this channel (mpix_service=caller: the program does)");
+  if (is_in_handler()) throw Error(Fault::other, "this is a handler of the channel");
+  require_whole();
+  const std::lock_guard<std::mutex> hold(serving_);
+  for (std::uint32_t looked = 0; looked < param_.rings; ++looked) {
+    const std::uint32_t ring = next_polled_;
+    next_polled_ = ring + 1 < param_.rings ? ring + 1 : 0;
+    if (!take(ring, task)) continue;
+    publish_taken(ring);
+    ++counts_.tasks;
+    if (chain_++ > 0) ++counts_.chained;
+    counts_.longest_chain = std::max(counts_.longest_chain, chain_);
+    return true;
+  }
+  chain_ = 0;
+  require_whole();
+  return false;
+}
+
+bool Channel::serve() {
+  if (options_.service != TaskService::caller)
+    throw Error(Fault::other, "a thread serves this channel (mpix_service=caller: the program does)");
+  if (is_in_handler()) throw Error(Fault::other, "this is a handler of the channel");
+  require_whole();
+  const bool moved = serve_round();
+  require_whole();
+  return moved;
+}
+
+void Channel::reply(const MPIX_Task& task, std::uint64_t value) {
+  require_whole();
+  const dev::Ticket near = dev::unpacked_ticket(task.ticket, 0);
+  if (task.ticket == 0) throw Error(Fault::argument, "nobody waits for a reply to this task");
+  if (near.lane >= param_.lanes || near.channel != (param_.generation & 0xff))
+    throw Error(Fault::argument, "the task is of another channel");
+  std::atomic<std::uint64_t>& last =
+      replied_[std::size_t{near.lane} * param_.depth + dev::place_in(param_, near.number)];
+  const std::uint64_t before = last.load(std::memory_order_relaxed);
+  const std::uint64_t number = dev::unpacked_ticket(task.ticket, before).number;
+  std::uint64_t expected = before;
+  if (number <= before || !last.compare_exchange_strong(expected, number))
+    throw Error(Fault::argument, "the task has its reply already");
+  write_line_release(dev::reply_of(param_, near.lane, number), value, dev::task_tag(number));
+  if (is_on_host_) ring(kernels_bell(param_.host));
+  replies_.fetch_add(1, std::memory_order_relaxed);
+}
+
+// ---- Flags -------------------------------------------------------------------------------------------
+
+void Channel::set_flag(std::uint32_t flag, std::uint64_t value) {
+  check_flag(flag);
+  require_whole();
+  std::atomic<std::uint64_t>& last = down_[flag];
+  std::uint64_t before = last.load(std::memory_order_relaxed);
+  do
+    if (value < before)
+      throw Error(Fault::argument, "flag " + std::to_string(flag) + " is " + std::to_string(before) + ", and " +
+                                       std::to_string(value) + " is less");
+  while (!last.compare_exchange_weak(before, value));
+  raise_after_loads(param_.down + std::uint64_t{flag} * param_.word_stride, value);
+  if (is_on_host_) ring(kernels_bell(param_.host));
+}
+
+std::uint64_t Channel::flag(std::uint32_t flag) const {
+  check_flag(flag);
+  return load_acquire(param_.up + std::uint64_t{flag} * param_.word_stride);
+}
+
+void Channel::wait_for_flag(std::uint32_t flag, std::uint64_t value) {
+  check_flag(flag);
+  const std::uint64_t* const word = param_.up + std::uint64_t{flag} * param_.word_stride;
+  const auto begin = Clock::now();
+  double reported = 0;
+  // On a GPU nobody rings.
+  Patience patience(service_bell(param_.host), is_on_host_ ? polling_ : Polling{std::chrono::hours(1), spins_, {}});
+  for (std::uint32_t looks = 1; load_acquire(word) < value; ++looks) {
+    require_whole();
+    patience.pause();
+    if (looks % 64 != 0 && !patience.slept()) continue;
+    const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
+    if (patience_ <= 0 || seconds - reported < patience_) continue;
+    reported = seconds;
+    const std::string text = "the program waits for flag " + std::to_string(flag) + " to become " +
+                             std::to_string(value) + ", and kernels have set it to " +
+                             std::to_string(load_acquire(word));
+    log(fails_on_timeout_ ? LogLevel::error : LogLevel::warn,
+        options_.name + ": " + text + ", for " + std::to_string(static_cast<int>(seconds)) + " s");
+    if (fails_on_timeout_) break_for(text + "; MPIX_ON_TIMEOUT=error");
+  }
+}
+
+// ---- Armed and not -----------------------------------------------------------------------------------
+
+void Channel::arm() {
+  require_whole();
+  if (is_in_handler()) throw Error(Fault::other, "this is a handler of the channel");
+  if (armed_.exchange(true)) throw Error(Fault::other, "the channel is armed already");
+  wake();
+}
+
+std::vector<dev::ChannelLane> Channel::lanes_now() {
+  std::vector<dev::ChannelLane> lanes(param_.lanes);
+  if (!is_on_host_) {
+    device_.read(lanes.data(), param_.lane, lanes.size() * sizeof lanes[0]);
+    return lanes;
+  }
+  for (std::uint32_t i = 0; i < param_.lanes; ++i) {
+    lanes[i].posted = load_relaxed(&param_.lane[i].posted);
+    lanes[i].full_waits = load_relaxed(&param_.lane[i].full_waits);
+  }
+  return lanes;
+}
+
+/// The first task that kernels have begun to post and that was not taken; empty: there is none.
+std::string Channel::hole() {
+  if (param_.rings == 0) return "";
+  const std::vector<dev::ChannelLane> lanes = param_.rings > 1 ? lanes_now() : std::vector<dev::ChannelLane>{};
+  const std::uint64_t tickets = lanes.empty() ? device_.read_word(&param_.state->tickets) : 0;
+  const std::lock_guard<std::mutex> hold(serving_);
+  for (std::uint32_t ring = 0; ring < param_.rings; ++ring) {
+    const std::uint64_t posted = lanes.empty() ? tickets : lanes[ring].posted;
+    if (posted > taken_[ring])
+      return "task " + std::to_string(taken_[ring] + 1) + " of " + std::to_string(posted) + " of " +
+             (lanes.empty() ? "the queue" : "lane " + std::to_string(ring));
+  }
+  return "";
+}
+
+void Channel::disarm() {
+  if (is_in_handler()) throw Error(Fault::other, "this is a handler of the channel");
+  if (!armed_) throw Error(Fault::other, "the channel is not armed");
+  auto moved_at = Clock::now();
+  std::string missing;
+  std::uint64_t tasks = 0;
+  while (!is_broken() && !(missing = hole()).empty()) {
+    bool moved = false;
+    if (options_.service == TaskService::caller) {
+      moved = serve_round();
+    } else {
+      std::this_thread::sleep_for(std::chrono::microseconds(20));
+      const std::lock_guard<std::mutex> hold(serving_);
+      moved = std::exchange(tasks, counts_.tasks) != counts_.tasks;
+    }
+    if (moved) moved_at = Clock::now();
+    if (Clock::now() - moved_at > grace)
+      break_for(missing + " was begun, and has not come: a kernel ended in the middle of a post");
+  }
+  {
+    const std::lock_guard<std::mutex> hold(serving_);
+    armed_ = false;
+    looked_ = {};
+  }
+  require_whole();
+}
+
+void Channel::wake() {
+  { const std::lock_guard<std::mutex> hold(nap_mutex_); }
+  woken_.notify_all();
+  ring(service_bell(param_.host));
+  if (library_) wake_service(*library_);
+}
+
+void Channel::work() noexcept {
+  prctl(PR_SET_TIMERSLACK, 1000);
+  if (core_ >= 0 && !run_on_core(core_))
+    log(LogLevel::warn, options_.name + ": its thread cannot run on core " + std::to_string(core_) +
+                            " (MPIX_CHANNEL_CORE): it runs on any");
+  Patience patience(service_bell(param_.host), polling_);
+  Clock::time_point quiet_since = Clock::now();
+  for (std::uint32_t looks = 0; !stop_; ++looks) {
+    if (!is_broken() && serve_round()) {
+      patience.refresh();
+      quiet_since = {};
+      continue;
+    }
+    if (is_on_host_) {  // asleep until somebody rings
+      patience.pause();
+      if (patience.slept()) naps_.fetch_add(1, std::memory_order_relaxed);
+      continue;
+    }
+    if (armed_ && !is_broken()) {
+      if (spins_ && looks % 64 != 0)
+        relax();
+      else
+        sched_yield();
+      continue;
+    }
+    const auto now = Clock::now();
+    if (quiet_since == Clock::time_point{}) quiet_since = now;
+    if (now - quiet_since < awake_for) {
+      sched_yield();
+      continue;
+    }
+    const auto nap = std::clamp<Clock::duration>((now - quiet_since) / 8, shortest_nap, longest_nap);
+    Lock hold(nap_mutex_);
+    if (!stop_ && !armed_) woken_.wait_for(hold, nap);
+    naps_.fetch_add(1, std::memory_order_relaxed);
+  }
+}
+
+Channel::Counts Channel::counts() {
+  Counts all;
+  {
+    Lock hold(serving_, std::defer_lock);
+    if (!is_in_handler()) hold.lock();
+    all = counts_;
+  }
+  all.replies = replies_;
+  all.naps = naps_;
+  for (const dev::ChannelLane& lane : lanes_now()) all.full_waits += lane.full_waits;
+  all.refused = device_.read_word(&param_.state->refused);
+  return all;
+}
+
+}  // namespace mpix

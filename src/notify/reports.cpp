@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the libmpix authors
+#include "notify/reports.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "base/log.h"
+
+namespace mpix {
+namespace {
+
+/// Of one report, lest a thousand lanes that wait for one handler fill the log.
+constexpr std::uint32_t most_lines = 8;
+constexpr auto between_looks = std::chrono::milliseconds(50);
+
+}  // namespace
+
+std::string waiting_text(std::uint64_t note, std::uint32_t index, std::uint32_t lanes) {
+  const std::string number = std::to_string(note >> 2);
+  if (index >= lanes)
+    return "flag " + std::to_string(index - lanes) + " is awaited to become " + number + ", by a kernel";
+  const std::string lane = "lane " + std::to_string(index);
+  if ((note & 3) == static_cast<std::uint64_t>(dev::ChannelWait::room))
+    return lane + " waits for room for task " + number + " of its ring: nobody takes the tasks before";
+  return lane + " waits for reply " + number + ": its task was posted, and nobody has replied";
+}
+
+ChannelReports::ChannelReports(const MPIX_Dev_channel& channel, std::string name, const Settings& settings,
+                               std::function<void(const std::string& why)> fail)
+    : notes_(channel.host->notes),
+      lanes_(channel.lanes),
+      name_(std::move(name)),
+      seconds_(settings.timeout_seconds),
+      fails_(settings.fail_on_timeout),
+      fail_(std::move(fail)),
+      seen_(std::size_t{channel.lanes} + channel.flags) {
+  if (seconds_ > 0) begin_service(*this, between_looks);
+}
+
+ChannelReports::~ChannelReports() {
+  if (seconds_ > 0) end_service(*this);
+}
+
+Poller::Clock::duration ChannelReports::look(Clock::time_point now) {
+  const auto patience = std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds_));
+  std::uint32_t due = 0;
+  std::string first;
+  for (std::uint32_t i = 0; i < seen_.size(); ++i) {
+    const std::uint64_t note = load_relaxed(notes_ + i);
+    Seen& seen = seen_[i];
+    if (note != seen.note) {
+      seen = Seen{note, now, {}};
+      continue;
+    }
+    if (note == 0 || now - seen.since - seen.reported < patience) continue;
+    seen.reported = now - seen.since;
+    const std::string text = waiting_text(note, i, lanes_);
+    if (due == 0) first = text;
+    if (due++ >= most_lines) continue;
+    const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(now - seen.since).count();
+    log(fails_ ? LogLevel::error : LogLevel::warn, name_ + ": " + text + ", for " + std::to_string(seconds) + " s");
+  }
+  if (due > most_lines)
+    log(LogLevel::warn, name_ + ": and " + std::to_string(due - most_lines) + " more lanes and flags");
+  if (due > 0 && fails_) fail_(first + "; MPIX_ON_TIMEOUT=error");
+  return std::clamp<Clock::duration>(patience / 20, std::chrono::milliseconds(10), between_looks);
+}
+
+void ChannelReports::failed(const char* why) noexcept { log(LogLevel::warn, why); }
+
+}  // namespace mpix
