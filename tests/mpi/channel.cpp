@@ -379,6 +379,14 @@ void flags(std::uint64_t wanted) {
 
 // ---- A slow service ----------------------------------------------------------------------------------
 
+struct Post {
+  MPIX_Dev_channel channel;
+  int each;
+  MPIX_DEV_METHOD void operator()(const MPIX_Dev_team& team) const {
+    for (int i = 0; i < each; ++i) (void)MPIX_Dev_block_post(team, channel, team.block, 0, nullptr, 0);
+  }
+};
+
 void slow() {
   for (const char* const kind : {"lanes", "queue"}) {
     const int lanes = 4, each = 25;
@@ -392,13 +400,6 @@ void slow() {
           return MPI_SUCCESS;
         },
         &taken);
-    struct Post {
-      MPIX_Dev_channel channel;
-      int each;
-      MPIX_DEV_METHOD void operator()(const MPIX_Dev_team& team) const {
-        for (int i = 0; i < each; ++i) (void)MPIX_Dev_block_post(team, channel, team.block, 0, nullptr, 0);
-      }
-    };
     CHECK_MPI(MPIX_Channel_arm(channel));
     support::launch_blocks(Post{channel.device(), each}, lanes, 32);
     support::synchronize();

@@ -1,0 +1,357 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the libmpix authors
+
+// What channels cost, beside the same loops by hand in the same run; blocks are threads or, compiled as CUDA or HIP,
+// those of a kernel.
+//
+//   mpiexec -n 1 notify [--blocks=N,N,…] [--runs=N] [--csv]
+//
+// pipelined  every block posts events as fast as there is room: millions a second of all blocks
+// blocking   every block posts one, and waits for the answer: likewise; and microseconds a round trip
+// posts      one block posts with a fence in front, or without (event), into a ring with room; and a bare fence and
+// store flags      one block and the program answer each other's flags: microseconds a round trip; by hand a word each
+// way idle       of a channel that is not armed, and of one that is: share of a core that its thread takes
+//
+// A figure is the median of several launches, by hand and by the library in turns.
+#include <mpi.h>
+#include <sched.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "bare.h"
+#include "support/channel.h"
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+int runs = 7;
+bool csv = false;
+
+double since(Clock::time_point begin) {
+  return std::chrono::duration<double, std::micro>(Clock::now() - begin).count();
+}
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+/// Each `way` once in turn, `runs` times and once before; the median of each.
+std::vector<double> in_turns(const std::vector<std::function<double()>>& ways) {
+  std::vector<std::vector<double>> all(ways.size());
+  for (int run = 0; run <= runs; ++run)
+    for (std::size_t i = 0; i < ways.size(); ++i) {
+      const double value = ways[i]();
+      if (run > 0) all[i].push_back(value);
+    }
+  std::vector<double> medians;
+  for (const auto& one : all) medians.push_back(median(one));
+  return medians;
+}
+
+void row(const std::string& name, double value, const char* unit, double by_hand) {
+  if (csv)
+    std::printf("%s,%.4g,%s,%.4g\n", name.c_str(), value, unit, by_hand);
+  else if (by_hand > 0)
+    std::printf("%-58s %9.2f %-6s by hand %9.2f  ratio %.2f\n", name.c_str(), value, unit, by_hand, value / by_hand);
+  else
+    std::printf("%-58s %9.2f %s\n", name.c_str(), value, unit);
+}
+
+class Channel {
+ public:
+  Channel(int lanes, int flags, std::initializer_list<std::pair<const char*, const char*>> keys) {
+    MPI_Info info = MPI_INFO_NULL;
+    CHECK_MPI(MPI_Info_create(&info));
+    for (const auto& key : keys) CHECK_MPI(MPI_Info_set(info, key.first, key.second));
+    CHECK_MPI(MPIX_Channel_create(lanes, flags, info, &channel_));
+    CHECK_MPI(MPI_Info_free(&info));
+    CHECK_MPI(MPIX_Channel_get_device(channel_, &device_));
+  }
+  ~Channel() { CHECK_MPI(MPIX_Channel_free(&channel_)); }
+  Channel(const Channel&) = delete;
+  Channel& operator=(const Channel&) = delete;
+  operator MPIX_Channel() const { return channel_; }
+  const MPIX_Dev_channel& device() const { return device_; }
+
+ private:
+  MPIX_Channel channel_ = MPIX_CHANNEL_NULL;
+  MPIX_Dev_channel device_;
+};
+
+int nothing(MPIX_Channel, const MPIX_Task*, void*) { return MPI_SUCCESS; }
+int answer(MPIX_Channel channel, const MPIX_Task* task, void*) {
+  return MPIX_Channel_reply(channel, task, task->number);
+}
+
+constexpr unsigned event = 0, question = 1;
+
+/// One thread of each block.
+struct Post {
+  MPIX_Dev_channel channel;
+  std::uint64_t tasks;
+  unsigned words;
+  bool blocking, publishes;
+  int* failed;
+  MPIX_DEV_METHOD void operator()(const MPIX_Dev_team& team) const {
+    if (team.thread != 0) return;
+    std::uint64_t word[5] = {1, 2, 3, 4, 5}, ticket = 0, value = 0;
+    int wrong = 0;
+    for (std::uint64_t i = 1; i <= tasks; ++i) {
+      std::uint64_t* const asks = blocking ? &ticket : nullptr;
+      word[0] = i;
+      wrong |= publishes ? MPIX_Dev_post(channel, team.block, blocking ? question : event, word, words, asks)
+                         : MPIX_Dev_post_event(channel, team.block, blocking ? question : event, word, words, asks);
+      if (blocking) wrong |= MPIX_Dev_reply_wait(channel, ticket, &value);
+    }
+    if (wrong) *failed = wrong;
+  }
+};
+
+struct Answers {
+  MPIX_Dev_channel channel;
+  std::uint64_t numbers;
+  MPIX_DEV_METHOD void operator()(const MPIX_Dev_team& team) const {
+    if (team.thread != 0) return;
+    for (std::uint64_t n = 1; n <= numbers; ++n)
+      if (MPIX_Dev_flag_set(channel, team.block, n) || MPIX_Dev_flag_wait(channel, team.block, n)) return;
+  }
+};
+
+/// By hand, with the order that flags give.
+struct BareAnswers {
+  std::uint64_t *up, *down;
+  std::uint64_t numbers;
+  MPIX_DEV_METHOD void operator()(const MPIX_Dev_team& team) const {
+    if (team.thread != 0) return;
+    for (std::uint64_t n = 1; n <= numbers; ++n) {
+      mpix::store_release(up, n);
+      while (mpix::load_acquire(down) < n) bare::wait_a_little();
+    }
+  }
+};
+
+/// Time of a kernel, in microseconds, from its launch to its end; `meanwhile` on this thread.
+template <class Kernel>
+double timed(const Kernel& kernel, int blocks, const std::function<void()>& meanwhile = nullptr) {
+  const auto begin = Clock::now();
+  support::launch_blocks(kernel, blocks, 32);
+  if (meanwhile) meanwhile();
+  support::synchronize();
+  return since(begin);
+}
+
+int* failed_word = nullptr;
+void check_failed() {
+  int failed = 0;
+  support::to_host(&failed, failed_word, sizeof failed);
+  if (failed == 0) return;
+  std::fprintf(stderr, "a kernel's call failed: %d\n", failed);
+  std::exit(1);
+}
+
+void tasks(int blocks) {
+  const auto count = static_cast<std::size_t>(blocks);
+  bare::Words words{};
+  words.ring = static_cast<mpix::Line*>(support::allocate_pinned(count * bare::depth * sizeof(mpix::Line)));
+  words.back = static_cast<std::uint64_t*>(support::allocate_pinned(count * 128));
+  const bool gpu = support::ranks_are_blocks;
+  for (const bool blocking : {false, true}) {
+    const std::uint64_t each = gpu ? (blocking ? 4000 : 40000) : (blocking ? 2000 : 20000) / count;
+    const std::string name = (blocking ? "blocking, " : "pipelined, ") + std::to_string(blocks) + " blocks";
+    std::vector<std::function<double()>> ways;
+    ways.emplace_back([&] {
+      std::memset(static_cast<void*>(words.ring), 0, count * bare::depth * sizeof(mpix::Line));
+      std::memset(words.back, 0, count * 128);
+      std::vector<std::uint64_t> next(count, 1);
+      return timed(bare::Post{words, each, blocking}, blocks,
+                   [&] { bare::serve(words, static_cast<std::uint32_t>(blocks), each, next.data()); });
+    });
+    struct Kind {
+      const char *tasks, *service, *layout;
+      unsigned words;
+      bool publishes;
+    };
+    const std::vector<Kind> kinds = {{"lanes", "own", "padded", 0, false},    {"lanes", "own", "dense", 0, false},
+                                     {"lanes", "caller", "padded", 0, false}, {"lanes", "own", "padded", 1, false},
+                                     {"lanes", "own", "padded", 5, false},    {"lanes", "own", "padded", 5, true},
+                                     {"queue", "own", "padded", 0, false},    {"queue", "own", "padded", 5, true}};
+    for (const Kind& kind : kinds)
+      ways.emplace_back([&, kind] {
+        Channel channel(blocks, 0,
+                        {{"mpix_tasks", kind.tasks},
+                         {"mpix_service", kind.service},
+                         {"mpix_layout", kind.layout},
+                         {"mpix_depth", kind.tasks[0] == 'q' && blocks > 8 ? "4096" : "64"}});
+        CHECK_MPI(MPIX_Channel_set_handler(channel, event, nothing, nullptr));
+        CHECK_MPI(MPIX_Channel_set_handler(channel, question, answer, nullptr));
+        CHECK_MPI(MPIX_Channel_arm(channel));
+        const bool serves = kind.service[0] == 'c';
+        const double time =
+            timed(Post{channel.device(), each, kind.words, blocking, kind.publishes, failed_word}, blocks, [&] {
+              if (!serves) return;
+              MPIX_Channel_stats stats{};
+              for (std::uint64_t taken = 0, looks = 0; taken < each * count; ++looks) {
+                int moved = 0;
+                CHECK_MPI(MPIX_Channel_serve(channel, &moved));
+                if (!moved || looks % 1024 == 1023) {
+                  if (looks % 64 != 0) continue;
+                  CHECK_MPI(MPIX_Channel_get_stats(channel, &stats, sizeof stats));
+                  taken = stats.tasks;
+                }
+              }
+            });
+        CHECK_MPI(MPIX_Channel_disarm(channel));
+        check_failed();
+        return time;
+      });
+    const std::vector<double> times = in_turns(ways);
+    const double all = static_cast<double>(each) * blocks;
+    for (std::size_t i = 0; i < kinds.size(); ++i) {
+      const Kind& kind = kinds[i];
+      const std::string which = name + ": " + kind.tasks + ", " + kind.service + ", " + kind.layout + ", " +
+                                std::to_string(kind.words) + " words" + (kind.publishes ? ", fence" : "");
+      row(which, all / times[i + 1], "M/s", all / times[0]);
+      if (blocking && blocks == 1)
+        row(which + ", a round trip", times[i + 1] / static_cast<double>(each), "us",
+            times[0] / static_cast<double>(each));
+    }
+  }
+  support::release_pinned(words.ring);
+  support::release_pinned(words.back);
+}
+
+void posts() {
+  const std::uint64_t times = 4000;
+  auto* const word = static_cast<std::uint64_t*>(support::allocate_pinned(128));
+  const auto posted = [&](bool publishes) {
+    return std::function<double()>([publishes] {
+      Channel channel(1, 0, {{"mpix_depth", "4096"}, {"mpix_service", "own"}});
+      CHECK_MPI(MPIX_Channel_set_handler(channel, event, nothing, nullptr));
+      CHECK_MPI(MPIX_Channel_arm(channel));
+      const double time = timed(Post{channel.device(), times, 0, false, publishes, failed_word}, 1);
+      CHECK_MPI(MPIX_Channel_disarm(channel));
+      return time / static_cast<double>(times);
+    });
+  };
+  const auto bare_time = [&](bool fences) {
+    return std::function<double()>([word, fences] {
+      return timed(bare::Fences{word, times, fences}, 1) / static_cast<double>(times);
+    });
+  };
+  const std::vector<double> all = in_turns({posted(true), posted(false), bare_time(true), bare_time(false)});
+  row("a post with a fence", all[0], "us", all[2]);
+  row("an event", all[1], "us", all[2]);
+  row("a store without a fence", all[3], "us", 0);
+  support::release_pinned(word);
+}
+
+void flags() {
+  const std::uint64_t numbers = support::ranks_are_blocks ? 4000 : 2000;
+  auto* const words = static_cast<std::uint64_t*>(support::allocate_pinned(512));
+  const auto by_hand = [&] {
+    std::memset(words, 0, 512);
+    return timed(BareAnswers{words, words + 32, numbers}, 1, [&] {
+      for (std::uint64_t n = 1; n <= numbers; ++n) {
+        while (mpix::load_acquire(words) < n) bare::wait_a_little();
+        mpix::store_release(words + 32, n);
+      }
+    });
+  };
+  const auto by_flags = [&](bool waits) {
+    return std::function<double()>([&, waits] {
+      Channel fresh(0, 1, {});
+      return timed(Answers{fresh.device(), numbers}, 1, [&] {
+        for (unsigned long long n = 1; n <= numbers; ++n) {
+          if (waits) {
+            CHECK_MPI(MPIX_Channel_flag_wait(fresh, 0, n));
+          } else {
+            for (unsigned long long value = 0; value < n;) CHECK_MPI(MPIX_Channel_flag_get(fresh, 0, &value));
+          }
+          CHECK_MPI(MPIX_Channel_flag_set(fresh, 0, n));
+        }
+      });
+    });
+  };
+  const std::vector<double> all = in_turns({by_hand, by_flags(true), by_flags(false)});
+  row("flags, a round trip: wait", all[1] / static_cast<double>(numbers), "us", all[0] / static_cast<double>(numbers));
+  row("flags, a round trip: get", all[2] / static_cast<double>(numbers), "us", all[0] / static_cast<double>(numbers));
+  support::release_pinned(words);
+}
+
+double cpu_seconds() {
+  rusage used{};
+  getrusage(RUSAGE_SELF, &used);
+  const auto seconds = [](const timeval& t) {
+    return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_usec) * 1e-6;
+  };
+  return seconds(used.ru_utime) + seconds(used.ru_stime);
+}
+
+void idle() {
+  for (const int lanes : {1, 132})
+    for (const bool armed : {false, true}) {
+      Channel channel(lanes, lanes, {{"mpix_service", "own"}});
+      if (armed) CHECK_MPI(MPIX_Channel_arm(channel));
+      std::this_thread::sleep_for(std::chrono::milliseconds(200));
+      const double before = cpu_seconds();
+      const auto begin = Clock::now();
+      std::this_thread::sleep_for(std::chrono::seconds(2));
+      const double share = (cpu_seconds() - before) / (since(begin) * 1e-6);
+      row(std::to_string(lanes) + " lanes, " + (armed ? "armed" : "not armed") + ", idle: share of a core", share * 100,
+          "%", 0);
+      if (armed) CHECK_MPI(MPIX_Channel_disarm(channel));
+    }
+}
+
+std::vector<int> numbers_in(const char* text) {
+  std::vector<int> all;
+  for (char* end = nullptr; *text; text = *end ? end + 1 : end)
+    all.push_back(static_cast<int>(std::strtol(text, &end, 10)));
+  return all;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  int provided = 0;
+  CHECK_MPI(MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided));
+  support::choose_gpu(0);
+  std::vector<int> blocks = support::ranks_are_blocks ? std::vector<int>{1, 8, 32, 132} : std::vector<int>{1, 8};
+  for (int i = 1; i < argc; ++i) {
+    if (std::strncmp(argv[i], "--blocks=", 9) == 0)
+      blocks = numbers_in(argv[i] + 9);
+    else if (std::strncmp(argv[i], "--runs=", 7) == 0)
+      runs = std::max(1, std::atoi(argv[i] + 7));
+    else if (std::strcmp(argv[i], "--csv") == 0)
+      csv = true;
+    else {
+      std::fprintf(stderr, "notify [--blocks=N,N,...] [--runs=N] [--csv]\n");
+      return 2;
+    }
+  }
+  if (provided < MPI_THREAD_MULTIPLE) {
+    std::fprintf(stderr, "notify needs MPI_THREAD_MULTIPLE\n");
+    return 2;
+  }
+  failed_word = static_cast<int*>(support::allocate_on_device(sizeof(int)));
+  if (csv) std::printf("what,value,unit,by hand\n");
+  for (const int count : blocks) tasks(count);
+  posts();
+  flags();
+  idle();
+  support::release_on_device(failed_word);
+  CHECK_MPI(MPI_Finalize());
+  return 0;
+}
