@@ -35,7 +35,7 @@
  *   caller  the program, in MPIX_Channel_serve, or it takes tasks one by one with MPIX_Channel_poll (preset elsewhere).
  * Other info keys: mpix_tasks=lanes|queue (a ring for each lane, preset; or one for all, in the order of the posts),
  * mpix_depth (tasks that a ring holds, a power of two up to 4096; preset 64; likewise replies to a lane that nobody has
- * read), mpix_layout=padded|dense (words of different lanes and flags lie 128 bytes apart, or in a row),
+ * read), mpix_layout=dense|padded (words of different lanes and flags lie in a row, preset, or 128 bytes apart),
  * mpix_fence=block|thread (how a block publishes what its threads wrote: one fence for all, or one each, which is
  * slower), mpix_name (for reports).
  *
@@ -71,7 +71,7 @@ MPIX_PUBLIC int MPIX_Channel_get_device(MPIX_Channel channel, MPIX_Dev_channel* 
  * MPIX_Channel_poll. Errors: MPI_ERR_ARG, MPI_ERR_OTHER (the channel is armed). */
 MPIX_PUBLIC int MPIX_Channel_set_handler(MPIX_Channel channel, unsigned kind, MPIX_Task_function* function, void* arg);
 
-/* Between the two its thread looks for tasks all the time; else it naps, and a task is late by a millisecond, never
+/* Between the two its thread looks for tasks all the time; else it naps, and a task is late by two milliseconds, never
  * lost. On hosts both ways it sleeps until there are tasks. Disarm, when the kernels are over: returns when all that
  * was posted has been handled (mpix_service=caller: handles it). Errors: MPI_ERR_OTHER (armed already, or not armed; a
  * kernel ended in the middle of a post, which breaks the channel). */

@@ -2,6 +2,8 @@
 // Copyright (c) the libmpix authors
 #pragma once
 
+#include <sched.h>
+
 #include <cstddef>
 #include <cstdint>
 
@@ -27,8 +29,9 @@ MPIX_DEV_FN std::uint64_t volatile_word(const std::uint64_t* p) {
 #endif
 }
 
-MPIX_DEV_FN void wait_a_little() {
-#if !MPIX_ON_DEVICE
+/// Threads that are blocks may have to share cores.
+MPIX_FN void wait_a_little() {
+#if !defined(__CUDACC__) && !defined(__HIPCC__)
   sched_yield();
 #endif
 }

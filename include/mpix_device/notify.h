@@ -23,7 +23,7 @@
 /// | taken          | pinned  | the service, when it has copied the task | posters    | release: its loads come before a poster's next stores, which stand behind a branch |
 /// | taken_seen     | device  | posters                         | the same            | none: `taken` was at least that |
 /// | reply          | pinned  | whoever replies, once           | the lane, by tag    | release / acquire: publishes what was received |
-/// | read           | device  | the lane: n, when it has read reply n | the same      | program order. A task whose reply has the place of one that was not read is not posted (MPIX_DEV_FULL): so a line is written when nobody reads it any more |
+/// | read, read_up_to | device | the lane: n, when it has read reply n | the same     | program order. A task whose reply has the place of one that was not read is not posted (MPIX_DEV_FULL): so a line is written when nobody reads it any more |
 /// | up             | pinned  | kernels: grows                  | the service         | release / acquire |
 /// | down           | pinned  | the service: grows              | kernels             | release / acquire |
 /// | last           | device  | kernels: what they set `up` to  | the same            | program order |
@@ -52,11 +52,20 @@ struct alignas(64) ChannelState {
   std::uint64_t unused[4];
 };
 
+/// What a poster needs lies together: a look into memory of the device takes a tenth of a round trip.
 struct alignas(64) ChannelLane {
+  std::uint64_t generation;
   std::uint64_t posted, taken_seen;  ///< of its ring
   std::uint64_t wanted;              ///< replies
+  std::uint64_t read_up_to;          ///< replies that have all been read
+  std::uint64_t read_ahead;          ///< of those behind, how many
   std::uint64_t full_waits;
-  std::uint64_t unused[4];
+  std::uint64_t unused;
+};
+
+/// The lane's words, all in one go.
+struct LaneWords {
+  std::uint64_t generation, posted, taken_seen, wanted, read_up_to, read_ahead;
 };
 
 struct ChannelHost {
@@ -155,6 +164,17 @@ MPIX_FN std::uint64_t* taken_of(const MPIX_Dev_channel& c, std::uint64_t ring) {
   return c.taken + ring * c.word_stride;
 }
 
+MPIX_FN LaneWords words_of_lane(const ChannelLane& lane) {
+#if MPIX_ON_DEVICE
+  const auto* const pairs = reinterpret_cast<const ulonglong2*>(&lane);
+  const ulonglong2 a = pairs[0], b = pairs[1], c = pairs[2];
+  return LaneWords{a.x, a.y, b.x, b.y, c.x, c.y};
+#else
+  return LaneWords{own_word(&lane.generation), own_word(&lane.posted),     own_word(&lane.taken_seen),
+                   own_word(&lane.wanted),     own_word(&lane.read_up_to), own_word(&lane.read_ahead)};
+#endif
+}
+
 // ---- Kernels -----------------------------------------------------------------------------------------
 
 MPIX_DEV_FN bool is_stale(const MPIX_Dev_channel& c) {
@@ -212,26 +232,31 @@ MPIX_DEV_FN bool reaches(const std::uint64_t* word, std::uint64_t value, std::ui
   return *seen >= value;
 }
 
+/// Whether the place of the reply to come is free: the one that had it was read.
+MPIX_DEV_FN bool has_place_for_reply(const MPIX_Dev_channel& c, const LaneWords& own, std::uint32_t lane) {
+  const std::uint64_t reply = own.wanted + 1;
+  return reply - own.read_up_to <= c.depth || own_word(read_of(c, lane, reply)) + c.depth == reply;
+}
+
 /// One thread. `ticket`: null: no reply is wanted. `publishes`: what came before.
 MPIX_DEV_FN Post post_task(const MPIX_Dev_channel& c, std::uint32_t lane, std::uint32_t kind,
                            const std::uint64_t* words, std::uint32_t count, bool publishes, std::uint64_t* ticket) {
-  if (is_stale(c)) return Post::released;
+  if (c.abi != MPIX_DEV_CHANNEL_ABI) return Post::released;
   if (lane >= c.lanes || kind >= most_kinds || count > task_words || (count > 0 && !words)) return Post::argument;
   ChannelLane& own = c.lane[lane];
-  const std::uint64_t reply = ticket ? own_word(&own.wanted) + 1 : 0;
-  // 0 before there was any
-  if (ticket && reply > c.depth && own_word(read_of(c, lane, reply)) + c.depth != reply) return Post::full;
+  const LaneWords seen_of_lane = words_of_lane(own);
   if (publishes) fence_stores();
+  if (seen_of_lane.generation != c.generation) return Post::released;
+  const std::uint64_t reply = seen_of_lane.wanted + 1;
+  if (ticket && !has_place_for_reply(c, seen_of_lane, lane)) return Post::full;
   const bool is_queue = c.rings == 1;
   const std::uint32_t ring = is_queue ? 0 : lane;
-  std::uint64_t number = 0, seen = 0;
+  std::uint64_t number = seen_of_lane.posted + 1, seen = seen_of_lane.taken_seen;
   if (is_queue) {
     number = fetch_add_on_device(&c.state->tickets, 1) + 1;
     seen = load_relaxed(&c.state->taken_seen);
   } else {
-    number = own_word(&own.posted) + 1;
     set_own_word(&own.posted, number);
-    seen = own_word(&own.taken_seen);
   }
   if (number - seen > c.depth) {
     const std::uint64_t* const taken = taken_of(c, ring);
@@ -261,45 +286,59 @@ MPIX_DEV_FN Post post_task(const MPIX_Dev_channel& c, std::uint32_t lane, std::u
   return Post::ok;
 }
 
-/// One thread. *done: the reply is there.
-MPIX_DEV_FN Post look_for_reply(const MPIX_Dev_channel& c, const Ticket& ticket, bool* done, std::uint64_t* value) {
-  std::uint64_t* const read = read_of(c, ticket.lane, ticket.number);
-  *done = line_acquired(reply_of(c, ticket.lane, ticket.number), task_tag(ticket.number), value);
-  if (*done) set_own_word(read, ticket.number);
-  return *done || own_word(read) < ticket.number ? Post::ok : Post::argument;  // else it was read, and written over
+MPIX_DEV_FN Post check_ticket(const MPIX_Dev_channel& c, std::uint64_t packed, Ticket* ticket, LaneWords* own) {
+  const std::uint32_t lane = lane_of_ticket(packed);
+  if (c.abi != MPIX_DEV_CHANNEL_ABI) return Post::released;
+  if (lane >= c.lanes) return Post::argument;
+  *own = words_of_lane(c.lane[lane]);
+  if (own->generation != c.generation) return Post::released;
+  *ticket = unpacked_ticket(packed, own->wanted);
+  const bool is_own = packed != 0 && ticket->channel == (c.generation & 0xff) && ticket->number <= own->wanted;
+  // What was read, and written over, is no more.
+  return is_own && ticket->number + c.depth > own->wanted ? Post::ok : Post::argument;
 }
 
-MPIX_DEV_FN Post check_ticket(const MPIX_Dev_channel& c, std::uint64_t packed, Ticket* ticket) {
-  if (is_stale(c)) return Post::released;
-  const std::uint32_t lane = lane_of_ticket(packed);
-  if (packed == 0 || lane >= c.lanes) return Post::argument;
-  const std::uint64_t wanted = own_word(&c.lane[lane].wanted);
-  *ticket = unpacked_ticket(packed, wanted);
-  const bool is_own = ticket->channel == (c.generation & 0xff) && ticket->number <= wanted;
-  return is_own ? Post::ok : Post::argument;
+/// The reply was there: its place is free from here on.
+MPIX_DEV_FN void note_read(const MPIX_Dev_channel& c, const Ticket& ticket, const LaneWords& own) {
+  const std::uint64_t number = ticket.number;
+  if (number <= own.read_up_to) return;  // once more
+  ChannelLane& lane = c.lane[ticket.lane];
+  std::uint64_t* const read = read_of(c, ticket.lane, number);
+  if (number != own.read_up_to + 1) {
+    if (own_word(read) == number) return;
+    set_own_word(read, number);
+    set_own_word(&lane.read_ahead, own.read_ahead + 1);
+    return;
+  }
+  set_own_word(read, number);
+  std::uint64_t up_to = number, ahead = own.read_ahead;
+  for (; ahead > 0 && own_word(read_of(c, ticket.lane, up_to + 1)) == up_to + 1; ++up_to) --ahead;
+  set_own_word(&lane.read_up_to, up_to);
+  if (ahead != own.read_ahead) set_own_word(&lane.read_ahead, ahead);
 }
 
 MPIX_DEV_FN Post test_reply(const MPIX_Dev_channel& c, std::uint64_t packed, bool* done, std::uint64_t* value) {
   Ticket ticket{};
-  const Post valid = check_ticket(c, packed, &ticket);
+  LaneWords own{};
+  *done = false;
+  const Post valid = check_ticket(c, packed, &ticket, &own);
   if (valid != Post::ok) return valid;
-  const Post seen = look_for_reply(c, ticket, done, value);
-  return seen == Post::ok && !*done && is_released(c) ? Post::released : seen;
+  *done = line_acquired(reply_of(c, ticket.lane, ticket.number), task_tag(ticket.number), value);
+  if (*done) note_read(c, ticket, own);
+  return *done || !is_released(c) ? Post::ok : Post::released;
 }
 
 MPIX_DEV_FN Post wait_for_reply(const MPIX_Dev_channel& c, std::uint64_t packed, std::uint64_t* value) {
   Ticket ticket{};
-  const Post valid = check_ticket(c, packed, &ticket);
+  LaneWords own{};
+  const Post valid = check_ticket(c, packed, &ticket, &own);
   if (valid != Post::ok) return valid;
-  bool done = false;
-  const Post seen = look_for_reply(c, ticket, &done, value);
-  if (seen != Post::ok || done) return seen;
   const Line* const reply = reply_of(c, ticket.lane, ticket.number);
   const std::uint32_t tag = task_tag(ticket.number);
   if (!wait_in_channel(c, ticket.lane, channel_note(ChannelWait::reply, ticket.number),
                        [&] { return line_acquired(reply, tag, value); }))
     return Post::released;
-  set_own_word(read_of(c, ticket.lane, ticket.number), ticket.number);
+  note_read(c, ticket, own);
   return Post::ok;
 }
 

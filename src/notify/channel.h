@@ -33,7 +33,7 @@ struct ChannelOptions {
   std::uint32_t lanes = 0, flags = 0;
   std::uint32_t depth = 64;
   bool is_queue = false;
-  bool is_dense = false;
+  bool is_dense = true;
   bool all_fence = false;
   TaskService service = TaskService::caller;
   std::string name;
@@ -45,7 +45,7 @@ struct ChannelOptions {
 ///
 /// | state   | begins with | its thread                                      |
 /// |---------|-------------|-------------------------------------------------|
-/// | idle    | birth, disarm | naps up to a millisecond; on hosts sleeps until a kernel rings |
+/// | idle    | birth, disarm | naps up to two milliseconds; on hosts sleeps until a kernel rings |
 /// | armed   | arm         | looks all the time; on hosts it sleeps soon, until a kernel rings |
 /// | broken  | a handler failed, a task that nobody handles, a hole, a time-out | takes nothing any more |
 ///
@@ -70,7 +70,7 @@ class Channel {
   void disarm();
   bool is_armed() const { return armed_; }
   /// The calling thread is in a handler of this channel.
-  bool is_in_handler() const { return serving_thread_ == std::this_thread::get_id(); }
+  bool is_in_handler() const { return serving_thread_.load(std::memory_order_relaxed) == std::this_thread::get_id(); }
 
   /// By the program, with TaskService::caller. False: there is no task.
   bool poll(MPIX_Task* task);

@@ -111,7 +111,10 @@ ChannelMemory::ChannelMemory(const ChannelOptions& options, Device& device) : de
   state->generation = room_.generation;
   state->tickets = state->taken_seen = before;
   auto* const lane = reinterpret_cast<dev::ChannelLane*>(first.data() + lanes_at);
-  for (std::uint64_t i = 0; i < lanes; ++i) lane[i].posted = lane[i].taken_seen = before;
+  for (std::uint64_t i = 0; i < lanes; ++i) {
+    lane[i].generation = room_.generation;
+    lane[i].posted = lane[i].taken_seen = before;
+  }
   device.write(room_.device, first.data(), first.size());
   for (std::uint64_t i = 0; i < rings; ++i) *dev::taken_of(c, i) = before;
 }
@@ -119,6 +122,8 @@ ChannelMemory::ChannelMemory(const ChannelOptions& options, Device& device) : de
 ChannelMemory::~ChannelMemory() {
   try {
     device_.write_word(&param_.state->generation, 0);
+    const std::vector<dev::ChannelLane> none(param_.lanes);
+    device_.write(param_.lane, none.data(), none.size() * sizeof none[0]);
   } catch (const Error&) {  // the GPU has failed: nobody runs there
   }
   Kept& all = kept();

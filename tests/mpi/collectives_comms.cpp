@@ -170,15 +170,25 @@ TEST_CASE("communicators come and go") {
 TEST_CASE("threads have a communicator and a stream each") {
   NEEDS_ONE_NODE();
   constexpr int threads = 3;
-  std::vector<std::unique_ptr<Comm>> comms;
-  for (int i = 0; i < threads; ++i) comms.push_back(std::make_unique<Comm>(Comm::duplicate()));
-  in_threads(threads, [&](int i) {
-    Sequence sequence(*comms[static_cast<std::size_t>(i)], seed + 10 + static_cast<std::uint64_t>(i), 300);
+  const int calls = scaled(100);
+  struct Work {
+    explicit Work(int i) : sequence(comm, seed + 10 + static_cast<std::uint64_t>(i), 300) {}
+    const Comm comm{Comm::duplicate()};
+    Sequence sequence;
     Stream stream;
-    for (int k = scaled(100); k > 0; --k) sequence.enqueue(stream);
-    stream.synchronize();
-    sequence.check();
+  };
+  std::vector<std::unique_ptr<Work>> works;
+  for (int i = 0; i < threads; ++i) {
+    works.push_back(std::make_unique<Work>(i));
+    works.back()->sequence.prepare(calls);
+    MPI_OK(MPIX_Comm_prepare_stream(works.back()->comm, MPI_INFO_NULL));
+  }
+  in_threads(threads, [&](int i) {
+    Work& work = *works[static_cast<std::size_t>(i)];
+    for (int k = calls; k > 0; --k) work.sequence.enqueue(work.stream);
+    work.stream.synchronize();
   });
+  for (const auto& work : works) work->sequence.check();
 }
 
 TEST_CASE("calls are counted") {

@@ -145,14 +145,21 @@ class Sequence {
  public:
   Sequence(const Comm& comm, std::uint64_t seed, std::size_t most) : comm_(comm), random_(seed), most_(most) {}
 
+  /// Allocates for so many calls. For threads on GPUs: an allocation may wait for kernels that run, and these for other
+  /// ranks, where another thread waits likewise.
+  void prepare(int calls) {
+    for (; calls > 0; --calls)
+      trials_.push_back(std::make_unique<Trial>(random_call(random_, comm_.size(), most_), comm_.rank(), comm_.size()));
+  }
   void enqueue(void* stream) {
-    trials_.push_back(std::make_unique<Trial>(random_call(random_, comm_.size(), most_), comm_.rank(), comm_.size()));
-    MPI_OK(trials_.back()->make(comm_, stream));
+    if (enqueued_ == trials_.size()) prepare(1);
+    MPI_OK(trials_[enqueued_++]->make(comm_, stream));
   }
   /// When the streams are done.
   void check() {
     for (const auto& trial : trials_) trial->check("call " + std::to_string(checked_++));
     trials_.clear();
+    enqueued_ = 0;
   }
 
  private:
@@ -160,6 +167,7 @@ class Sequence {
   Random random_;
   const std::size_t most_;
   std::vector<std::unique_ptr<Trial>> trials_;
+  std::size_t enqueued_ = 0;
   int checked_ = 0;
 };
 
