@@ -286,16 +286,21 @@ MPIX_DEV_FN Post post_task(const MPIX_Dev_channel& c, std::uint32_t lane, std::u
   return Post::ok;
 }
 
-MPIX_DEV_FN Post check_ticket(const MPIX_Dev_channel& c, std::uint64_t packed, Ticket* ticket, LaneWords* own) {
-  const std::uint32_t lane = lane_of_ticket(packed);
-  if (c.abi != MPIX_DEV_CHANNEL_ABI) return Post::released;
-  if (lane >= c.lanes) return Post::argument;
-  *own = words_of_lane(c.lane[lane]);
-  if (own->generation != c.generation) return Post::released;
-  *ticket = unpacked_ticket(packed, own->wanted);
-  const bool is_own = packed != 0 && ticket->channel == (c.generation & 0xff) && ticket->number <= own->wanted;
+/// The looks of a wait need no more than what the ticket says, and go out together with that at the lane's words.
+struct AwaitedReply {
+  const Line* line;
+  std::uint32_t tag;
+};
+MPIX_DEV_FN AwaitedReply reply_for(const MPIX_Dev_channel& c, std::uint64_t packed) {
+  return AwaitedReply{reply_of(c, lane_of_ticket(packed), packed), task_tag(packed)};
+}
+
+MPIX_DEV_FN Post check_ticket(const MPIX_Dev_channel& c, std::uint64_t packed, const LaneWords& own, Ticket* ticket) {
+  if (own.generation != c.generation) return Post::released;
+  *ticket = unpacked_ticket(packed, own.wanted);
+  const bool is_own = packed != 0 && ticket->channel == (c.generation & 0xff) && ticket->number <= own.wanted;
   // What was read, and written over, is no more.
-  return is_own && ticket->number + c.depth > own->wanted ? Post::ok : Post::argument;
+  return is_own && ticket->number + c.depth > own.wanted ? Post::ok : Post::argument;
 }
 
 /// The reply was there: its place is free from here on.
@@ -318,40 +323,53 @@ MPIX_DEV_FN void note_read(const MPIX_Dev_channel& c, const Ticket& ticket, cons
 }
 
 MPIX_DEV_FN Post test_reply(const MPIX_Dev_channel& c, std::uint64_t packed, bool* done, std::uint64_t* value) {
-  Ticket ticket{};
-  LaneWords own{};
   *done = false;
-  const Post valid = check_ticket(c, packed, &ticket, &own);
+  if (c.abi != MPIX_DEV_CHANNEL_ABI) return Post::released;
+  if (lane_of_ticket(packed) >= c.lanes) return Post::argument;
+  const LaneWords own = words_of_lane(c.lane[lane_of_ticket(packed)]);
+  const AwaitedReply reply = reply_for(c, packed);
+  std::uint64_t there = 0;
+  const bool is_there = line_acquired(reply.line, reply.tag, &there);
+  Ticket ticket{};
+  const Post valid = check_ticket(c, packed, own, &ticket);
   if (valid != Post::ok) return valid;
-  *done = line_acquired(reply_of(c, ticket.lane, ticket.number), task_tag(ticket.number), value);
-  if (*done) note_read(c, ticket, own);
-  return *done || !is_released(c) ? Post::ok : Post::released;
+  if (!is_there) return is_released(c) ? Post::released : Post::ok;
+  note_read(c, ticket, own);
+  *value = there;
+  *done = true;
+  return Post::ok;
 }
 
 MPIX_DEV_FN Post wait_for_reply(const MPIX_Dev_channel& c, std::uint64_t packed, std::uint64_t* value) {
+  if (c.abi != MPIX_DEV_CHANNEL_ABI) return Post::released;
+  if (lane_of_ticket(packed) >= c.lanes) return Post::argument;
+  const LaneWords own = words_of_lane(c.lane[lane_of_ticket(packed)]);
+  const AwaitedReply reply = reply_for(c, packed);
+  std::uint64_t there = 0;
+  const bool is_there = line_acquired(reply.line, reply.tag, &there);
   Ticket ticket{};
-  LaneWords own{};
-  const Post valid = check_ticket(c, packed, &ticket, &own);
+  const Post valid = check_ticket(c, packed, own, &ticket);
   if (valid != Post::ok) return valid;
-  const Line* const reply = reply_of(c, ticket.lane, ticket.number);
-  const std::uint32_t tag = task_tag(ticket.number);
-  if (!wait_in_channel(c, ticket.lane, channel_note(ChannelWait::reply, ticket.number),
-                       [&] { return line_acquired(reply, tag, value); }))
+  if (!is_there && !wait_in_channel(c, ticket.lane, channel_note(ChannelWait::reply, ticket.number),
+                                    [&] { return line_acquired(reply.line, reply.tag, &there); }))
     return Post::released;
   note_read(c, ticket, own);
+  *value = there;
   return Post::ok;
 }
 
 /// One thread.
 MPIX_DEV_FN Post set_flag(const MPIX_Dev_channel& c, std::uint32_t flag, std::uint64_t value, bool publishes) {
-  if (is_stale(c)) return Post::released;
+  if (c.abi != MPIX_DEV_CHANNEL_ABI) return Post::released;
   if (flag >= c.flags) return Post::argument;
-  if (value < own_word(c.last + flag)) {
+  const std::uint64_t generation = own_word(&c.state->generation), last = own_word(c.last + flag);
+  if (publishes) fence_stores();
+  if (generation != c.generation) return Post::released;
+  if (value < last) {
     (void)fetch_add_on_device(&c.state->refused, 1);
     return Post::argument;
   }
   set_own_word(c.last + flag, value);
-  if (publishes) fence_stores();
   store_after_loads(c.up + std::uint64_t{flag} * c.word_stride, value);
 #if !MPIX_ON_DEVICE
   c.hooks->post(c.host);
@@ -367,12 +385,13 @@ MPIX_DEV_FN Post test_flag(const MPIX_Dev_channel& c, std::uint32_t flag, std::u
 }
 
 MPIX_DEV_FN Post wait_for_flag(const MPIX_Dev_channel& c, std::uint32_t flag, std::uint64_t value) {
-  if (is_stale(c)) return Post::released;
+  if (c.abi != MPIX_DEV_CHANNEL_ABI) return Post::released;
   if (flag >= c.flags) return Post::argument;
+  const std::uint64_t generation = own_word(&c.state->generation);  // looked at behind the wait, which looks, too
   const std::uint64_t* const word = c.down + std::uint64_t{flag} * c.word_stride;
   const bool well = wait_in_channel(c, std::uint64_t{c.lanes} + flag, channel_note(ChannelWait::flag, value),
                                     [&] { return load_acquire(word) >= value; });
-  return well ? Post::ok : Post::released;
+  return well && generation == c.generation ? Post::ok : Post::released;
 }
 
 }  // namespace dev

@@ -23,7 +23,7 @@ constexpr std::uint32_t rings_ahead = 8;
 constexpr auto longest_nap = std::chrono::milliseconds(1);
 constexpr auto shortest_nap = std::chrono::microseconds(50);
 /// Of one that has been quiet for long: a nap of a millisecond takes 1.6 % of a core.
-constexpr auto quiet_for_long = std::chrono::seconds(1);
+constexpr auto quiet_for_long = std::chrono::milliseconds(100);
 constexpr auto quiet_nap = std::chrono::milliseconds(2);
 /// From the last task to the first nap of an idle one, and to naps of the longest kind.
 constexpr auto awake_for = std::chrono::microseconds(200);
@@ -87,7 +87,6 @@ Channel::Channel(const ChannelOptions& options, MPIX_Channel handle, Explain exp
       core_(settings.channel_core),
       memory_(std::make_unique<ChannelMemory>(options, device)),
       param_(memory_->param()),
-      down_(options.flags),
       replied_(std::size_t{options.lanes} * options.depth),
       taken_(param_.rings, options.first_number - 1),
       wanted_(options.lanes) {
@@ -291,16 +290,19 @@ void Channel::reply(const MPIX_Task& task, std::uint64_t value) {
   if (task.ticket == 0) throw Error(Fault::argument, "nobody waits for a reply to this task");
   if (near.lane >= param_.lanes || near.channel != (param_.generation & 0xff))
     throw Error(Fault::argument, "the task is of another channel");
+  // No atomic operation, which would wait for the stores before it, on their way to lines that a GPU polls.
   std::atomic<std::uint64_t>& last =
       replied_[std::size_t{near.lane} * param_.depth + dev::place_in(param_, near.number)];
   const std::uint64_t before = last.load(std::memory_order_relaxed);
   const std::uint64_t number = dev::unpacked_ticket(task.ticket, before).number;
-  std::uint64_t expected = before;
-  if (number <= before || !last.compare_exchange_strong(expected, number))
-    throw Error(Fault::argument, "the task has its reply already");
+  if (number <= before) throw Error(Fault::argument, "the task has its reply already");
+  last.store(number, std::memory_order_relaxed);
   write_line_release(dev::reply_of(param_, near.lane, number), value, dev::task_tag(number));
   if (is_on_host_) ring(kernels_bell(param_.host));
-  replies_.fetch_add(1, std::memory_order_relaxed);
+  if (is_in_handler())
+    ++counts_.replies;
+  else
+    replies_.fetch_add(1, std::memory_order_relaxed);
 }
 
 // ---- Flags -------------------------------------------------------------------------------------------
@@ -308,14 +310,12 @@ void Channel::reply(const MPIX_Task& task, std::uint64_t value) {
 void Channel::set_flag(std::uint32_t flag, std::uint64_t value) {
   check_flag(flag);
   require_whole();
-  std::atomic<std::uint64_t>& last = down_[flag];
-  std::uint64_t before = last.load(std::memory_order_relaxed);
-  do
-    if (value < before)
-      throw Error(Fault::argument, "flag " + std::to_string(flag) + " is " + std::to_string(before) + ", and " +
-                                       std::to_string(value) + " is less");
-  while (!last.compare_exchange_weak(before, value));
-  raise_after_loads(param_.down + std::uint64_t{flag} * param_.word_stride, value);
+  std::uint64_t* const word = param_.down + std::uint64_t{flag} * param_.word_stride;
+  const std::uint64_t before = load_relaxed(word);
+  if (value < before)
+    throw Error(Fault::argument, "flag " + std::to_string(flag) + " is " + std::to_string(before) + ", and " +
+                                     std::to_string(value) + " is less");
+  raise_after_loads(word, value);
   if (is_on_host_) ring(kernels_bell(param_.host));
 }
 
@@ -465,7 +465,7 @@ Channel::Counts Channel::counts() {
     if (!is_in_handler()) hold.lock();
     all = counts_;
   }
-  all.replies = replies_;
+  all.replies += replies_;
   all.naps = naps_;
   for (const dev::ChannelLane& lane : lanes_now()) all.full_waits += lane.full_waits;
   all.refused = device_.read_word(&param_.state->refused);

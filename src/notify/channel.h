@@ -130,7 +130,6 @@ class Channel {
   const int core_;  ///< for its thread; negative: any
   std::unique_ptr<ChannelMemory> memory_;
   MPIX_Dev_channel param_;
-  std::vector<std::atomic<std::uint64_t>> down_;     ///< by flag: what it was set to
   std::vector<std::atomic<std::uint64_t>> replied_;  ///< by lane and place: the last number
 
   std::mutex serving_;  ///< guards what follows
