@@ -185,5 +185,6 @@ MPIX_PUBLIC int MPIX_Win_get_stats(MPI_Win win, MPIX_Win_stats* stats, size_t si
 
 #include "mpix_channel.h"
 #include "mpix_collectives.h"
+#include "mpix_halo.h"
 
 #endif /* MPIX_H */

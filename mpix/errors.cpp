@@ -48,6 +48,8 @@ int class_of(Fault fault) {
       return MPI_ERR_ROOT;
     case Fault::synchronization:
       return MPI_ERR_RMA_SYNC;
+    case Fault::tag:
+      return MPI_ERR_TAG;
     case Fault::truncation:
       return MPI_ERR_TRUNCATE;
     case Fault::unsupported:

@@ -26,6 +26,7 @@ enum class Fault {
   request,
   root,
   synchronization,
+  tag,
   truncation,
   unsupported,
   window,

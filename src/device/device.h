@@ -21,6 +21,7 @@ class Copier;
 class NodeMemory;
 struct Collective;
 struct CollectiveLaunch;
+struct HaloLaunch;
 class TeamMemory;
 
 /// A cudaStream_t, a hipStream_t or an MPIX_Host_stream; null: the default stream.
@@ -242,6 +243,9 @@ class Device {
   virtual void launch(Stream stream, CollectiveLaunch&& launch) = 0;
   /// Before the first communicator's: what calls would else wait for.
   virtual void prepare_collectives() {}
+  virtual void launch(Stream stream, HaloLaunch&& launch) = 0;
+  /// Before the first exchange: likewise.
+  virtual void prepare_halos() {}
   /// How many calls of the communicator of `any` have run here; not exact beyond 2^32.
   virtual std::uint64_t collectives_run(const Collective& any) = 0;
   /// Up to how much for all other ranks together collectives go by lines, where they may go direct, too.

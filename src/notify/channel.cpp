@@ -94,7 +94,7 @@ Channel::Channel(const ChannelOptions& options, MPIX_Channel handle, Explain exp
     kernels_polling = polling_;
     param_.hooks = &hooks;
   }
-  reports_ = std::make_unique<ChannelReports>(param_, options.name, settings,
+  reports_ = std::make_unique<ChannelReports>(param_, options.name, options.flag_text, settings,
                                               [this](const std::string& why) { break_for(why); });
   if (options.service == TaskService::library) library_ = std::make_unique<LibraryService>(*this);
   if (options.service == TaskService::own) thread_ = start_thread("a channel", [this] { work(); });

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -37,8 +38,9 @@ struct ChannelOptions {
   bool all_fence = false;
   TaskService service = TaskService::caller;
   std::string name;
-  int local_ranks = 1;             ///< that share the cores
-  std::uint64_t first_number = 1;  ///< for tests: of the tasks
+  int local_ranks = 1;                                                             ///< that share the cores
+  std::uint64_t first_number = 1;                                                  ///< for tests: of the tasks
+  std::function<std::string(std::uint32_t flag, std::uint64_t number)> flag_text;  ///< what a kernel that waits misses
 };
 
 /// The host's side of a channel: include/mpix_device/notify.h has the words.

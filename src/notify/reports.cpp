@@ -27,11 +27,12 @@ std::string waiting_text(std::uint64_t note, std::uint32_t index, std::uint32_t 
   return lane + " waits for reply " + number + ": its task was posted, and nobody has replied";
 }
 
-ChannelReports::ChannelReports(const MPIX_Dev_channel& channel, std::string name, const Settings& settings,
-                               std::function<void(const std::string& why)> fail)
+ChannelReports::ChannelReports(const MPIX_Dev_channel& channel, std::string name, FlagText flag_text,
+                               const Settings& settings, std::function<void(const std::string& why)> fail)
     : notes_(channel.host->notes),
       lanes_(channel.lanes),
       name_(std::move(name)),
+      flag_text_(std::move(flag_text)),
       seconds_(settings.timeout_seconds),
       fails_(settings.fail_on_timeout),
       fail_(std::move(fail)),
@@ -56,7 +57,8 @@ Poller::Clock::duration ChannelReports::look(Clock::time_point now) {
     }
     if (note == 0 || now - seen.since - seen.reported < patience) continue;
     seen.reported = now - seen.since;
-    const std::string text = waiting_text(note, i, lanes_);
+    const std::string text =
+        i >= lanes_ && flag_text_ ? flag_text_(i - lanes_, note >> 2) : waiting_text(note, i, lanes_);
     if (due == 0) first = text;
     if (due++ >= most_lines) continue;
     const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(now - seen.since).count();

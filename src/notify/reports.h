@@ -20,7 +20,9 @@ std::string waiting_text(std::uint64_t note, std::uint32_t index, std::uint32_t 
 /// MPIX_ON_TIMEOUT=error the channel is broken then.
 class ChannelReports final : public Poller {
  public:
-  ChannelReports(const MPIX_Dev_channel& channel, std::string name, const Settings& settings,
+  using FlagText = std::function<std::string(std::uint32_t flag, std::uint64_t number)>;
+  /// `flag_text`: what a kernel misses that waits for a flag; null: the flag.
+  ChannelReports(const MPIX_Dev_channel& channel, std::string name, FlagText flag_text, const Settings& settings,
                  std::function<void(const std::string& why)> fail);
   ~ChannelReports() override;
 
@@ -37,6 +39,7 @@ class ChannelReports final : public Poller {
   const std::uint64_t* const notes_;
   const std::uint32_t lanes_;
   const std::string name_;
+  const FlagText flag_text_;
   const double seconds_;
   const bool fails_;
   const std::function<void(const std::string& why)> fail_;

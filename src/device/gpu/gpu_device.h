@@ -17,6 +17,7 @@
 #include "device/gpu/collective_small.h"
 #include "device/gpu/gpu_copier.h"
 #include "device/gpu/graph_keeper.h"
+#include "device/gpu/halo_kernel.h"
 #include "device/gpu/launcher.h"
 #include "device/gpu/memory.h"
 #include "device/gpu/post_streams.h"
@@ -188,6 +189,16 @@ class GpuDevice final : public Device {
     OutsideCapture outside;
     DeviceScope scope(memory().device());
     load_collective_kernels();
+  }
+  void launch(Stream stream, HaloLaunch&& launch) override {
+    DeviceScope scope(memory().device());
+    if (launch.captured) keep_for_graph(stream, launch.keep);
+    launch_halo(launch, static_cast<gpuStream_t>(stream));
+  }
+  void prepare_halos() override {
+    OutsideCapture outside;
+    DeviceScope scope(memory().device());
+    (void)halo_kernel();
   }
   std::uint64_t collectives_run(const Collective& any) override {
     CollectiveState state{};

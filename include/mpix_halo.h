@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * Copyright (c) the libmpix authors */
+#ifndef MPIX_HALO_H
+#define MPIX_HALO_H
+
+/* The halo engine: point-to-point messages of a halo exchange, packed and unpacked by one kernel in a stream, which
+ * tells a thread of the library of each message as soon as it is packed; the thread sends it while others are being
+ * packed, and tells the kernel of each that has arrived. No synchronization, and one launch an exchange.
+ *
+ *     MPIX_Halo_create(comm, 26, messages, MPI_INFO_NULL, &halo);     // once: what goes where, from which boxes
+ *     for (int step = 0; step < steps; ++step) {
+ *       compute<<<..., stream>>>(...);
+ *       MPIX_Halo_exchange_stream(halo, stream);                      // also in a captured graph
+ *     }
+ *
+ * It needs no window at the other end: both ends name messages by rank and tag. On a node stream epochs are faster;
+ * doc/notifications.md says when to take which. */
+
+#include <mpi.h>
+#include <stddef.h>
+
+#ifndef MPIX_PUBLIC
+#define MPIX_PUBLIC
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct MPIX_Halo_s* MPIX_Halo;
+#define MPIX_HALO_NULL ((MPIX_Halo)0)
+
+/* Elements in up to three dimensions, of one array or of several (fields) that are alike. Strides in bytes; element
+ * (i, j, k) of field f lies at base + i stride[0] + j stride[1] + k stride[2] + f field_stride, for all i < count[0]
+ * and so on, as far as there are `dims`. Memory of the device in use, or of the host that kernels reach. */
+typedef struct MPIX_Box {
+  void* base;
+  size_t element; /* bytes */
+  int dims;       /* 1 to 3 */
+  long count[3], stride[3];
+  int fields; /* 1 and more; 0 is 1 */
+  long field_stride;
+} MPIX_Box;
+
+/* What goes to `peer`, with send_tag, from its send boxes one after another; and what comes from it, with recv_tag,
+ * into the others. Several messages to one peer have different tags. MPI_PROC_NULL: nothing is packed or unpacked. */
+typedef struct MPIX_Halo_message {
+  int peer, send_tag, recv_tag;
+  int send_boxes, recv_boxes;
+  const MPIX_Box *send, *recv;
+} MPIX_Halo_message;
+
+/* Collective over `comm`, which may be freed afterwards. Up to 4096 messages; 0 are legal. Info keys: mpix_form=stream
+ * (a block packs a message, another unpacks it) or stacked (several blocks for a large one; preset); mpix_name (for
+ * reports). Errors, on all ranks: MPI_ERR_ARG, MPI_ERR_RANK, MPI_ERR_TAG, MPI_ERR_TRUNCATE (the two ends of a message
+ * differ in bytes), MPI_ERR_INFO_VALUE, MPI_ERR_UNSUPPORTED_OPERATION (MPI_THREAD_MULTIPLE is needed). */
+MPIX_PUBLIC int MPIX_Halo_create(MPI_Comm comm, int messages, const MPIX_Halo_message message[], MPI_Info info,
+                                 MPIX_Halo* halo);
+/* Collective: waits until all exchanges of this process that were enqueued are over. No graph with one runs afterwards.
+ */
+MPIX_PUBLIC int MPIX_Halo_free(MPIX_Halo* halo);
+
+/* Enqueue: pack, send, receive, unpack. Before it in stream order the send boxes are filled; after it the receive boxes
+ * are. All ranks that share messages call it as often, in the same order. Exchanges of one halo are in stream order, in
+ * one stream or by events. */
+MPIX_PUBLIC int MPIX_Halo_exchange_stream(MPIX_Halo halo, void* stream);
+
+typedef struct MPIX_Halo_stats {
+  unsigned long long exchanges;              /* that were enqueued; in a graph once */
+  unsigned long long sent, received;         /* messages */
+  unsigned long long send_bytes, recv_bytes; /* of one exchange */
+  unsigned long long blocks;                 /* of its kernel */
+} MPIX_Halo_stats;
+/* Later versions only append. */
+MPIX_PUBLIC int MPIX_Halo_get_stats(MPIX_Halo halo, MPIX_Halo_stats* stats, size_t size);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* MPIX_HALO_H */

@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the libmpix authors
+#pragma once
+
+#include "device/device.h"
+#include "device/halo_launch.h"
+
+namespace mpix {
+
+/// Enqueue: the thread of the stream packs all messages, and then unpacks.
+void launch_halo(Stream stream, HaloLaunch&& launch);
+
+}  // namespace mpix
