@@ -51,9 +51,10 @@ typedef struct MPIX_Halo_message {
 } MPIX_Halo_message;
 
 /* Collective over `comm`, which may be freed afterwards. Up to 4096 messages; 0 are legal. Info keys: mpix_form=stream
- * (a block packs a message, another unpacks it) or stacked (several blocks for a large one; preset); mpix_name (for
- * reports). Errors, on all ranks: MPI_ERR_ARG, MPI_ERR_RANK, MPI_ERR_TAG, MPI_ERR_TRUNCATE (the two ends of a message
- * differ in bytes), MPI_ERR_INFO_VALUE, MPI_ERR_UNSUPPORTED_OPERATION (MPI_THREAD_MULTIPLE is needed). */
+ * (a block packs a message, another unpacks it) or stacked (several blocks for a large one; preset);
+ * mpix_sends=nonblocking (preset) or blocking (one after another, each by MPI_Send); mpix_name (for reports). Errors,
+ * on all ranks: MPI_ERR_ARG, MPI_ERR_RANK, MPI_ERR_TAG, MPI_ERR_TRUNCATE (the two ends of a message differ in bytes),
+ * MPI_ERR_INFO_VALUE, MPI_ERR_UNSUPPORTED_OPERATION (MPI_THREAD_MULTIPLE is needed). */
 MPIX_PUBLIC int MPIX_Halo_create(MPI_Comm comm, int messages, const MPIX_Halo_message message[], MPI_Info info,
                                  MPIX_Halo* halo);
 /* Collective: waits until all exchanges of this process that were enqueued are over. No graph with one runs afterwards.

@@ -82,7 +82,7 @@ HaloBox box_of(const MPIX_Box& from, const std::string& where) {
   return box;
 }
 
-std::vector<HaloBox> boxes_of(const MPIX_Box* from, int count, const std::string& where, const Device& device) {
+std::vector<HaloBox> boxes_of(const MPIX_Box* from, int count, const std::string& where) {
   if (count < 0 || (count > 0 && !from)) throw Error(Fault::argument, where + ": no boxes");
   std::vector<HaloBox> all;
   std::uint64_t bytes = 0;
@@ -92,11 +92,10 @@ std::vector<HaloBox> boxes_of(const MPIX_Box* from, int count, const std::string
     if (box.bytes() > 0) all.push_back(box);
   }
   if (bytes > INT_MAX) throw Error(Fault::argument, where + ": more than 2 GiB");
-  (void)device;
   return all;
 }
 
-std::vector<HaloContent> contents_of(int count, const MPIX_Halo_message* messages, MPI_Comm comm, Device& device) {
+std::vector<HaloContent> contents_of(int count, const MPIX_Halo_message* messages, MPI_Comm comm) {
   if (count < 0 || count > most_messages)
     throw Error(Fault::argument, std::to_string(count) + " messages: 0 to 4096 there may be");
   if (count > 0 && !messages) throw Error(Fault::argument, "no messages");
@@ -117,8 +116,8 @@ std::vector<HaloContent> contents_of(int count, const MPIX_Halo_message* message
         if (tag < 0 || (known && tag > *most_tag)) throw Error(Fault::tag, content.name);
       if (!sends.insert({one.peer, one.send_tag}).second || !receives.insert({one.peer, one.recv_tag}).second)
         throw Error(Fault::tag, content.name + ": another message of that rank has the same tag");
-      content.send = boxes_of(one.send, one.send_boxes, content.name + ", send", device);
-      content.recv = boxes_of(one.recv, one.recv_boxes, content.name + ", receive", device);
+      content.send = boxes_of(one.send, one.send_boxes, content.name + ", send");
+      content.recv = boxes_of(one.recv, one.recv_boxes, content.name + ", receive");
     }
     all.push_back(std::move(content));
   }
@@ -128,9 +127,14 @@ std::vector<HaloContent> contents_of(int count, const MPIX_Halo_message* message
 /// Persistent requests of MPI: first the sends, then the receives.
 class MessagesOfMpi final : public HaloTransport {
  public:
+  /// `blocks`: by MPI_Send, one after another.
   MessagesOfMpi(MPI_Comm comm, const std::vector<HaloContent>& contents, const MPIX_Halo_message* messages,
-                const std::vector<HaloBuffers>& buffers)
-      : count_(buffers.size()),
+                const std::vector<HaloBuffers>& buffers, bool blocks)
+      : comm_(comm),
+        blocks_(blocks),
+        buffers_(buffers),
+        messages_(messages, messages + buffers.size()),
+        count_(buffers.size()),
         requests_(2 * buffers.size(), MPI_REQUEST_NULL),
         started_(2 * buffers.size()),
         indices_(2 * buffers.size()),
@@ -149,10 +153,19 @@ class MessagesOfMpi final : public HaloTransport {
     for (MPI_Request& request : requests_)
       if (request != MPI_REQUEST_NULL) PMPI_Request_free(&request);
   }
-  void start_send(std::uint32_t message) override { start(message); }
+  void start_send(std::uint32_t message) override {
+    if (!blocks_) return start(message);
+    const HaloBuffers& from = buffers_[message];
+    if (PMPI_Send(from.send, static_cast<int>(from.send_bytes), MPI_BYTE, messages_[message].peer,
+                  messages_[message].send_tag, comm_) != MPI_SUCCESS)
+      throw Error(Fault::other, "MPI_Send has failed for " + names_[message]);
+    over_.push_back(message);
+  }
   void start_receive(std::uint32_t message) override { start(count_ + message); }
 
   void look(std::vector<std::uint32_t>* sent, std::vector<std::uint32_t>* received) override {
+    sent->insert(sent->end(), over_.begin(), over_.end());
+    over_.clear();
     int over = 0;
     const int tested =
         PMPI_Testsome(static_cast<int>(requests_.size()), requests_.data(), &over, indices_.data(), statuses_.data());
@@ -190,7 +203,12 @@ class MessagesOfMpi final : public HaloTransport {
     started_[index] = true;
   }
 
+  const MPI_Comm comm_;
+  const bool blocks_;
+  const std::vector<HaloBuffers> buffers_;
+  const std::vector<MPIX_Halo_message> messages_;
   const std::size_t count_;
+  std::vector<std::uint32_t> over_;  ///< sends that blocked
   std::vector<MPI_Request> requests_;
   std::vector<bool> started_;
   std::vector<int> indices_;
@@ -236,6 +254,13 @@ void compare_bytes(MPI_Comm comm, const std::vector<HaloContent>& contents, cons
   agree(comm, own);
 }
 
+bool sends_block(MPI_Info info) {
+  const std::string sends = info_value(info, "mpix_sends");
+  if (!sends.empty() && sends != "blocking" && sends != "nonblocking")
+    throw Error(Fault::info_value, "info mpix_sends=" + sends + ": expected nonblocking|blocking");
+  return sends == "blocking";
+}
+
 Halo::Options options_from(MPI_Info info, MPI_Comm comm) {
   Halo::Options options;
   const std::string form = info_value(info, "mpix_form"), name = name_in(info);
@@ -260,17 +285,19 @@ void build(MPIX_Halo_s& made, MPI_Comm comm, int count, const MPIX_Halo_message*
   Runtime& runtime = ensure_runtime(launcher_local_ranks());
   std::vector<HaloContent> contents;
   std::optional<Error> own;
+  bool blocking = false;
   try {
     Device& device = usable_device(runtime);
+    blocking = sends_block(info);
     const Halo::Options options = options_from(info, comm);
-    contents = contents_of(count, messages, comm, device);
+    contents = contents_of(count, messages, comm);
     made.halo = std::make_unique<Halo>(options, contents, device, runtime.settings);
   } catch (const Error& error) {
     own = error;
   }
   agree(made.comm, own);
   compare_bytes(made.comm, contents, messages, made.halo->buffers());
-  made.halo->serve_by(std::make_unique<MessagesOfMpi>(made.comm, contents, messages, made.halo->buffers()));
+  made.halo->serve_by(std::make_unique<MessagesOfMpi>(made.comm, contents, messages, made.halo->buffers(), blocking));
 }
 
 }  // namespace

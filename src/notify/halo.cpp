@@ -21,6 +21,7 @@ constexpr std::uint64_t bytes_of_a_part = 32 * 1024;
 constexpr std::uint32_t most_parts_of_a_message = 32;
 /// Blocks on each multiprocessor: others' kernels fit beside them.
 constexpr std::uint32_t blocks_each = 2;
+constexpr int looks_in_a_row = 32;
 /// Where graphs are launched nobody tells the service.
 constexpr auto longest_nap_for_graphs = std::chrono::microseconds(50);
 
@@ -104,8 +105,7 @@ Halo::Halo(const Options& options, const std::vector<HaloContent>& messages, Dev
     append(messages[m].recv);
     message.recv_boxes = static_cast<std::uint32_t>(boxes.size()) - message.first_recv;
     all.push_back(message);
-    sends_.push_back(!messages[m].is_null);
-    receives_.push_back(!messages[m].is_null);
+    moves_.push_back(!messages[m].is_null);
   }
   std::vector<HaloPart> parts;
   for (const std::uint32_t unpacks : {0u, 1u})
@@ -192,7 +192,10 @@ void Halo::enqueue(Stream stream) {
 
 Poller::Clock::duration Halo::look(Clock::time_point now) {
   if (channel_.is_broken()) return Poller::when_woken;
-  const bool moved = serve();
+  // Networks in software move a piece a look, and a round of the service takes as long as some looks.
+  bool moved = false;
+  for (int looks = 0; looks < looks_in_a_row && (looks == 0 || is_moving_) && !channel_.is_broken(); ++looks)
+    if (serve()) moved = true;
   const Clock::duration nap = back_off_.next(moved, false, now);
   if (run_so_far_ < enqueued_) return {};
   return in_graphs_ ? std::min<Clock::duration>(nap, longest_nap_for_graphs) : nap;
@@ -203,19 +206,22 @@ bool Halo::serve() {
   const std::uint32_t count = run_.message_count;
   std::uint64_t unpacked_by_all = UINT64_MAX;
   bool moved = false;
+  // Receives first: sends may wait for those of the other side, which are started likewise.
+  for (std::uint32_t m = 0; m < count; ++m) {
+    if (!moves_[m]) continue;
+    Progress& one = progress_[m];
+    const std::uint64_t unpacked = channel_.flag(count + m);
+    unpacked_by_all = std::min(unpacked_by_all, unpacked);
+    if (one.receiving != one.received || unpacked != one.received) continue;
+    transport_->start_receive(m);
+    ++one.receiving;
+  }
   for (std::uint32_t m = 0; m < count; ++m) {
     Progress& one = progress_[m];
-    const std::uint64_t packed = channel_.flag(m), unpacked = channel_.flag(count + m);
-    if (sends_[m] && packed > one.sending && one.sending == one.sent) {
-      transport_->start_send(m);
-      ++one.sending;
-      moved = true;
-    }
-    if (receives_[m] && one.receiving == one.received && unpacked == one.received) {
-      transport_->start_receive(m);
-      ++one.receiving;
-    }
-    if (receives_[m]) unpacked_by_all = std::min(unpacked_by_all, unpacked);
+    if (!moves_[m] || one.sending != one.sent || channel_.flag(m) <= one.sending) continue;
+    transport_->start_send(m);
+    ++one.sending;
+    moved = true;
   }
   over_sends_.clear();
   over_receives_.clear();
@@ -229,6 +235,9 @@ bool Halo::serve() {
     ++counts_.received;
   }
   if (unpacked_by_all != UINT64_MAX) run_so_far_ = unpacked_by_all;
+  is_moving_ = std::any_of(progress_.begin(), progress_.end(), [&](const Progress& one) {
+    return one.sending != one.sent || one.sending > one.received;  // what was sent, and what is to come in its exchange
+  });
   return moved || !over_sends_.empty() || !over_receives_.empty();
 }
 
@@ -247,7 +256,7 @@ bool Halo::wait_for_all() {
       const std::lock_guard<std::mutex> hold(mutex_);
       over = true;
       for (std::uint32_t m = 0; m < run_.message_count; ++m)
-        if (sends_[m] && progress_[m].sent < channel_.flag(m)) over = false;
+        if (moves_[m] && progress_[m].sent < channel_.flag(m)) over = false;
     }
     if (!over) std::this_thread::sleep_for(std::chrono::microseconds(50));
   }

@@ -91,7 +91,7 @@ class Halo final : public Poller {
   Device& device_;
   Channel channel_;
   std::vector<HaloBuffers> buffers_;
-  std::vector<bool> sends_, receives_;  ///< by message: anything
+  std::vector<bool> moves_;  ///< by message: anything
   struct Memory;
   std::shared_ptr<Memory> memory_;
   HaloRun run_{};
@@ -105,7 +105,7 @@ class Halo final : public Poller {
   BackOff back_off_;
   std::atomic<std::uint64_t> enqueued_{0}, run_so_far_{0};
   std::atomic<bool> in_graphs_{false};
-  bool is_served_ = false;
+  bool is_served_ = false, is_moving_ = false;
 };
 
 }  // namespace mpix

@@ -114,15 +114,17 @@ MPIX_DEV_FN void move_box(const HaloBox& box, char* message, bool unpacks, std::
 /// what it says. False: the channel is broken.
 template <class Crew>
 MPIX_DEV_FN bool run_halo_part(const HaloRun& halo, const HaloPart& part, std::uint64_t step, const Crew& crew) {
-  const HaloMessage& message = halo.messages[part.message];
+  // What the tables say is here when the wait is over.
+  const HaloMessage message = halo.messages[part.message];
   const bool unpacks = part.unpacks != 0;
   const std::uint32_t flag = unpacks ? halo.message_count + part.message : part.message;
   const std::uint64_t awaited = unpacks ? step : step - 1;
-  if (!crew.together([&] { return dev::wait_for_flag(halo.channel, flag, awaited) == dev::Post::ok; })) return false;
   const std::uint32_t first_box = unpacks ? message.first_recv : message.first_send;
   const std::uint32_t boxes = unpacks ? message.recv_boxes : message.send_boxes;
+  const HaloBox first = boxes > 0 ? halo.boxes[first_box] : HaloBox{};
+  if (!crew.together([&] { return dev::wait_for_flag(halo.channel, flag, awaited) == dev::Post::ok; })) return false;
   for (std::uint32_t b = 0; b < boxes; ++b)
-    move_box(halo.boxes[first_box + b], unpacks ? message.recv : message.send, unpacks,
+    move_box(b == 0 ? first : halo.boxes[first_box + b], unpacks ? message.recv : message.send, unpacks,
              std::uint64_t{part.part} * crew.size() + crew.index(), std::uint64_t{part.parts} * crew.size());
   return crew.together([&] {
     fence_stores();

@@ -163,6 +163,7 @@ void cube_exchange(int steps, std::size_t element, int fields, const char* form,
   MPI_Info info = MPI_INFO_NULL;
   CHECK_MPI(MPI_Info_create(&info));
   CHECK_MPI(MPI_Info_set(info, "mpix_form", form));
+  CHECK_MPI(MPI_Info_set(info, "mpix_sends", fields == 1 ? "nonblocking" : "blocking"));
   MPIX_Halo halo = MPIX_HALO_NULL;
   CHECK_MPI(MPIX_Halo_create(MPI_COMM_WORLD, 26, neighbours.messages.data(), info, &halo));
   CHECK_MPI(MPI_Info_free(&info));
