@@ -92,6 +92,7 @@ typedef struct MPIX_Comm_stats {
   unsigned long long calls_direct; /* by reading and writing memory of the other ranks */
   unsigned long long bytes;        /* that this rank contributed */
   unsigned long long memory_bytes; /* of the library, for this communicator, on this rank */
+  unsigned long long calls_nodes;  /* on a communicator of several nodes; neither of the two above */
 } MPIX_Comm_stats;
 
 /* Copy at most `size` bytes of the counters: pass sizeof(MPIX_Comm_stats). Fields that this library does not know are

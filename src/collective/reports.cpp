@@ -80,14 +80,14 @@ std::string text_of(const CallWord& call) {
   return text + ")";
 }
 
-CollectiveReports::CollectiveReports(CollectiveWords* words, std::uint32_t ranks, const std::string& name,
-                                     const Settings& settings)
+CollectiveReports::CollectiveReports(CollectiveWords* words, const std::vector<int>& locals, int ranks,
+                                     const std::string& name, const Settings& settings)
     : words_(words),
-      ranks_(ranks),
+      locals_(locals),
       name_(name),
       seconds_(settings.timeout_seconds),
       fail_(settings.fail_on_timeout),
-      seen_(ranks) {}
+      seen_(locals.size() + static_cast<std::size_t>(ranks)) {}
 
 CollectiveReports::~CollectiveReports() {
   if (begun_) end_service(*this);
@@ -114,6 +114,28 @@ std::string CollectiveReports::cause() {
   return cause_.empty() ? "a wait was given up" : cause_;
 }
 
+std::string CollectiveReports::name_of_rank(std::uint64_t index) const {
+  const std::uint64_t locals = locals_.size();
+  return std::to_string(index < locals ? static_cast<std::uint64_t>(locals_[index]) : index - locals);
+}
+
+void CollectiveReports::note_wait(std::uint32_t rank, std::uint64_t note) {
+  store_release(&words_->notes[locals_.size() + rank], note);
+}
+
+void CollectiveReports::note_difference(std::uint32_t rank, std::uint64_t mine, std::uint64_t theirs) {
+  words_->mine = mine;
+  words_->theirs = theirs;
+  store_release(&words_->differs, locals_.size() + rank + 1);
+  store_release(&words_->released, 1);
+}
+
+void CollectiveReports::fail(const std::string& why) {
+  if (is_broken()) return;
+  log(LogLevel::error, "collectives of '" + name_ + "': " + why);
+  break_with(why);
+}
+
 void CollectiveReports::tell_of_difference() {
   const std::uint64_t differs = load_acquire(&words_->differs);
   if (differs == 0) return;
@@ -122,7 +144,7 @@ void CollectiveReports::tell_of_difference() {
     const std::lock_guard<std::mutex> hold(mutex_);
     if (told_of_difference_) return;
     told_of_difference_ = true;
-    text = "the ranks call different things: rank " + std::to_string(differs - 1) + " " +
+    text = "the ranks call different things: rank " + name_of_rank(differs - 1) + " " +
            text_of(CallWord::of(words_->theirs)) + ", this rank " + text_of(CallWord::of(words_->mine));
   }
   log(LogLevel::error, "collectives of '" + name_ + "': " + text + "; nothing is reduced or moved any more");
@@ -155,17 +177,20 @@ Poller::Clock::duration CollectiveReports::look(Clock::time_point now) {
   if (seconds_ <= 0) return between_looks;
   std::string missing;
   Clock::duration longest{};
-  for (std::uint32_t rank = 0; rank < ranks_; ++rank) {
-    Seen& seen = seen_[rank];
-    const std::uint64_t note = load_acquire(&words_->notes[rank]);
+  bool is_far = false;
+  for (std::size_t i = 0; i < seen_.size(); ++i) {
+    Seen& seen = seen_[i];
+    const std::uint64_t note = load_acquire(&words_->notes[i]);
     if (note == 0 || !is_overdue(seen, note, now)) continue;
-    missing += (missing.empty() ? "" : ", ") + std::to_string(rank);
+    missing += (missing.empty() ? "" : ", ") + name_of_rank(i);
+    is_far = is_far || i >= locals_.size();
     longest = std::max(longest, seen.reported);
   }
   if (!missing.empty() && !is_broken()) {
     const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(longest).count();
     const std::string text = "a call waits for rank " + missing + ", for " + std::to_string(seconds) +
-                             " s: it has not made the call, or its stream has not come to it";
+                             " s: it has not made the call, or its stream has not come to it" +
+                             (is_far ? "; it is on another node, and may itself wait for a rank there" : "");
     log(fail_ ? LogLevel::error : LogLevel::warn, "collectives of '" + name_ + "': " + text);
     if (fail_) break_with(text);
   }

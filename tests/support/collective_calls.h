@@ -163,6 +163,6 @@ class Sequence {
   int checked_ = 0;
 };
 
-#define NEEDS_ONE_NODE() NEEDS(!test::spans_nodes(), "collectives on streams are of one node")
+#define NEEDS_ONE_NODE() (void)0
 
 }  // namespace test
