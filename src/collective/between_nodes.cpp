@@ -28,7 +28,7 @@ BetweenNodes::BetweenNodes(const Rails& rails, const Collectives::Call& call, St
       locals_(shape_.locals()),
       root_node_(shape_.node_of(call.root)),
       root_local_(shape_.local_of(call.root)),
-      in_order_of_ranks_(call.operation == Operation::by_function && !call.commutes && !shape_.is_in_order()) {}
+      in_order_of_ranks_(call.operation == Operation::by_function && !call.commutes) {}
 
 void BetweenNodes::enqueue() {
   if (bytes_ == 0 || call_.kind == CollectiveKind::barrier) {

@@ -26,8 +26,8 @@ namespace mpix {
 /// | alltoall       | alltoall, of blocks by source       | the blocks for partners                |                       |
 ///
 /// Shards need nodes that have as many ranks. What a slot does not take goes in pieces. So operands are combined in the
-/// order of the ranks of a node, and then of the nodes. Where an operation does not commute, and that is not the order
-/// of the ranks, all operands go to who combines them.
+/// order of the ranks of a node, and then of the nodes. Those of an operation that does not commute all go to who
+/// combines them, in the order of the ranks.
 class BetweenNodes {
  public:
   struct Stream {

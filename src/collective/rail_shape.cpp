@@ -56,14 +56,6 @@ bool RailShape::is_even() const {
                      [this](const auto& node) { return node.size() == locals(); });
 }
 
-bool RailShape::is_in_order() const {
-  int next = 0;
-  for (const std::vector<int>& node : node_ranks_)
-    for (const int rank : node)
-      if (rank != next++) return false;
-  return true;
-}
-
 std::uint32_t RailShape::partner_of(int rank) const {
   for (std::size_t i = 0; i < partners_.size(); ++i)
     if (partners_[i].rank == static_cast<std::uint32_t>(rank)) return static_cast<std::uint32_t>(i);

@@ -28,8 +28,6 @@ class RailShape {
   std::uint32_t most_locals() const;
   /// All nodes have as many ranks.
   bool is_even() const;
-  /// What nodes contribute, in the order of the nodes, is in the order of the ranks.
-  bool is_in_order() const;
 
   const std::vector<RailPartner>& partners() const { return partners_; }
   /// rail_nobody: it is none.
