@@ -81,7 +81,7 @@ RailStep BetweenNodes::exchange_of(std::uint64_t bytes) const {
   step.filling.to = rail_nobody;
   step.filling.blocks = 1;
   step.needs = rail_everybody;
-  step.taking.node = rail_everybody;
+  step.taking.only = rail_everybody;
   step.function = call_.function;
   step.context = call_.context;
   return step;
@@ -146,28 +146,53 @@ RailStep BetweenNodes::scattered(std::uint64_t at, std::uint64_t bytes) {
 
 // ---- calls -------------------------------------------------------------------------------------------
 
-void BetweenNodes::bcast() {
+/// A shard for each rank of a node; returns how far that goes.
+std::uint64_t BetweenNodes::bcast_shards() {
   const bool gives = shape_.node() == root_node_;
-  const std::uint32_t source = gives ? rail_nobody : shape_.sources()[root_node_];
-  if (gives) on_node(CollectiveKind::bcast, recv_, recv_, bytes_, root_local_);
-  for (std::uint64_t at = 0; at < bytes_;) {
-    const std::uint64_t shard = shard_of(bytes_ - at, locals_), bytes = shard > 0 ? shard : std::min(slot_, bytes_ - at);
-    const bool collects = shard > 0 && locals_ > 1;
-    RailStep step = exchange_of(bytes);
-    step.needs = source;
+  std::uint64_t end = 0;
+  while (const std::uint64_t shard = shard_of(bytes_ - end, locals_)) end += shard * locals_;
+  if (gives && end > 0) on_node(CollectiveKind::bcast, recv_, recv_, end, root_local_);
+  for (std::uint64_t at = 0; at < end;) {
+    const std::uint64_t shard = shard_of(bytes_ - at, locals_);
+    RailStep step = exchange_of(shard);
     if (gives) {
       step.phases |= RailStep::fill;
-      step.filling = {rail_everybody, RailStep::By::same, 1, recv_ + at + (shard > 0 ? places_.me * shard : 0), 0, 0};
+      step.filling = {rail_everybody, RailStep::By::same, 1, recv_ + at + places_.me * shard, 0, 0};
+      step.needs = rail_nobody;
     } else {
       step.phases |= RailStep::take;
       step.taking.how = RailStep::Take::nodes;
-      step.taking.node = root_node_;
-      step.taking.to = collects ? rails_.collected() : recv_ + at;
+      step.taking.only = root_node_;
+      step.taking.to = locals_ > 1 ? rails_.collected() : recv_ + at;
+      step.needs = shape_.sources()[root_node_];
     }
     stream_.step(step);
-    if (collects && !gives) on_node(CollectiveKind::allgather, rails_.collected(), recv_ + at, shard);
-    at += shard > 0 ? shard * locals_ : bytes;
+    if (!gives) on_node(CollectiveKind::allgather, rails_.collected(), recv_ + at, shard);
+    at += shard * locals_;
   }
+  return end;
+}
+
+void BetweenNodes::bcast() {
+  const std::uint64_t begin = bcast_shards();
+  const std::uint32_t local = root_local_ % locals_;  // who tells the others of its node
+  const bool leads = places_.me == local, is_root = leads && shape_.node() == root_node_;
+  const std::uint32_t from = leads && !is_root ? shape_.partner_of(call_.root) : rail_nobody;
+  for (std::uint64_t at = begin; at < bytes_; at += slot_) {
+    RailStep step = exchange_of(std::min(slot_, bytes_ - at));
+    step.needs = from;
+    if (is_root) {
+      step.phases |= RailStep::fill;
+      step.filling = {rail_leaders, RailStep::By::same, 1, recv_ + at, 0, 0};
+    } else if (leads) {
+      step.phases |= RailStep::take;
+      step.taking.how = RailStep::Take::partner;
+      step.taking.only = from;
+      step.taking.to = recv_ + at;
+    }
+    stream_.step(step);
+  }
+  if (begin < bytes_) on_node(CollectiveKind::bcast, recv_ + begin, recv_ + begin, bytes_ - begin, local);
 }
 
 void BetweenNodes::reduce() {

@@ -16,7 +16,7 @@ namespace mpix {
 /// | call           | ranks of a node                     | between nodes, each rank               | ranks of a node       |
 /// |----------------|-------------------------------------|----------------------------------------|-----------------------|
 /// | barrier        | barrier                             | nothing, with all partners             |                       |
-/// | bcast, small   | bcast, on the root's node           | all of it, from there                  |                       |
+/// | bcast, small   |                                     | all of it, to one rank of each node    | bcast                 |
 /// | bcast          | bcast, on the root's node           | a shard, from there                    | allgather, elsewhere  |
 /// | reduce         | reduce, to the root's source        | all of it, to the root, who combines   |                       |
 /// | allreduce, small | allreduce                         | all of it; each combines               |                       |
@@ -39,6 +39,7 @@ class BetweenNodes {
 
  private:
   void bcast();
+  std::uint64_t bcast_shards();
   void reduce();
   void allreduce();
   void reduce_scatter();

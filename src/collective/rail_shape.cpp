@@ -25,7 +25,8 @@ RailShape::RailShape(const Team& team, int rank) : rank_(rank) {
     for (const int other : node_ranks_[node]) {
       if (local_of(other) % least != local() % least) continue;
       if (local_of(other) == local() % size_of(node)) sources_[node] = static_cast<std::uint32_t>(partners_.size());
-      RailPartner partner{static_cast<std::uint32_t>(other), node, 0, 0};
+      RailPartner partner{static_cast<std::uint32_t>(other), node, 0, 0, 0};
+      partner.leads = local_of(other) == local() % size_of(node) ? 1 : 0;
       const auto column = std::find(served.begin(), served.end(), partner.rank);
       if (column != served.end()) {
         partner.column = static_cast<std::uint32_t>(column - served.begin());

@@ -54,6 +54,9 @@ class RailPeer final : public Recipient {
   std::atomic<bool> is_broken_;
 };
 
+/// In waits[]. Never 0.
+std::uint64_t wait_of(std::uint64_t number, std::uint32_t rank) { return (number + 1) << 32 | rank; }
+
 std::uint64_t parts_of(std::uint64_t all, std::uint64_t each) { return (all + each - 1) / each; }
 
 }  // namespace
@@ -86,7 +89,7 @@ void Rails::allocate(std::size_t slot_bytes) {
   p.column = shape_.column();
   p.partners = static_cast<std::uint32_t>(shape_.partners().size());
   p.slot_bytes = slot_bytes;
-  const std::uint64_t slots = 2 * p.partners * p.slot(), all = sizeof(RailWords) + 2 * slots;
+  const std::uint64_t slots = p.waits(), all = sizeof(RailWords) + slots + in_bytes();
   memory_ = device_.allocate_pinned(all);
   p.words = reinterpret_cast<RailWords*>(memory_.get());
   p.out = memory_.get() + sizeof(RailWords);
@@ -120,9 +123,8 @@ Rails::Rails(std::shared_ptr<const Team> team, Bootstrap& bootstrap, Device& dev
       patience_(reports.patience()) {
   budget_.begin();
   allocate(slot_bytes_for(shape_, scratch));
-  const std::uint64_t slots = 2 * places_.partners * places_.slot();
-  exposed_ = budget_.network().expose(places_.in, slots);
-  source_ = budget_.network().register_source(places_.out, slots);
+  exposed_ = budget_.network().expose(places_.in, in_bytes());
+  source_ = budget_.network().register_source(places_.out, places_.waits());
   const std::vector<RemoteMemory> all = bootstrap.allgather(exposed_->remote());
   for (const RailPartner& partner : shape_.partners()) {
     const int rank = static_cast<int>(partner.rank);
@@ -135,6 +137,7 @@ Rails::Rails(std::shared_ptr<const Team> team, Bootstrap& bootstrap, Device& dev
                                          peer.position * places_.slot() + offsetof(RailHeader, unused), memory_);
     peers_.push_back(std::move(peer));
   }
+  reports_.tell_waits_to([this](std::uint32_t rank) { tell_wait(rank); });
   budget_.enter(this);
   begin_service(*this);
   listed_ = true;
@@ -148,12 +151,14 @@ Rails::~Rails() {
 
 void Rails::close(bool is_orderly) {
   if (std::exchange(closed_, true)) return;
+  reports_.tell_waits_to(nullptr);
   if (listed_) end_service(*this);
   store_release(&host_->released, 1);
   {
     Hold hold(mutex_);
     turn_.leave();
     exchanges_.clear();
+    told_.clear();
   }
   for (const Peer& peer : peers_) static_cast<RailPeer&>(*peer.to).break_off();
   const auto deadline = Clock::now() + std::chrono::milliseconds(200);
@@ -244,8 +249,8 @@ bool Rails::send(Exchange& exchange) {
 bool Rails::send(Exchange& exchange, std::uint32_t partner) {
   const Peer& peer = peers_[partner];
   const std::uint64_t* const word = exchange.task.word;
-  const bool with_data = word[rail_sends] != 0 && word[rail_bytes] > 0 && shape_.partners()[partner].gives != 0 &&
-                         (word[rail_to] == rail_everybody || word[rail_to] == partner);
+  const bool with_data = word[rail_bytes] > 0 && shape_.partners()[partner].gets_from(
+                                                     static_cast<std::uint32_t>(word[rail_to]), partner);
   const std::uint32_t from = with_data && word[rail_same] != 0 ? 0 : partner;
   const RailHeader* const header = places_.out_header(exchange.number, from);
   // In the partner's memory all slots are as large.
@@ -329,6 +334,22 @@ bool Rails::is_quiet(std::uint64_t exchanges) {
 
 // ---- trouble -----------------------------------------------------------------------------------------
 
+/// This rank waits for one of its node, before the next exchange.
+void Rails::tell_wait(std::uint32_t rank) {
+  Hold hold(mutex_);
+  if (is_released()) return;
+  told_.remove_if([](const auto& shipment) { return shipment->is_over(); });
+  for (const Peer& peer : peers_) {
+    const RailPlaces& p = places_;
+    const std::uint64_t at = std::uint64_t{2} * peer.slots * p.slot() + peer.position * sizeof(std::uint64_t);
+    Shipment::Content content{peer.to, "wait", taken_, {}, std::nullopt};
+    content.signal = NetworkSignal{NetworkSignal::Kind::set, wait_of(taken_, rank), peer.memory, at};
+    OperationBudget::Turn turn;  // it is not worth waiting for
+    if (auto shipment = Shipment::dispatch(budget_, this, std::move(content), turn).shipment)
+      told_.push_back(std::move(shipment));
+  }
+}
+
 void Rails::look_for_trouble(Clock::time_point now) {
   if (now - looked_ < between_looks || is_released()) return;
   looked_ = now;
@@ -360,8 +381,12 @@ void Rails::note_missing(Clock::time_point now) {
   ++beat_;
   for (std::uint32_t i = 0; i < peers_.size(); ++i) {
     const bool holds_back = std::any_of(exchanges_.begin(), waits, [i](const Exchange& one) { return !one.sent[i]; });
-    if (holds_back || (needs(*waits, i) && peers_[i].heard < waits->number))
-      reports_.note_wait(shape_.partners()[i].rank, collective_note(static_cast<std::uint32_t>(waits->number), beat_));
+    if (!holds_back && (!needs(*waits, i) || peers_[i].heard >= waits->number)) continue;
+    const std::uint64_t told = load_relaxed(reinterpret_cast<const std::uint64_t*>(places_.in + places_.waits()) + i);
+    const auto rank = static_cast<std::uint32_t>(told);
+    const bool tells = told == wait_of(peers_[i].heard, rank);
+    reports_.note_wait(shape_.partners()[i].rank, collective_note(static_cast<std::uint32_t>(waits->number), beat_),
+                       tells ? static_cast<int>(rank) : -1);
   }
 }
 

@@ -83,6 +83,8 @@ class Rails final : public Poller, public RailService {
   bool has_arrived(const Exchange& exchange) const;
   bool announce();
   bool forget();
+  std::uint64_t in_bytes() const { return places_.waits() + places_.partners * sizeof(std::uint64_t); }
+  void tell_wait(std::uint32_t rank);
   bool is_released() const { return load_acquire(&host_->released) != 0; }
   void look_for_trouble(Clock::time_point now);
   void note_missing(Clock::time_point now);
@@ -105,6 +107,7 @@ class Rails final : public Poller, public RailService {
   std::mutex mutex_;  ///< guards what follows
   std::vector<Peer> peers_;
   std::deque<Exchange> exchanges_;
+  std::list<std::shared_ptr<Shipment>> told_;
   std::uint64_t taken_ = 0, arrived_ = 0;
   OperationBudget::Turn turn_;
   BackOff back_off_;

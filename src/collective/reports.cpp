@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <utility>
 
 #include "base/log.h"
 
@@ -87,7 +88,8 @@ CollectiveReports::CollectiveReports(CollectiveWords* words, const std::vector<i
       name_(name),
       seconds_(settings.timeout_seconds),
       fail_(settings.fail_on_timeout),
-      seen_(locals.size() + static_cast<std::size_t>(ranks)) {}
+      seen_(locals.size() + static_cast<std::size_t>(ranks)),
+      for_whom_(static_cast<std::size_t>(ranks), -1) {}
 
 CollectiveReports::~CollectiveReports() {
   if (begun_) end_service(*this);
@@ -119,8 +121,35 @@ std::string CollectiveReports::name_of_rank(std::uint64_t index) const {
   return std::to_string(index < locals ? static_cast<std::uint64_t>(locals_[index]) : index - locals);
 }
 
-void CollectiveReports::note_wait(std::uint32_t rank, std::uint64_t note) {
+void CollectiveReports::note_wait(std::uint32_t rank, std::uint64_t note, int for_whom) {
+  {
+    const std::lock_guard<std::mutex> hold(mutex_);
+    for_whom_[rank] = for_whom;
+  }
   store_release(&words_->notes[locals_.size() + rank], note);
+}
+
+void CollectiveReports::tell_waits_to(std::function<void(std::uint32_t rank)> listener) {
+  const std::lock_guard<std::mutex> hold(listener_mutex_);
+  listener_ = std::move(listener);
+}
+
+/// Early enough for the others' reports.
+void CollectiveReports::tell_listener(std::size_t index, Clock::time_point now) {
+  Seen& seen = seen_[index];
+  if (index >= locals_.size() || seen.number == 0 || seen.told == seen.number) return;
+  if (now - seen.changed > note_lasts || std::chrono::duration<double>(now - seen.since).count() < seconds_ / 8) return;
+  seen.told = seen.number;
+  const std::lock_guard<std::mutex> hold(listener_mutex_);
+  if (listener_) listener_(static_cast<std::uint32_t>(locals_[index]));
+}
+
+std::string CollectiveReports::missing_text(std::size_t index) {
+  std::string text = name_of_rank(index);
+  if (index < locals_.size()) return text;
+  const std::lock_guard<std::mutex> hold(mutex_);
+  const int for_whom = for_whom_[index - locals_.size()];
+  return text + (for_whom < 0 ? " (of another node)" : " (which waits for rank " + std::to_string(for_whom) + ")");
 }
 
 void CollectiveReports::note_difference(std::uint32_t rank, std::uint64_t mine, std::uint64_t theirs) {
@@ -177,20 +206,19 @@ Poller::Clock::duration CollectiveReports::look(Clock::time_point now) {
   if (seconds_ <= 0) return between_looks;
   std::string missing;
   Clock::duration longest{};
-  bool is_far = false;
   for (std::size_t i = 0; i < seen_.size(); ++i) {
     Seen& seen = seen_[i];
     const std::uint64_t note = load_acquire(&words_->notes[i]);
-    if (note == 0 || !is_overdue(seen, note, now)) continue;
-    missing += (missing.empty() ? "" : ", ") + name_of_rank(i);
-    is_far = is_far || i >= locals_.size();
+    const bool is_missing = note != 0 && is_overdue(seen, note, now);
+    tell_listener(i, now);
+    if (!is_missing) continue;
+    missing += (missing.empty() ? "" : ", ") + missing_text(i);
     longest = std::max(longest, seen.reported);
   }
   if (!missing.empty() && !is_broken()) {
     const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(longest).count();
     const std::string text = "a call waits for rank " + missing + ", for " + std::to_string(seconds) +
-                             " s: it has not made the call, or its stream has not come to it" +
-                             (is_far ? "; it is on another node, and may itself wait for a rank there" : "");
+                             " s: it has not made the call, or its stream has not come to it";
     log(fail_ ? LogLevel::error : LogLevel::warn, "collectives of '" + name_ + "': " + text);
     if (fail_) break_with(text);
   }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <mutex>
 #include <string>
 #include <vector>
@@ -33,8 +34,10 @@ class CollectiveReports final : public Poller {
   std::string cause();
 
   // What the service notices of ranks of other nodes; any thread.
-  /// See collective_note.
-  void note_wait(std::uint32_t rank, std::uint64_t note);
+  /// See collective_note. `for_whom`: it waits itself, for this rank; -1: that is not known.
+  void note_wait(std::uint32_t rank, std::uint64_t note, int for_whom);
+  /// From now on, when this rank has waited for a while for one of its node; null: nobody wants to know.
+  void tell_waits_to(std::function<void(std::uint32_t rank)> listener);
   void note_difference(std::uint32_t rank, std::uint64_t mine, std::uint64_t theirs);
   /// Nothing comes any more.
   void fail(const std::string& why);
@@ -51,10 +54,13 @@ class CollectiveReports final : public Poller {
     std::uint32_t number = 0;
     Clock::time_point since{}, changed{};
     Clock::duration reported{};
+    std::uint32_t told = 0;  ///< of which number the listener knows
   };
   void tell_of_difference();
   bool is_overdue(Seen& seen, std::uint64_t note, Clock::time_point now) const;
   std::string name_of_rank(std::uint64_t index) const;
+  std::string missing_text(std::size_t index);
+  void tell_listener(std::size_t index, Clock::time_point now);
 
   CollectiveWords* const words_;
   const std::vector<int> locals_;
@@ -63,8 +69,11 @@ class CollectiveReports final : public Poller {
   const bool fail_;
   bool begun_ = false, told_of_difference_ = false;
   std::vector<Seen> seen_;
-  std::mutex mutex_;  ///< cause_
+  std::mutex mutex_;  ///< what follows
   std::string cause_;
+  std::vector<int> for_whom_;  ///< by rank
+  std::mutex listener_mutex_;
+  std::function<void(std::uint32_t rank)> listener_;
 };
 
 }  // namespace mpix

@@ -23,6 +23,7 @@
 /// | a task                | the stream, one at a time: its out is filled, and what lay in in[k - 1] is used | the service | channel.h |
 /// | in[k mod 2][p]        | p's network; the number in the header is its signal | the service; the stream, its data | who sees the signal sees the data |
 /// | arrived = k           | the service                          | the stream, one thread  | release, acquire         |
+/// | waits[p]              | p's network: k, and a rank of its node that it waits for before k + 1 | reports | none |
 /// | over = k              | the stream: data of k are where they belong | the host         | release, acquire         |
 ///
 /// **A rank sends k to p when it has got k - 1 from p**, in its service, which has compared what both have called. Two
@@ -52,15 +53,20 @@ struct alignas(64) RailWords {
 };
 
 /// Of Task::word.
-enum RailWord : std::uint32_t { rail_word, rail_bytes, rail_sends, rail_to, rail_needs, rail_same };
+enum RailWord : std::uint32_t { rail_word, rail_bytes, rail_to, rail_needs, rail_same };
 /// To whom, and from whom: a partner, or these.
-constexpr std::uint32_t rail_nobody = UINT32_MAX, rail_everybody = UINT32_MAX - 1;
+constexpr std::uint32_t rail_nobody = UINT32_MAX, rail_everybody = UINT32_MAX - 1, rail_leaders = UINT32_MAX - 2;
 
 /// What a rank knows of a partner. In memory that kernels read.
 struct RailPartner {
   std::uint32_t rank, node;
   std::uint32_t column;  ///< among those that this rank is the source for
   std::uint32_t gives;   ///< 1: this rank is its source
+  std::uint32_t leads;   ///< 1: of all partners of its node it gets what this rank has for the node
+
+  MPIX_FN bool gets_from(std::uint32_t to, std::uint32_t number) const {
+    return to == rail_leaders ? leads != 0 : gives != 0 && (to == rail_everybody || to == number);
+  }
 };
 
 /// Where what a rank contributes is to be found.
@@ -89,6 +95,8 @@ struct RailPlaces {
   MPIX_FN std::uint64_t at(std::uint64_t number, std::uint32_t of) const {
     return (number % 2 * partners + of) * slot();
   }
+  /// Of partners, behind what they send: whom they wait for.
+  MPIX_FN std::uint64_t waits() const { return std::uint64_t{2} * partners * slot(); }
   MPIX_FN RailHeader* out_header(std::uint64_t number, std::uint32_t to) const {
     return reinterpret_cast<RailHeader*>(out + at(number, to));
   }
@@ -108,7 +116,7 @@ struct RailStep {
   enum Phase : std::uint32_t { pack = 1, fill = 2, meet = 4, take = 8, leave = 16 };
   /// Which of several blocks goes to a partner.
   enum class By : std::uint32_t { same, node, column, rank };
-  enum class Take : std::uint32_t { combine_nodes, combine_ranks, nodes, ranks };
+  enum class Take : std::uint32_t { combine_nodes, combine_ranks, nodes, ranks, partner };
 
   std::uint32_t phases;
   RailPlaces places;
@@ -124,7 +132,7 @@ struct RailStep {
 
   /// fill: for each partner so many blocks.
   struct {
-    std::uint32_t to;  ///< whom this rank is the source for, and is named here
+    std::uint32_t to;  ///< those that this rank is the source for; one of them; or leaders
     By by;
     std::uint32_t blocks;
     const char* from;
@@ -133,10 +141,11 @@ struct RailStep {
 
   std::uint32_t needs;
 
-  /// take: what each node, or each rank, contributes is combined, in that order, or put one beside the other.
+  /// take: what each node, or each rank, contributes is combined, in that order, or put one beside the other; or what a
+  /// partner has sent.
   struct {
     Take how;
-    std::uint32_t node;  ///< of `nodes`: from this one only; or rail_everybody
+    std::uint32_t only;  ///< of `nodes`: from this one only, or rail_everybody; of `partner`: which
     const char* own;     ///< what this rank has of its own node; blocks of its ranks, in their order, and a stride
     std::uint64_t own_stride;
     char* to;
@@ -151,7 +160,7 @@ struct RailStep {
 
   MPIX_FN bool does(Phase phase) const { return (phases & phase) != 0; }
   MPIX_FN bool sends_data(std::uint32_t partner) const {
-    return places.partner[partner].gives != 0 && (filling.to == rail_everybody || filling.to == partner);
+    return places.partner[partner].gets_from(filling.to, partner);
   }
 };
 

@@ -66,10 +66,10 @@ class RailSteps {
     if (crew_.leads()) {
       const std::uint64_t words[6] = {s_.word,
                                       s_.filling.blocks * s_.bytes,
-                                      s_.filling.to == rail_nobody ? 0u : 1u,
                                       s_.filling.to,
                                       s_.needs,
-                                      s_.filling.by == RailStep::By::same ? 1u : 0u};
+                                      s_.filling.by == RailStep::By::same ? 1u : 0u,
+                                      0};
       const Lane lane{p_.words->tasks, 2};
       fence_stores();
       write_task(lane, number_, TaskKind::rail, words);
@@ -101,13 +101,16 @@ class RailSteps {
       case RailStep::Take::ranks:
         move_all(p_.ranks);
         return true;
+      case RailStep::Take::partner:
+        copy_bytes(s_.taking.to, p_.in_data(number_, s_.taking.only), s_.bytes, crew_.workers());
+        return true;
     }
     return true;
   }
 
   MPIX_STEP void move_all(std::uint32_t count) const {
     for (std::uint32_t i = 0; i < count; ++i) {
-      if (s_.taking.node != rail_everybody && s_.taking.node != i) continue;
+      if (s_.taking.only != rail_everybody && s_.taking.only != i) continue;
       const char* const from = operand(i);
       char* const to = s_.taking.to + i * s_.taking.stride;
       if (from && from != to) copy_bytes(to, from, s_.bytes, crew_.workers());
