@@ -142,7 +142,7 @@ Collectives::Collectives(std::shared_ptr<const Team> team, Bootstrap& bootstrap,
   memory_->reports = std::make_unique<CollectiveReports>(c.host, team_->locals(), size(), name, settings);
   if (team_->spans_nodes())
     memory_->rails =
-        std::make_unique<Rails>(team_, bootstrap, device_, *budget, scratch_, c.host, *memory_->reports);
+        std::make_unique<Rails>(team_, bootstrap, device_, *budget, scratch_, c, *memory_->reports);
   // All have filled theirs, and mapped the others'.
   (void)bootstrap.allgather(std::uint64_t{0});
 }

@@ -112,11 +112,12 @@ void Rails::allocate(std::size_t slot_bytes) {
 }
 
 Rails::Rails(std::shared_ptr<const Team> team, Bootstrap& bootstrap, Device& device, OperationBudget& budget,
-             std::size_t scratch, CollectiveWords* words, CollectiveReports& reports)
+             std::size_t scratch, const Collective& on_node, CollectiveReports& reports)
     : team_(std::move(team)),
       device_(device),
       budget_(budget),
-      host_(words),
+      on_node_(on_node),
+      host_(on_node.host),
       reports_(reports),
       shape_(*team_, team_->rank()),
       streams_serve_(device.serves_remote_work()),
@@ -137,7 +138,8 @@ Rails::Rails(std::shared_ptr<const Team> team, Bootstrap& bootstrap, Device& dev
                                          peer.position * places_.slot() + offsetof(RailHeader, unused), memory_);
     peers_.push_back(std::move(peer));
   }
-  reports_.tell_waits_to([this](std::uint32_t rank) { tell_wait(rank); });
+  reports_.set_others({[this](std::uint32_t rank) { tell_partners(rank); },
+                       [this](std::size_t local) { return wait_on_node(local); }});
   budget_.enter(this);
   begin_service(*this);
   listed_ = true;
@@ -151,7 +153,7 @@ Rails::~Rails() {
 
 void Rails::close(bool is_orderly) {
   if (std::exchange(closed_, true)) return;
-  reports_.tell_waits_to(nullptr);
+  reports_.set_others({});
   if (listed_) end_service(*this);
   store_release(&host_->released, 1);
   {
@@ -187,16 +189,21 @@ Poller::Clock::duration Rails::look(Clock::time_point now) {
   return back_off_.next(moved, budget_.network().is_moving(), now);
 }
 
-void Rails::failed(const char* why) noexcept { reports_.break_with(why); }
+void Rails::failed(const char* why) noexcept { reports_.fail(why); }
 
 bool Rails::serve() {
   const std::unique_lock<std::mutex> hold(mutex_, std::try_to_lock);
   if (!hold) return false;
   is_served_ = true;
-  if (serve_all()) return true;
-  budget_.progress();
-  look_for_trouble(Clock::now());
-  return serve_all();
+  try {
+    if (serve_all()) return true;
+    budget_.progress();
+    look_for_trouble(Clock::now());
+    return serve_all();
+  } catch (const Error& error) {
+    reports_.fail(error.what());
+    return false;
+  }
 }
 
 void Rails::leave() {
@@ -311,6 +318,7 @@ bool Rails::announce() {
   for (const Exchange& exchange : exchanges_) {
     if (exchange.number <= arrived_) continue;
     if (is_released() || !has_arrived(exchange)) break;
+    tell_node(-1);
     store_release(&places_.words->arrived, arrived_ = exchange.number);
     moved = true;
   }
@@ -335,7 +343,7 @@ bool Rails::is_quiet(std::uint64_t exchanges) {
 // ---- trouble -----------------------------------------------------------------------------------------
 
 /// This rank waits for one of its node, before the next exchange.
-void Rails::tell_wait(std::uint32_t rank) {
+void Rails::tell_partners(std::uint32_t rank) {
   Hold hold(mutex_);
   if (is_released()) return;
   told_.remove_if([](const auto& shipment) { return shipment->is_over(); });
@@ -345,9 +353,29 @@ void Rails::tell_wait(std::uint32_t rank) {
     Shipment::Content content{peer.to, "wait", taken_, {}, std::nullopt};
     content.signal = NetworkSignal{NetworkSignal::Kind::set, wait_of(taken_, rank), peer.memory, at};
     OperationBudget::Turn turn;  // it is not worth waiting for
-    if (auto shipment = Shipment::dispatch(budget_, this, std::move(content), turn).shipment)
-      told_.push_back(std::move(shipment));
+    try {
+      if (auto shipment = Shipment::dispatch(budget_, this, std::move(content), turn).shipment)
+        told_.push_back(std::move(shipment));
+    } catch (const Error&) {
+      // Whoever cannot be reached is found out when there is something to send.
+    }
   }
+}
+
+/// Whom it waits for itself, of another node; -1: for nobody any more.
+void Rails::tell_node(int rank) {
+  if (has_told_node_ == (rank >= 0)) return;
+  has_told_node_ = rank >= 0;
+  const std::uint64_t word = rank < 0 ? 0 : std::uint64_t{1} << 32 | static_cast<std::uint32_t>(rank);
+  device_.write_word(reinterpret_cast<std::uint64_t*>(on_node_.own() + on_node_.places.waits()), word);
+}
+
+int Rails::wait_on_node(std::size_t local) const {
+  const Collective& c = on_node_;
+  if (local == c.me || local >= Collective::most_near) return -1;
+  const std::uint64_t word =
+      device_.read_word(reinterpret_cast<const std::uint64_t*>(c.near[local] + c.places.waits()));
+  return word == 0 ? -1 : static_cast<int>(static_cast<std::uint32_t>(word));
 }
 
 void Rails::look_for_trouble(Clock::time_point now) {
@@ -379,12 +407,14 @@ void Rails::note_missing(Clock::time_point now) {
                                   [this](const Exchange& exchange) { return exchange.number > arrived_; });
   if (waits == exchanges_.end() || now - waits->since < between_looks) return;
   ++beat_;
+  const bool is_long = std::chrono::duration<double>(now - waits->since).count() >= patience_ / 8;
   for (std::uint32_t i = 0; i < peers_.size(); ++i) {
     const bool holds_back = std::any_of(exchanges_.begin(), waits, [i](const Exchange& one) { return !one.sent[i]; });
     if (!holds_back && (!needs(*waits, i) || peers_[i].heard >= waits->number)) continue;
     const std::uint64_t told = load_relaxed(reinterpret_cast<const std::uint64_t*>(places_.in + places_.waits()) + i);
     const auto rank = static_cast<std::uint32_t>(told);
     const bool tells = told == wait_of(peers_[i].heard, rank);
+    if (is_long) tell_node(static_cast<int>(tells ? rank : shape_.partners()[i].rank));
     reports_.note_wait(shape_.partners()[i].rank, collective_note(static_cast<std::uint32_t>(waits->number), beat_),
                        tells ? static_cast<int>(rank) : -1);
   }

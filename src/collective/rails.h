@@ -33,7 +33,7 @@ class Rails final : public Poller, public RailService {
  public:
   /// Collective: an exchange of a few bytes. `scratch`: what its memory may take, roughly.
   Rails(std::shared_ptr<const Team> team, Bootstrap& bootstrap, Device& device, OperationBudget& budget,
-        std::size_t scratch, CollectiveWords* words, CollectiveReports& reports);
+        std::size_t scratch, const Collective& on_node, CollectiveReports& reports);
   ~Rails() override;
 
   const RailShape& shape() const { return shape_; }
@@ -84,7 +84,9 @@ class Rails final : public Poller, public RailService {
   bool announce();
   bool forget();
   std::uint64_t in_bytes() const { return places_.waits() + places_.partners * sizeof(std::uint64_t); }
-  void tell_wait(std::uint32_t rank);
+  void tell_partners(std::uint32_t rank);
+  void tell_node(int rank);
+  int wait_on_node(std::size_t local) const;
   bool is_released() const { return load_acquire(&host_->released) != 0; }
   void look_for_trouble(Clock::time_point now);
   void note_missing(Clock::time_point now);
@@ -92,6 +94,7 @@ class Rails final : public Poller, public RailService {
   const std::shared_ptr<const Team> team_;
   Device& device_;
   OperationBudget& budget_;
+  const Collective on_node_;
   CollectiveWords* const host_;
   CollectiveReports& reports_;
   const RailShape shape_;
@@ -112,6 +115,7 @@ class Rails final : public Poller, public RailService {
   OperationBudget::Turn turn_;
   BackOff back_off_;
   bool is_served_ = false;  ///< by a stream, which waits
+  bool has_told_node_ = false;
   std::uint32_t beat_ = 0;
   Clock::time_point looked_{}, probed_{};
   bool listed_ = false, closed_ = false;

@@ -129,27 +129,34 @@ void CollectiveReports::note_wait(std::uint32_t rank, std::uint64_t note, int fo
   store_release(&words_->notes[locals_.size() + rank], note);
 }
 
-void CollectiveReports::tell_waits_to(std::function<void(std::uint32_t rank)> listener) {
-  const std::lock_guard<std::mutex> hold(listener_mutex_);
-  listener_ = std::move(listener);
+void CollectiveReports::set_others(Others others) {
+  const std::lock_guard<std::mutex> hold(others_mutex_);
+  others_ = std::move(others);
 }
 
 /// Early enough for the others' reports.
-void CollectiveReports::tell_listener(std::size_t index, Clock::time_point now) {
+void CollectiveReports::tell_others(std::size_t index, Clock::time_point now) {
   Seen& seen = seen_[index];
   if (index >= locals_.size() || seen.number == 0 || seen.told == seen.number) return;
   if (now - seen.changed > note_lasts || std::chrono::duration<double>(now - seen.since).count() < seconds_ / 8) return;
   seen.told = seen.number;
-  const std::lock_guard<std::mutex> hold(listener_mutex_);
-  if (listener_) listener_(static_cast<std::uint32_t>(locals_[index]));
+  const std::lock_guard<std::mutex> hold(others_mutex_);
+  if (others_.tell) others_.tell(static_cast<std::uint32_t>(locals_[index]));
 }
 
 std::string CollectiveReports::missing_text(std::size_t index) {
-  std::string text = name_of_rank(index);
-  if (index < locals_.size()) return text;
-  const std::lock_guard<std::mutex> hold(mutex_);
-  const int for_whom = for_whom_[index - locals_.size()];
-  return text + (for_whom < 0 ? " (of another node)" : " (which waits for rank " + std::to_string(for_whom) + ")");
+  const bool is_far = index >= locals_.size();
+  int for_whom = -1;
+  if (is_far) {
+    const std::lock_guard<std::mutex> hold(mutex_);
+    for_whom = for_whom_[index - locals_.size()];
+  } else {
+    const std::lock_guard<std::mutex> hold(others_mutex_);
+    if (others_.ask) for_whom = others_.ask(index);
+  }
+  return name_of_rank(index) + (for_whom >= 0 ? " (which waits for rank " + std::to_string(for_whom) + ")"
+                                : is_far      ? " (of another node)"
+                                              : "");
 }
 
 void CollectiveReports::note_difference(std::uint32_t rank, std::uint64_t mine, std::uint64_t theirs) {
@@ -210,7 +217,7 @@ Poller::Clock::duration CollectiveReports::look(Clock::time_point now) {
     Seen& seen = seen_[i];
     const std::uint64_t note = load_acquire(&words_->notes[i]);
     const bool is_missing = note != 0 && is_overdue(seen, note, now);
-    tell_listener(i, now);
+    tell_others(i, now);
     if (!is_missing) continue;
     missing += (missing.empty() ? "" : ", ") + missing_text(i);
     longest = std::max(longest, seen.reported);

@@ -36,8 +36,14 @@ class CollectiveReports final : public Poller {
   // What the service notices of ranks of other nodes; any thread.
   /// See collective_note. `for_whom`: it waits itself, for this rank; -1: that is not known.
   void note_wait(std::uint32_t rank, std::uint64_t note, int for_whom);
-  /// From now on, when this rank has waited for a while for one of its node; null: nobody wants to know.
-  void tell_waits_to(std::function<void(std::uint32_t rank)> listener);
+  /// Who may know more of ranks that are waited for, and what to tell them. Any may be null.
+  struct Others {
+    /// This rank has waited for a while for one of its node.
+    std::function<void(std::uint32_t rank)> tell;
+    /// Whom a rank of this node, by its number there, waits for; -1: not known.
+    std::function<int(std::size_t local)> ask;
+  };
+  void set_others(Others others);
   void note_difference(std::uint32_t rank, std::uint64_t mine, std::uint64_t theirs);
   /// Nothing comes any more.
   void fail(const std::string& why);
@@ -54,13 +60,13 @@ class CollectiveReports final : public Poller {
     std::uint32_t number = 0;
     Clock::time_point since{}, changed{};
     Clock::duration reported{};
-    std::uint32_t told = 0;  ///< of which number the listener knows
+    std::uint32_t told = 0;  ///< of which number the others know
   };
   void tell_of_difference();
   bool is_overdue(Seen& seen, std::uint64_t note, Clock::time_point now) const;
   std::string name_of_rank(std::uint64_t index) const;
   std::string missing_text(std::size_t index);
-  void tell_listener(std::size_t index, Clock::time_point now);
+  void tell_others(std::size_t index, Clock::time_point now);
 
   CollectiveWords* const words_;
   const std::vector<int> locals_;
@@ -72,8 +78,8 @@ class CollectiveReports final : public Poller {
   std::mutex mutex_;  ///< what follows
   std::string cause_;
   std::vector<int> for_whom_;  ///< by rank
-  std::mutex listener_mutex_;
-  std::function<void(std::uint32_t rank)> listener_;
+  std::mutex others_mutex_;
+  Others others_;
 };
 
 }  // namespace mpix
