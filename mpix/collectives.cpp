@@ -54,7 +54,8 @@ void build(MPI_Comm comm) {
     if (!ranks.team)
       ranks.team =
           std::make_shared<const Team>(bootstrap, device, runtime.settings, budget ? &budget->network() : nullptr);
-    ranks.collectives = std::make_unique<Collectives>(ranks.team, bootstrap, device, budget, runtime.settings, name_of(comm));
+    ranks.collectives =
+        std::make_unique<Collectives>(ranks.team, bootstrap, device, budget, runtime.settings, name_of(comm));
   } catch (const Error& error) {
     own = error;
     failure = bootstrap.agree(error.what(), error.fault());

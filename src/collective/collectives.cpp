@@ -141,8 +141,7 @@ Collectives::Collectives(std::shared_ptr<const Team> team, Bootstrap& bootstrap,
   c.host = reinterpret_cast<CollectiveWords*>(memory_->words.get());
   memory_->reports = std::make_unique<CollectiveReports>(c.host, team_->locals(), size(), name, settings);
   if (team_->spans_nodes())
-    memory_->rails =
-        std::make_unique<Rails>(team_, bootstrap, device_, *budget, scratch_, c, *memory_->reports);
+    memory_->rails = std::make_unique<Rails>(team_, bootstrap, device_, *budget, scratch_, c, *memory_->reports);
   // All have filled theirs, and mapped the others'.
   (void)bootstrap.allgather(std::uint64_t{0});
 }

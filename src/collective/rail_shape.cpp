@@ -77,8 +77,8 @@ std::uint32_t RailShape::columns() const {
 
 std::uint32_t RailShape::column() const {
   const std::vector<std::uint32_t> served = served_by(local());
-  return static_cast<std::uint32_t>(
-      std::find(served.begin(), served.end(), static_cast<std::uint32_t>(rank_)) - served.begin());
+  return static_cast<std::uint32_t>(std::find(served.begin(), served.end(), static_cast<std::uint32_t>(rank_)) -
+                                    served.begin());
 }
 
 std::vector<std::uint32_t> RailShape::targets() const {

@@ -138,8 +138,8 @@ Rails::Rails(std::shared_ptr<const Team> team, Bootstrap& bootstrap, Device& dev
                                          peer.position * places_.slot() + offsetof(RailHeader, unused), memory_);
     peers_.push_back(std::move(peer));
   }
-  reports_.set_others({[this](std::uint32_t rank) { tell_partners(rank); },
-                       [this](std::size_t local) { return wait_on_node(local); }});
+  reports_.set_others(
+      {[this](std::uint32_t rank) { tell_partners(rank); }, [this](std::size_t local) { return wait_on_node(local); }});
   budget_.enter(this);
   begin_service(*this);
   listed_ = true;
@@ -256,16 +256,17 @@ bool Rails::send(Exchange& exchange) {
 bool Rails::send(Exchange& exchange, std::uint32_t partner) {
   const Peer& peer = peers_[partner];
   const std::uint64_t* const word = exchange.task.word;
-  const bool with_data = word[rail_bytes] > 0 && shape_.partners()[partner].gets_from(
-                                                     static_cast<std::uint32_t>(word[rail_to]), partner);
+  const bool with_data =
+      word[rail_bytes] > 0 && shape_.partners()[partner].gets_from(static_cast<std::uint32_t>(word[rail_to]), partner);
   const std::uint32_t from = with_data && word[rail_same] != 0 ? 0 : partner;
   const RailHeader* const header = places_.out_header(exchange.number, from);
   // In the partner's memory all slots are as large.
   const std::uint64_t parity = exchange.number % 2;
   const std::uint64_t at = (parity * peer.slots + peer.position) * places_.slot();
   Shipment::Content content{peer.to, "data", exchange.number, {}, std::nullopt};
-  content.writes.push_back({&header->word, source_.get(), 8 + (with_data ? sizeof header->unused + word[rail_bytes] : 0),
-                            peer.memory, at + offsetof(RailHeader, word)});
+  content.writes.push_back({&header->word, source_.get(),
+                            8 + (with_data ? sizeof header->unused + word[rail_bytes] : 0), peer.memory,
+                            at + offsetof(RailHeader, word)});
   content.signal = NetworkSignal{NetworkSignal::Kind::set, exchange.number, peer.memory, at};
   auto shipment = Shipment::dispatch(budget_, this, std::move(content), turn_).shipment;
   if (!shipment) return false;
@@ -308,9 +309,8 @@ bool Rails::needs(const Exchange& exchange, std::uint32_t partner) const {
 bool Rails::has_arrived(const Exchange& exchange) const {
   for (std::uint32_t i = 0; i < peers_.size(); ++i)
     if (needs(exchange, i) && peers_[i].heard < exchange.number) return false;
-  return std::all_of(exchanges_.begin(), exchanges_.end(), [&](const Exchange& other) {
-    return other.number >= exchange.number || other.has_left();
-  });
+  return std::all_of(exchanges_.begin(), exchanges_.end(),
+                     [&](const Exchange& other) { return other.number >= exchange.number || other.has_left(); });
 }
 
 bool Rails::announce() {

@@ -56,9 +56,9 @@ class Rails final : public Poller, public RailService {
  private:
   struct Peer {
     std::shared_ptr<Recipient> to;
-    RemoteMemory memory;     ///< its `in`
-    std::uint32_t position;  ///< of this rank, among its partners,
-    std::uint32_t slots;     ///< which are so many
+    RemoteMemory memory;      ///< its `in`
+    std::uint32_t position;   ///< of this rank, among its partners,
+    std::uint32_t slots;      ///< which are so many
     std::uint64_t heard = 0;  ///< its last header that has come, and says what this rank has called
   };
   struct Exchange {

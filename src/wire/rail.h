@@ -27,8 +27,9 @@
 /// | over = k              | the stream: data of k are where they belong | the host         | release, acquire         |
 ///
 /// **A rank sends k to p when it has got k - 1 from p**, in its service, which has compared what both have called. Two
-/// places are enough: p has sent k - 1 when its stream had come to k - 1, and so had used what lay in in[k - 2], where k
-/// goes. And numbers in a header do not overtake each other: p has k - 2 of this rank, or it would not have sent k - 1.
+/// places are enough: p has sent k - 1 when its stream had come to k - 1, and so had used what lay in in[k - 2], where
+/// k goes. And numbers in a header do not overtake each other: p has k - 2 of this rank, or it would not have sent k
+/// - 1.
 ///
 /// **arrived = k** says that the data this rank needs in k have come; of others, as in a broadcast, not even the header
 /// need have. And all that it sent in k - 1 and before has left its out places, so that k + 1 may be written there.

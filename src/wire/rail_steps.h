@@ -49,10 +49,10 @@ class RailSteps {
       if (!s_.sends_data(i)) continue;
       const RailPartner partner = p_.partner[i];
       const bool same = s_.filling.by == RailStep::By::same;
-      const std::uint64_t index = same                                       ? 0
-                                  : s_.filling.by == RailStep::By::node      ? partner.node
-                                  : s_.filling.by == RailStep::By::column    ? partner.column
-                                                                             : partner.rank;
+      const std::uint64_t index = same                                    ? 0
+                                  : s_.filling.by == RailStep::By::node   ? partner.node
+                                  : s_.filling.by == RailStep::By::column ? partner.column
+                                                                          : partner.rank;
       char* const to = p_.out_data(number_, same ? 0 : i);
       const char* const from = s_.filling.from + index * s_.filling.stride;
       for (std::uint32_t block = 0; block < s_.filling.blocks; ++block)
@@ -64,12 +64,9 @@ class RailSteps {
   MPIX_STEP bool meet() const {
     bool good = crew_.agree(true);
     if (crew_.leads()) {
-      const std::uint64_t words[6] = {s_.word,
-                                      s_.filling.blocks * s_.bytes,
-                                      s_.filling.to,
-                                      s_.needs,
-                                      s_.filling.by == RailStep::By::same ? 1u : 0u,
-                                      0};
+      const std::uint64_t words[6] = {
+          s_.word, s_.filling.blocks * s_.bytes, s_.filling.to, s_.needs, s_.filling.by == RailStep::By::same ? 1u : 0u,
+          0};
       const Lane lane{p_.words->tasks, 2};
       fence_stores();
       write_task(lane, number_, TaskKind::rail, words);

@@ -16,9 +16,7 @@ inline namespace GPU_NAMESPACE {
 
 /// The crew of a GPU (wire/rail_steps.h): several blocks only where none waits for another.
 struct RailBlocks {
-  __device__ Workers workers() const {
-    return Workers{blockIdx.x * blockDim.x + threadIdx.x, gridDim.x * blockDim.x};
-  }
+  __device__ Workers workers() const { return Workers{blockIdx.x * blockDim.x + threadIdx.x, gridDim.x * blockDim.x}; }
   __device__ bool agree(bool yes) const { return !__syncthreads_or(!yes); }
   __device__ bool leads() const { return blockIdx.x == 0 && threadIdx.x == 0; }
   __device__ bool await(const RailStep& step, std::uint64_t number) const {
