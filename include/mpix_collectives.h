@@ -19,9 +19,9 @@
  * circle through the ranks.
  *
  * Results. Operands are combined in the order of the ranks, from 0 on: ((x0 op x1) op x2) op ... Where the ranks are on
- * several nodes, those of each node are, in their order, and then the nodes, in the order of their lowest ranks; but all
- * in the order of the ranks where an operation of MPI_Op_create does not commute. So all ranks have the same bits, in
- * each run, whatever way the data take.
+ * several nodes, those of each node are, in their order, and then the nodes, in the order of their lowest ranks; but
+ * all in the order of the ranks where an operation of MPI_Op_create does not commute. So all ranks have the same bits,
+ * in each run, whatever way the data take.
  *
  * Arguments are those of MPI. MPI_IN_PLACE is taken where MPI takes it. Every predefined operation works with every
  * type that MPI allows for it. What libmpix leaves to MPI is for host streams, under MPI_THREAD_MULTIPLE: numbers of
