@@ -18,8 +18,10 @@
  * Calls on different communicators are independent; but where several streams carry them, the order must not become a
  * circle through the ranks.
  *
- * Results. Operands are combined in the order of the ranks, from 0 on: ((x0 op x1) op x2) op ... So all ranks have the
- * same bits, in each run, whatever way the data take.
+ * Results. Operands are combined in the order of the ranks, from 0 on: ((x0 op x1) op x2) op ... Where the ranks are on
+ * several nodes, those of each node are, in their order, and then the nodes, in the order of their lowest ranks; but
+ * all in the order of the ranks where an operation of MPI_Op_create does not commute. So all ranks have the same bits,
+ * in each run, whatever way the data take.
  *
  * Arguments are those of MPI. MPI_IN_PLACE is taken where MPI takes it. Every predefined operation works with every
  * type that MPI allows for it. What libmpix leaves to MPI is for host streams, under MPI_THREAD_MULTIPLE: numbers of
@@ -30,8 +32,8 @@
  * A call that returns an error has enqueued nothing. Ranks that call different things (another call, count, type,
  * operation or root) are told so: a report names what each has called, and the communicator's calls return
  * MPI_ERR_RMA_SYNC from then on. The same holds where a wait runs into MPIX_TIMEOUT under MPIX_ON_TIMEOUT=error.
- * MPI_ERR_UNSUPPORTED_OPERATION: ranks that cannot reach each other's memory (other nodes, so far), or libmpix is not
- * in front of MPI. */
+ * MPI_ERR_UNSUPPORTED_OPERATION: ranks of a node that cannot reach each other's memory, or nodes that no network of
+ * libmpix connects, or libmpix is not in front of MPI. */
 
 #include <mpi.h>
 #include <stddef.h>
@@ -92,6 +94,7 @@ typedef struct MPIX_Comm_stats {
   unsigned long long calls_direct; /* by reading and writing memory of the other ranks */
   unsigned long long bytes;        /* that this rank contributed */
   unsigned long long memory_bytes; /* of the library, for this communicator, on this rank */
+  unsigned long long calls_nodes;  /* on a communicator of several nodes; neither of the two above */
 } MPIX_Comm_stats;
 
 /* Copy at most `size` bytes of the counters: pass sizeof(MPIX_Comm_stats). Fields that this library does not know are

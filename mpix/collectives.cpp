@@ -54,7 +54,8 @@ void build(MPI_Comm comm) {
     if (!ranks.team)
       ranks.team =
           std::make_shared<const Team>(bootstrap, device, runtime.settings, budget ? &budget->network() : nullptr);
-    ranks.collectives = std::make_unique<Collectives>(ranks.team, bootstrap, device, runtime.settings, name_of(comm));
+    ranks.collectives =
+        std::make_unique<Collectives>(ranks.team, bootstrap, device, budget, runtime.settings, name_of(comm));
   } catch (const Error& error) {
     own = error;
     failure = bootstrap.agree(error.what(), error.fault());
@@ -116,6 +117,7 @@ void set_reduction(Collectives::Call& call, const Collectives& collectives, int 
   call.bytes = static_cast<std::size_t>(count) * reduction.element_bytes;
   call.function = reduction.function;
   call.context = reduction.context.get();
+  call.commutes = reduction.commutes;
   call.keep = reduction.context;
 }
 
@@ -188,6 +190,7 @@ void end_collectives(CommState& state) noexcept {
   }
   const Verdict verdict = agree_on_end(state.own, broken);
   // Whoever lives may still reach into the memory of a broken one: that stays.
+  state.collectives->close(verdict == Verdict::all_well);
   if (verdict == Verdict::all_well)
     state.collectives.reset();
   else
@@ -309,6 +312,7 @@ MPIX_INTERPOSED int MPIX_Comm_get_stats(MPI_Comm comm, MPIX_Comm_stats* stats, s
       known.calls = counts.calls;
       known.calls_lines = counts.by_lines;
       known.calls_direct = counts.direct;
+      known.calls_nodes = counts.between_nodes;
       known.bytes = counts.bytes;
       known.memory_bytes = state->collectives->memory_bytes();
     }

@@ -157,6 +157,9 @@ Reduction reduction_of(MPI_Op op, MPI_Datatype type, bool on_host) {
     if (known == types.end())
       throw Error(Fault::unsupported, "an operation of the program on a type that is not a predefined number");
     set_function(reduction, op, type, on_host, "an operation of the program");
+    int commutes = 0;
+    check(PMPI_Op_commutative(op, &commutes));
+    reduction.commutes = commutes != 0;
     return reduction;
   }
   if (known == types.end() || (predefined->groups & known->group) == 0)

@@ -19,6 +19,7 @@ struct Reduction {
   /// For Operation::by_function.
   void (*function)(void* context, const void* in, void* inout, std::uint64_t bytes) = nullptr;
   std::shared_ptr<void> context;
+  bool commutes = true;
 };
 
 /// Throws Error(Fault::operation) where MPI does not have the operation for the type, and Error(Fault::unsupported)

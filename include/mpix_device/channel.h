@@ -34,6 +34,7 @@ enum class TaskKind : std::uint32_t {
   far_flush = 5,
   far_barrier = 6,
   far_window = 7,  ///< the rank's part of a window, or none any more
+  rail = 8,        ///< of collectives between nodes (wire/rail.h)
 };
 
 /// So that a poster and a service of different builds do not misread each other.

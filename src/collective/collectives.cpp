@@ -9,6 +9,8 @@
 #include <utility>
 
 #include "base/error.h"
+#include "collective/between_nodes.h"
+#include "collective/rails.h"
 #include "device/collective_launch.h"
 #include "team/differing.h"
 #include "wire/collective_direct.h"
@@ -35,11 +37,13 @@ std::uint64_t rounded_up(std::uint64_t n, std::uint64_t unit) { return (n + unit
 struct Collectives::Card {
   std::uint64_t place, line_bytes, scratch;
   std::uint32_t way, version;
+  bool reaches_node, reaches_others;
 };
 
 struct Collectives::Memory {
   explicit Memory(Device& to) : device(to) {}
   ~Memory() {
+    rails.reset();
     reports.reset();
     for (char* import : imports) device.close_import(import);
     if (attached) device.release(attached);
@@ -55,6 +59,7 @@ struct Collectives::Memory {
   std::shared_ptr<const void> segments;  ///< by rank
   std::shared_ptr<char> words;
   std::unique_ptr<CollectiveReports> reports;
+  std::unique_ptr<Rails> rails;  ///< null: there is one node
 };
 
 CollectivePlaces Collectives::choose_places(Bootstrap& bootstrap) {
@@ -63,6 +68,10 @@ CollectivePlaces Collectives::choose_places(Bootstrap& bootstrap) {
   card.line_bytes = device_.preferred_line_bytes();
   card.scratch = scratch_;
   card.way = static_cast<std::uint32_t>(way_);
+  card.reaches_node = team_->group().size() == team_->locals().size();
+  card.reaches_others = true;
+  for (int other = 0; other < size(); ++other)
+    card.reaches_others = card.reaches_others && (team_->same_node(other) || team_->far(other).reachable);
   const std::vector<Card> cards = bootstrap.allgather(card);
   const auto compare = [&](const char* what, auto value_of) {
     std::vector<std::string> texts;
@@ -75,9 +84,9 @@ CollectivePlaces Collectives::choose_places(Bootstrap& bootstrap) {
     static const char* const names[] = {"auto", "lines", "direct"};
     return std::string(names[one.way]);
   });
-  if (team_->spans_nodes())
-    throw Error(Fault::unsupported, "the ranks are on several nodes, which collectives on streams do not reach yet");
-  if (team_->group().size() != team_->locals().size())
+  if (!std::all_of(cards.begin(), cards.end(), [](const Card& one) { return one.reaches_others; }))
+    throw Error(Fault::unsupported, "ranks of other nodes cannot be reached: " + team_->why_not());
+  if (!std::all_of(cards.begin(), cards.end(), [](const Card& one) { return one.reaches_node; }))
     throw Error(Fault::unsupported,
                 "the ranks cannot reach each other's memory: some have another device, or other name spaces");
   for (const Card& one : cards)
@@ -86,7 +95,7 @@ CollectivePlaces Collectives::choose_places(Bootstrap& bootstrap) {
           sharers_, static_cast<std::uint32_t>(std::count_if(
                         cards.begin(), cards.end(), [&](const Card& other) { return other.place == one.place; })));
   CollectivePlaces places{};
-  places.ranks = static_cast<std::uint32_t>(size());
+  places.ranks = static_cast<std::uint32_t>(team_->locals().size());
   // A part of it for lines, and what is left for what is sent and received through memory of the library.
   const std::uint64_t each = scratch_ / 3 / (2 * sizeof(Line) * places.ranks);
   places.lines = static_cast<std::uint32_t>(std::max(line_unit, rounded_down(std::min(most_lines, each), line_unit)));
@@ -96,7 +105,7 @@ CollectivePlaces Collectives::choose_places(Bootstrap& bootstrap) {
 }
 
 Collectives::Collectives(std::shared_ptr<const Team> team, Bootstrap& bootstrap, Device& device,
-                         const Settings& settings, const std::string& name)
+                         OperationBudget* budget, const Settings& settings, const std::string& name)
     : team_(std::move(team)),
       device_(device),
       way_(settings.collective_way),
@@ -105,7 +114,7 @@ Collectives::Collectives(std::shared_ptr<const Team> team, Bootstrap& bootstrap,
   Collective& c = prototype_;
   c.places = choose_places(bootstrap);
   device_.prepare_collectives();
-  c.me = static_cast<std::uint32_t>(rank());
+  c.me = static_cast<std::uint32_t>(team_->local(rank()));
   const std::size_t ranks = c.places.ranks;
   memory_->base = device_.allocate(c.places.all()).base;
   const std::vector<CollectiveState> states(most_parts, [] {
@@ -127,14 +136,18 @@ Collectives::Collectives(std::shared_ptr<const Team> team, Bootstrap& bootstrap,
   }
   memory_->segments = device_.upload(segments.data(), segments.size() * sizeof(char*));
   c.far = static_cast<char* const*>(memory_->segments.get());
-  memory_->words = device_.allocate_pinned(sizeof(CollectiveWords) + ranks * sizeof(std::uint64_t));
+  const std::size_t notes = ranks + static_cast<std::size_t>(size());
+  memory_->words = device_.allocate_pinned(sizeof(CollectiveWords) + notes * sizeof(std::uint64_t));
   c.host = reinterpret_cast<CollectiveWords*>(memory_->words.get());
-  memory_->reports = std::make_unique<CollectiveReports>(c.host, static_cast<std::uint32_t>(ranks), name, settings);
+  memory_->reports = std::make_unique<CollectiveReports>(c.host, team_->locals(), size(), name, settings);
+  if (team_->spans_nodes())
+    memory_->rails = std::make_unique<Rails>(team_, bootstrap, device_, *budget, scratch_, c, *memory_->reports);
   // All have filled theirs, and mapped the others'.
   (void)bootstrap.allgather(std::uint64_t{0});
 }
 
 Collectives::~Collectives() {
+  close(false);
   for (Attachment& one : attachments_) unmap(one);
 }
 
@@ -208,11 +221,11 @@ void Collectives::choose_way(Collective& c, const Call& call) const {
       most_here, std::max<std::uint64_t>(least_direct_parts, c.bytes / direct_bytes_of_a_part)));
 }
 
-void Collectives::enqueue(const Call& call, Stream stream) {
-  const std::lock_guard<std::mutex> hold(mutex_);
-  check(call);
+/// Whether it is direct.
+bool Collectives::enqueue_on_node(const Call& call, const InStream& in) {
   CollectiveLaunch launch;
-  launch.captured = device_.check_stream(stream) != 0;
+  launch.captured = in.captured;
+  launch.keep = in.keep;
   Collective& c = launch.call = prototype_;
   c.kind = call.kind;
   c.operation = call.operation;
@@ -225,22 +238,50 @@ void Collectives::enqueue(const Call& call, Stream stream) {
   c.context = call.context;
   if (c.kind == CollectiveKind::alltoall || c.kind == CollectiveKind::reduce_scatter) c.send_stride = c.bytes;
   if (c.kind == CollectiveKind::alltoall || c.kind == CollectiveKind::allgather) c.recv_stride = c.bytes;
-  c.word = CallWord{c.kind, c.operation, c.element, c.root, c.bytes}.packed();
+  c.word = in.word;
   choose_way(c, call);
+  const bool direct = c.direct;
+  device_.launch(in.stream, std::move(launch));
+  if (!in.captured) ++enqueued_;
+  return direct;
+}
+
+void Collectives::enqueue_between_nodes(const Call& call, const InStream& in) {
+  Rails& rails = *memory_->rails;
+  const auto on_rails = [&](RailStep& step) {
+    step.word = in.word;
+    step.host = prototype_.host;
+    const bool meets = step.does(RailStep::meet);
+    device_.launch(in.stream, RailLaunch{step, &rails, in.captured, in.keep});
+    if (meets && !in.captured) ++exchanges_;
+  };
+  try {
+    BetweenNodes(rails, call, {[&](const Call& on_node) { (void)enqueue_on_node(on_node, in); }, on_rails}).enqueue();
+  } catch (const std::exception& error) {  // the other ranks wait for what could not be enqueued
+    memory_->reports->fail(error.what());
+    throw;
+  }
+}
+
+void Collectives::enqueue(const Call& call, Stream stream) {
+  const std::lock_guard<std::mutex> hold(mutex_);
+  check(call);
+  InStream in{stream, device_.check_stream(stream) != 0, 0, memory_};
+  in.word =
+      CallWord{call.kind, call.operation, call.element, static_cast<std::uint32_t>(call.root), call.bytes}.packed();
+  using Both = std::pair<std::shared_ptr<const void>, std::shared_ptr<const void>>;
+  if (call.keep) in.keep = std::make_shared<Both>(memory_, call.keep);
   memory_->reports->begin();
-  if (call.keep)
-    launch.keep =
-        std::make_shared<std::pair<std::shared_ptr<const void>, std::shared_ptr<const void>>>(memory_, call.keep);
-  else
-    launch.keep = memory_;
-  const bool direct = c.direct, captured = launch.captured;
-  const bool gives = c.kind != CollectiveKind::bcast || c.me == c.root;
-  const std::uint64_t contributed = gives ? c.bytes * (c.send_stride != 0 ? c.ranks() : 1) : 0;
-  device_.launch(stream, std::move(launch));
+  if (memory_->rails) {
+    enqueue_between_nodes(call, in);
+    ++counts_.between_nodes;
+  } else {
+    ++(enqueue_on_node(call, in) ? counts_.direct : counts_.by_lines);
+  }
   ++counts_.calls;
-  ++(direct ? counts_.direct : counts_.by_lines);
-  counts_.bytes += contributed;
-  if (!captured) ++enqueued_;
+  const bool gives = call.kind != CollectiveKind::bcast || rank() == call.root;
+  const bool blocks = call.kind == CollectiveKind::alltoall || call.kind == CollectiveKind::reduce_scatter;
+  if (gives) counts_.bytes += call.bytes * (blocks ? static_cast<std::uint64_t>(size()) : 1);
 }
 
 void Collectives::attach(Bootstrap& bootstrap, void* base, std::size_t bytes) {
@@ -273,15 +314,17 @@ void Collectives::attach(Bootstrap& bootstrap, void* base, std::size_t bytes) {
   made.own = base;
   made.bytes = bytes;
   made.is_used = true;
-  made.mapped.resize(all.size());
+  const std::vector<int>& locals = team_->locals();
+  made.mapped.resize(locals.size());
   const auto index = static_cast<std::size_t>(free - attachments_.begin());
   try {
-    for (std::size_t i = 0; i < all.size(); ++i) {
-      if (all[i].present == 0) continue;
+    for (std::size_t i = 0; i < locals.size(); ++i) {
+      const Offer& offer = all[static_cast<std::size_t>(locals[i])];
+      if (offer.present == 0) continue;
       char* at = static_cast<char*>(base);
       if (i != prototype_.me) {
-        made.mapped[i] = device_.import_memory(all[i].exported);
-        at = made.mapped[i] + all[i].offset;
+        made.mapped[i] = device_.import_memory(offer.exported);
+        at = made.mapped[i] + offer.offset;
       }
       device_.write(memory_->attached + (i * most_attached + index) * sizeof(char*), &at, sizeof at);
     }
@@ -309,17 +352,23 @@ void Collectives::detach(Bootstrap& bootstrap, void* base) {
 }
 
 bool Collectives::wait_for_all() {
-  std::uint64_t enqueued = 0;
+  std::uint64_t enqueued = 0, exchanges = 0;
   {
     const std::lock_guard<std::mutex> hold(mutex_);
     enqueued = enqueued_;
+    exchanges = exchanges_;
   }
   for (auto nap = std::chrono::microseconds(5);; nap = std::min(2 * nap, std::chrono::microseconds(2000))) {
     const std::uint64_t run = device_.collectives_run(prototype_);
-    if (static_cast<std::int32_t>(static_cast<std::uint32_t>(run - enqueued)) >= 0) return !is_broken();
+    const bool all_run = static_cast<std::int32_t>(static_cast<std::uint32_t>(run - enqueued)) >= 0;
+    if (all_run && (!memory_->rails || memory_->rails->is_quiet(exchanges))) return !is_broken();
     if (is_broken()) return false;
     std::this_thread::sleep_for(nap);
   }
+}
+
+void Collectives::close(bool is_orderly) {
+  if (memory_->rails) memory_->rails->close(is_orderly);
 }
 
 Collectives::Counts Collectives::counts() {
@@ -328,7 +377,8 @@ Collectives::Counts Collectives::counts() {
 }
 
 std::uint64_t Collectives::memory_bytes() const {
-  return prototype_.places.all() + prototype_.ranks() * most_attached * sizeof(char*);
+  return prototype_.places.all() + prototype_.ranks() * most_attached * sizeof(char*) +
+         (memory_->rails ? memory_->rails->memory_bytes() : 0);
 }
 
 }  // namespace mpix

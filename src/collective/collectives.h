@@ -19,13 +19,16 @@
 
 namespace mpix {
 
-/// The collectives of a team on streams: memory that its ranks map of each other, and a launch for each call. Calls
-/// with a Bootstrap are collective, and throw on all ranks where one of them cannot go along.
+class OperationBudget;
+
+/// The collectives of a team on streams: memory that its ranks on a node map of each other, rails to other nodes, and a
+/// launch for each call, or several. Calls with a Bootstrap are collective, and throw on all ranks where one of them
+/// cannot go along.
 class Collectives {
  public:
-  /// `name`: of the communicator, for reports.
-  Collectives(std::shared_ptr<const Team> team, Bootstrap& bootstrap, Device& device, const Settings& settings,
-              const std::string& name);
+  /// `name`: of the communicator, for reports. `budget`: where there are several nodes; else null.
+  Collectives(std::shared_ptr<const Team> team, Bootstrap& bootstrap, Device& device, OperationBudget* budget,
+              const Settings& settings, const std::string& name);
   ~Collectives();
   Collectives(const Collectives&) = delete;
   Collectives& operator=(const Collectives&) = delete;
@@ -41,6 +44,7 @@ class Collectives {
     bool in_place = false;
     void (*function)(void* context, const void* in, void* inout, std::uint64_t bytes) = nullptr;
     void* context = nullptr;
+    bool commutes = true;
     std::shared_ptr<const void> keep;  ///< for as long as the call may run
   };
   /// Checks, and enqueues. Throws Error before anything is enqueued.
@@ -50,13 +54,15 @@ class Collectives {
   void detach(Bootstrap& bootstrap, void* base);
 
   struct Counts {
-    std::uint64_t calls = 0, by_lines = 0, direct = 0, bytes = 0;
+    std::uint64_t calls = 0, by_lines = 0, direct = 0, bytes = 0, between_nodes = 0;
   };
   Counts counts();
   std::uint64_t memory_bytes() const;
   bool is_broken() const;
   /// Asleep, until all that was enqueued here, but for graphs, has run. False: the calls are broken.
   bool wait_for_all();
+  /// Nothing goes to other nodes from here on. `is_orderly`: nor comes anything.
+  void close(bool is_orderly);
 
   int rank() const { return team_->rank(); }
   int size() const { return team_->size(); }
@@ -69,11 +75,21 @@ class Collectives {
   struct Attachment {
     void* own = nullptr;
     std::size_t bytes = 0;
-    std::vector<char*> mapped;  ///< by rank; null: none, or not mapped by this one
+    std::vector<char*> mapped;  ///< by rank of the node; null: none, or not mapped by this one
     bool is_used = false;
   };
 
+  /// A call in a stream, which all of its launches know.
+  struct InStream {
+    Stream stream;
+    bool captured;
+    std::uint64_t word;
+    std::shared_ptr<const void> keep;
+  };
+
   void check(const Call& call) const;
+  bool enqueue_on_node(const Call& call, const InStream& in);
+  void enqueue_between_nodes(const Call& call, const InStream& in);
   CollectivePlaces choose_places(Bootstrap& bootstrap);
   std::uint64_t place_of(const void* buffer, std::size_t bytes) const;
   void choose_way(Collective& c, const Call& call) const;
@@ -89,7 +105,7 @@ class Collectives {
   Collective prototype_{};
   std::mutex mutex_;  ///< what follows; and calls are enqueued in one order
   Counts counts_;
-  std::uint64_t enqueued_ = 0;  ///< not into graphs
+  std::uint64_t enqueued_ = 0, exchanges_ = 0;  ///< on the node, and between nodes; not into graphs
   std::array<Attachment, most_attached> attachments_;
 };
 

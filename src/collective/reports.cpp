@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <utility>
 
 #include "base/log.h"
 
@@ -80,14 +81,15 @@ std::string text_of(const CallWord& call) {
   return text + ")";
 }
 
-CollectiveReports::CollectiveReports(CollectiveWords* words, std::uint32_t ranks, const std::string& name,
-                                     const Settings& settings)
+CollectiveReports::CollectiveReports(CollectiveWords* words, const std::vector<int>& locals, int ranks,
+                                     const std::string& name, const Settings& settings)
     : words_(words),
-      ranks_(ranks),
+      locals_(locals),
       name_(name),
       seconds_(settings.timeout_seconds),
       fail_(settings.fail_on_timeout),
-      seen_(ranks) {}
+      seen_(locals.size() + static_cast<std::size_t>(ranks)),
+      for_whom_(static_cast<std::size_t>(ranks), -1) {}
 
 CollectiveReports::~CollectiveReports() {
   if (begun_) end_service(*this);
@@ -114,6 +116,62 @@ std::string CollectiveReports::cause() {
   return cause_.empty() ? "a wait was given up" : cause_;
 }
 
+std::string CollectiveReports::name_of_rank(std::uint64_t index) const {
+  const std::uint64_t locals = locals_.size();
+  return std::to_string(index < locals ? static_cast<std::uint64_t>(locals_[index]) : index - locals);
+}
+
+void CollectiveReports::note_wait(std::uint32_t rank, std::uint64_t note, int for_whom) {
+  {
+    const std::lock_guard<std::mutex> hold(mutex_);
+    for_whom_[rank] = for_whom;
+  }
+  store_release(&words_->notes[locals_.size() + rank], note);
+}
+
+void CollectiveReports::set_others(Others others) {
+  const std::lock_guard<std::mutex> hold(others_mutex_);
+  others_ = std::move(others);
+}
+
+/// Early enough for the others' reports.
+void CollectiveReports::tell_others(std::size_t index, Clock::time_point now) {
+  Seen& seen = seen_[index];
+  if (index >= locals_.size() || seen.number == 0 || seen.told == seen.number) return;
+  if (now - seen.changed > note_lasts || std::chrono::duration<double>(now - seen.since).count() < seconds_ / 8) return;
+  seen.told = seen.number;
+  const std::lock_guard<std::mutex> hold(others_mutex_);
+  if (others_.tell) others_.tell(static_cast<std::uint32_t>(locals_[index]));
+}
+
+std::string CollectiveReports::missing_text(std::size_t index) {
+  const bool is_far = index >= locals_.size();
+  int for_whom = -1;
+  if (is_far) {
+    const std::lock_guard<std::mutex> hold(mutex_);
+    for_whom = for_whom_[index - locals_.size()];
+  } else {
+    const std::lock_guard<std::mutex> hold(others_mutex_);
+    if (others_.ask) for_whom = others_.ask(index);
+  }
+  return name_of_rank(index) + (for_whom >= 0 ? " (which waits for rank " + std::to_string(for_whom) + ")"
+                                : is_far      ? " (of another node)"
+                                              : "");
+}
+
+void CollectiveReports::note_difference(std::uint32_t rank, std::uint64_t mine, std::uint64_t theirs) {
+  words_->mine = mine;
+  words_->theirs = theirs;
+  store_release(&words_->differs, locals_.size() + rank + 1);
+  store_release(&words_->released, 1);
+}
+
+void CollectiveReports::fail(const std::string& why) {
+  if (is_broken()) return;
+  log(LogLevel::error, "collectives of '" + name_ + "': " + why);
+  break_with(why);
+}
+
 void CollectiveReports::tell_of_difference() {
   const std::uint64_t differs = load_acquire(&words_->differs);
   if (differs == 0) return;
@@ -122,7 +180,7 @@ void CollectiveReports::tell_of_difference() {
     const std::lock_guard<std::mutex> hold(mutex_);
     if (told_of_difference_) return;
     told_of_difference_ = true;
-    text = "the ranks call different things: rank " + std::to_string(differs - 1) + " " +
+    text = "the ranks call different things: rank " + name_of_rank(differs - 1) + " " +
            text_of(CallWord::of(words_->theirs)) + ", this rank " + text_of(CallWord::of(words_->mine));
   }
   log(LogLevel::error, "collectives of '" + name_ + "': " + text + "; nothing is reduced or moved any more");
@@ -155,11 +213,13 @@ Poller::Clock::duration CollectiveReports::look(Clock::time_point now) {
   if (seconds_ <= 0) return between_looks;
   std::string missing;
   Clock::duration longest{};
-  for (std::uint32_t rank = 0; rank < ranks_; ++rank) {
-    Seen& seen = seen_[rank];
-    const std::uint64_t note = load_acquire(&words_->notes[rank]);
-    if (note == 0 || !is_overdue(seen, note, now)) continue;
-    missing += (missing.empty() ? "" : ", ") + std::to_string(rank);
+  for (std::size_t i = 0; i < seen_.size(); ++i) {
+    Seen& seen = seen_[i];
+    const std::uint64_t note = load_acquire(&words_->notes[i]);
+    const bool is_missing = note != 0 && is_overdue(seen, note, now);
+    tell_others(i, now);
+    if (!is_missing) continue;
+    missing += (missing.empty() ? "" : ", ") + missing_text(i);
     longest = std::max(longest, seen.reported);
   }
   if (!missing.empty() && !is_broken()) {

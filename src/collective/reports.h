@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <mutex>
 #include <string>
 #include <vector>
@@ -17,10 +18,13 @@ namespace mpix {
 std::string text_of(const CallWord& call);
 
 /// The hang reports of a communicator's collectives: whom calls wait for, for longer than MPIX_TIMEOUT, and what ranks
-/// have called that have not called the same. With MPIX_ON_TIMEOUT=error nobody waits any more after the first.
+/// have called that have not called the same. With MPIX_ON_TIMEOUT=error nobody waits any more after the first. Words
+/// that name a rank name it by its number on this node, or, behind those, by that in the communicator.
 class CollectiveReports final : public Poller {
  public:
-  CollectiveReports(CollectiveWords* words, std::uint32_t ranks, const std::string& name, const Settings& settings);
+  /// `locals`: the ranks of this node. The words have a note for each of them, and one for each rank.
+  CollectiveReports(CollectiveWords* words, const std::vector<int>& locals, int ranks, const std::string& name,
+                    const Settings& settings);
   ~CollectiveReports() override;
 
   /// Calls may wait from now on.
@@ -28,6 +32,23 @@ class CollectiveReports final : public Poller {
   bool is_broken() const { return load_acquire(&words_->released) != 0; }
   /// Why; empty: it is not.
   std::string cause();
+
+  // What the service notices of ranks of other nodes; any thread.
+  /// See collective_note. `for_whom`: it waits itself, for this rank; -1: that is not known.
+  void note_wait(std::uint32_t rank, std::uint64_t note, int for_whom);
+  /// Who may know more of ranks that are waited for, and what to tell them. Any may be null.
+  struct Others {
+    /// This rank has waited for a while for one of its node.
+    std::function<void(std::uint32_t rank)> tell;
+    /// Whom a rank of this node, by its number there, waits for; -1: not known.
+    std::function<int(std::size_t local)> ask;
+  };
+  void set_others(Others others);
+  void note_difference(std::uint32_t rank, std::uint64_t mine, std::uint64_t theirs);
+  /// Nothing comes any more.
+  void fail(const std::string& why);
+  void break_with(const std::string& cause);
+  double patience() const { return seconds_; }
 
   Clock::duration look(Clock::time_point now) override;
   void failed(const char* why) noexcept override;
@@ -39,20 +60,26 @@ class CollectiveReports final : public Poller {
     std::uint32_t number = 0;
     Clock::time_point since{}, changed{};
     Clock::duration reported{};
+    std::uint32_t told = 0;  ///< of which number the others know
   };
   void tell_of_difference();
   bool is_overdue(Seen& seen, std::uint64_t note, Clock::time_point now) const;
-  void break_with(const std::string& cause);
+  std::string name_of_rank(std::uint64_t index) const;
+  std::string missing_text(std::size_t index);
+  void tell_others(std::size_t index, Clock::time_point now);
 
   CollectiveWords* const words_;
-  const std::uint32_t ranks_;
+  const std::vector<int> locals_;
   const std::string name_;
   const double seconds_;
   const bool fail_;
   bool begun_ = false, told_of_difference_ = false;
   std::vector<Seen> seen_;
-  std::mutex mutex_;  ///< cause_
+  std::mutex mutex_;  ///< what follows
   std::string cause_;
+  std::vector<int> for_whom_;  ///< by rank
+  std::mutex others_mutex_;
+  Others others_;
 };
 
 }  // namespace mpix

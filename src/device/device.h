@@ -22,6 +22,7 @@ class NodeMemory;
 struct Collective;
 struct CollectiveLaunch;
 struct HaloLaunch;
+struct RailLaunch;
 class TeamMemory;
 
 /// A cudaStream_t, a hipStream_t or an MPIX_Host_stream; null: the default stream.
@@ -241,6 +242,7 @@ class Device {
   /// Enqueue; returns at once. What the launch keeps alive may be taken out of it.
   virtual void launch(Stream stream, Launch&& launch) = 0;
   virtual void launch(Stream stream, CollectiveLaunch&& launch) = 0;
+  virtual void launch(Stream stream, RailLaunch&& launch) = 0;
   /// Before the first communicator's: what calls would else wait for.
   virtual void prepare_collectives() {}
   virtual void launch(Stream stream, HaloLaunch&& launch) = 0;

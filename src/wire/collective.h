@@ -24,6 +24,7 @@
 /// |                             |                              | kernels that have ended                              |
 /// | ready[part][o] = call, step     | each part, when its share of what o sends lies in o's memory for chunks | release, acquire |
 /// | ended[part][o] = call, step     | each part, when it has read what it reads and written what it writes | release, acquire |
+/// | waits (of o's own)          | o's service: 0, or 1 and the rank of another node that o waits for | none: for reports |
 ///
 /// **A call writes nothing before it knows that all ranks have begun the call before** (its last step, in each part).
 /// Behind a call in which all hear from all it does know. Behind a rooted one it waits for calls[] of it, which it
@@ -119,7 +120,8 @@ struct CollectivePlaces {
   MPIX_FN std::uint64_t lines_at() const { return (ended() + std::uint64_t{most_parts} * ranks * 8 + 255) / 256 * 256; }
   MPIX_FN std::uint64_t sent() const { return lines_at() + std::uint64_t{2} * ranks * lines * sizeof(Line); }
   MPIX_FN std::uint64_t received() const { return sent() + scratch_bytes; }
-  MPIX_FN std::uint64_t all() const { return received() + scratch_bytes; }
+  MPIX_FN std::uint64_t waits() const { return received() + scratch_bytes; }
+  MPIX_FN std::uint64_t all() const { return waits() + 64; }
 };
 
 /// Memory that ranks have attached: where each one's is, as mapped here; by attachment and rank.

@@ -91,7 +91,6 @@ void compare_with_mpi(const Trial& trial, MPI_Comm comm) {
 }  // namespace
 
 TEST_CASE("each operation on each type") {
-  NEEDS_ONE_NODE();
   const Comm comm(Comm::duplicate());  // for MPI's own, which may lack a pair
   MPI_OK(MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN));
   std::size_t pairs = 0;
@@ -123,7 +122,6 @@ TEST_CASE("each operation on each type") {
 
 // 16 bytes and more of one element, and of those that do not divide 8.
 TEST_CASE("many elements of each type") {
-  NEEDS_ONE_NODE();
   Batch batch;
   for (const Type& type : all_types()) {
     for (const Op& op : all_ops()) {
@@ -144,7 +142,6 @@ TEST_CASE("many elements of each type") {
 }
 
 TEST_CASE("each count") {
-  NEEDS_ONE_NODE();
   struct Pair {
     MPI_Datatype type;
     MPI_Op op;
@@ -185,7 +182,6 @@ TEST_CASE("each count") {
 }
 
 TEST_CASE("each root") {
-  NEEDS_ONE_NODE();
   Batch batch;
   for (const std::size_t count : {1, 100, 10000}) {
     for (What what : {What::bcast, What::reduce}) {
@@ -206,7 +202,6 @@ TEST_CASE("each root") {
 }
 
 TEST_CASE("more than a million elements") {
-  NEEDS_ONE_NODE();
   NEEDS(size() <= 4, "takes much memory on many ranks");
   const std::pair<MPI_Datatype, MPI_Op> pairs[] = {{MPI_DOUBLE, MPI_SUM}, {MPI_SHORT, MPI_MAX}};
   for (const auto& [type, op] : pairs) {
@@ -228,7 +223,6 @@ TEST_CASE("more than a million elements") {
 }
 
 TEST_CASE("a buffer that one call has filled is what the next sends") {
-  NEEDS_ONE_NODE();
   const std::size_t n = static_cast<std::size_t>(size());
   const int count = 1000;
   const std::size_t bytes = count * sizeof(std::uint64_t);

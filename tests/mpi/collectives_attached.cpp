@@ -76,12 +76,10 @@ void run_all(std::uint64_t salt, const std::function<Sides(std::size_t call)>& a
 }  // namespace
 
 TEST_CASE("attached on all ranks") {
-  NEEDS_ONE_NODE();
   run_all(1, [](std::size_t) { return Sides{true, true}; });
 }
 
 TEST_CASE("attached on some ranks") {
-  NEEDS_ONE_NODE();
   run_all(2, [](std::size_t call) {
     const bool here = (call + static_cast<std::size_t>(rank())) % 2 == 0;
     return Sides{here, here};
@@ -89,14 +87,12 @@ TEST_CASE("attached on some ranks") {
 }
 
 TEST_CASE("attached on one side") {
-  NEEDS_ONE_NODE();
   run_all(3, [](std::size_t) { return Sides{true, false}; });
   run_all(4, [](std::size_t) { return Sides{false, true}; });
   run_all(5, [](std::size_t call) { return Sides{(call + static_cast<std::size_t>(rank())) % 3 == 0, rank() == 0}; });
 }
 
 TEST_CASE("ranks that attach nothing") {
-  NEEDS_ONE_NODE();
   const Comm comm(Comm::duplicate());
   const std::size_t bytes = rank() == 0 ? 0 : 100000 * static_cast<std::size_t>(rank());
   const Buffer memory(100000 * static_cast<std::size_t>(size()), Kind::mapped);
@@ -118,7 +114,6 @@ TEST_CASE("ranks that attach nothing") {
 
 // What is enqueued uses what was attached when it was enqueued; the same memory may be attached again.
 TEST_CASE("attached and detached again and again") {
-  NEEDS_ONE_NODE();
   const Comm comm(Comm::duplicate());
   const std::size_t bytes = 100000;
   const Buffer memory(2 * bytes, Kind::mapped);
@@ -144,7 +139,6 @@ TEST_CASE("attached and detached again and again") {
 }
 
 TEST_CASE("a detach waits for what is enqueued") {
-  NEEDS_ONE_NODE();
   const Comm comm(Comm::duplicate());
   const std::size_t bytes = 400000 * static_cast<std::size_t>(size());
   const Buffer memory(2 * bytes, Kind::mapped);
@@ -162,7 +156,6 @@ TEST_CASE("a detach waits for what is enqueued") {
 }
 
 TEST_CASE("a communicator that is freed with memory attached") {
-  NEEDS_ONE_NODE();
   const Buffer memory(100000, Kind::mapped);
   for (int turn = 0; turn < 5; ++turn) {
     MPI_Comm comm = Comm::duplicate();
@@ -180,7 +173,6 @@ TEST_CASE("a communicator that is freed with memory attached") {
 }
 
 TEST_CASE("the same memory, attached to two communicators") {
-  NEEDS_ONE_NODE();
   const Comm one(Comm::duplicate()), other(Comm::split(0, -rank()));
   const Buffer memory(200000, Kind::mapped);
   for (MPI_Comm comm : {MPI_Comm(one), MPI_Comm(other)}) MPI_OK(MPIX_Comm_attach(comm, memory.data(), 200000));
@@ -202,7 +194,6 @@ TEST_CASE("the same memory, attached to two communicators") {
 // ---- errors: the same on all ranks ------------------------------------------------------------------
 
 TEST_CASE("what cannot be attached or detached") {
-  NEEDS_ONE_NODE();
   const ErrorsReturn comm;
   const Buffer memory(100000, Kind::mapped), other(100000, Kind::mapped);
   const int attach_error = MPI_ERR_RMA_ATTACH;
@@ -222,7 +213,6 @@ TEST_CASE("what cannot be attached or detached") {
 }
 
 TEST_CASE("memory that cannot be mapped is not attached") {
-  NEEDS_ONE_NODE();
   const ErrorsReturn comm;
   const Buffer memory(100000, Kind::unmapped);
   check_error(MPIX_Comm_attach(comm, memory.data(), 100000), MPI_ERR_RMA_ATTACH, "MPIX_Comm_attach");
@@ -237,7 +227,6 @@ TEST_CASE("memory that cannot be mapped is not attached") {
 
 // Only one rank is wrong: the others must not wait for it for ever, nor believe that all is well.
 TEST_CASE("memory of one rank that cannot be mapped") {
-  NEEDS_ONE_NODE();
   NEEDS_RANKS(2);
   const ErrorsReturn comm;
   const Buffer memory(100000, rank() == 1 ? Kind::unmapped : Kind::mapped);
@@ -250,7 +239,6 @@ TEST_CASE("memory of one rank that cannot be mapped") {
 }
 
 TEST_CASE("more than can be attached") {
-  NEEDS_ONE_NODE();
   const ErrorsReturn comm;
   constexpr int most = 16;
   std::vector<std::unique_ptr<Buffer>> memory;
@@ -279,7 +267,6 @@ TEST_CASE("more than can be attached") {
 }
 
 TEST_CASE("wrong arguments of attach and detach") {
-  NEEDS_ONE_NODE();
   const ErrorsReturn comm;
   const Buffer memory(4096, Kind::mapped);
   MPI_OK(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN));

@@ -18,7 +18,6 @@ constexpr std::uint64_t seed = 42;
 }  // namespace
 
 TEST_CASE("a thousand calls of all kinds without synchronization") {
-  NEEDS_ONE_NODE();
   const Comm comm(Comm::duplicate());
   Sequence sequence(comm, seed, 60);
   Stream stream;
@@ -38,7 +37,6 @@ Pattern data_of(int number, int from, int to = 0) {
 }  // namespace
 
 TEST_CASE("calls that share their buffers, filled and checked in stream order") {
-  NEEDS_ONE_NODE();
   const Comm comm(Comm::duplicate());
   const std::size_t most = 3000, n = static_cast<std::size_t>(size());
   const Buffer source(n * most), target(n * most);
@@ -84,7 +82,6 @@ TEST_CASE("calls that share their buffers, filled and checked in stream order") 
 }
 
 TEST_CASE("ordinary collectives and stream epochs between") {
-  NEEDS_ONE_NODE();
   const Comm comm(Comm::duplicate());
   Sequence sequence(comm, seed + 9, 500);
   Window window(Memory::device, 2000);
@@ -109,7 +106,6 @@ TEST_CASE("ordinary collectives and stream epochs between") {
 }
 
 TEST_CASE("calls return while the streams stand") {
-  NEEDS_ONE_NODE();
   const Comm comm(Comm::duplicate());
   MPI_OK(MPIX_Comm_prepare_stream(comm, MPI_INFO_NULL));
   Stream stream;
@@ -123,7 +119,6 @@ TEST_CASE("calls return while the streams stand") {
 }
 
 TEST_CASE("no stream passes a barrier before all have come") {
-  NEEDS_ONE_NODE();
   const Comm comm(Comm::duplicate());
   MPI_OK(MPIX_Comm_prepare_stream(comm, MPI_INFO_NULL));
   for (int late = 0; late < size(); ++late) {
@@ -152,7 +147,6 @@ TEST_CASE("no stream passes a barrier before all have come") {
 }
 
 TEST_CASE("captured calls, launched again and again") {
-  NEEDS_ONE_NODE();
   NEEDS(!device().is_host(), "host streams are not captured");
   const Comm comm(Comm::duplicate());
   const int launches = 20, root = size() - 1;

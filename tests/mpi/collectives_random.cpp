@@ -67,7 +67,6 @@ class Caller {
 }  // namespace
 
 TEST_CASE("random calls") {
-  NEEDS_ONE_NODE();
   const long calls = parameter("SOAK_CALLS", 10000);
   const auto soak_seed = static_cast<std::uint64_t>(parameter("SOAK_SEED", 1));
   Random random(soak_seed);                                                 // the same on all ranks

@@ -46,7 +46,6 @@ std::vector<int> all_words(int from, int to) {
 }  // namespace
 
 TEST_CASE("derived types that are contiguous") {
-  NEEDS_ONE_NODE();
   const Contiguous three(3, MPI_INT), twelve(2, Contiguous(2, three)), bytes(4, MPI_BYTE);
   const struct {
     MPI_Datatype type;
@@ -73,7 +72,6 @@ TEST_CASE("derived types that are contiguous") {
 
 // MPI demands that the types have one signature, not that they are one.
 TEST_CASE("ranks that describe the same data by different types") {
-  NEEDS_ONE_NODE();
   NEEDS_RANKS(2);
   const Contiguous three(3, MPI_INT);
   const bool odd = rank() % 2 == 1;
@@ -112,7 +110,6 @@ extern "C" void larger(void* in, void* inout, int* count, MPI_Datatype*) {
 }  // namespace
 
 TEST_CASE("operations of MPI_Op_create") {
-  NEEDS_ONE_NODE();
   NEEDS(device().is_host(), "run on host streams");
   const auto n = static_cast<std::size_t>(size());
   MPI_Op in_order, any_order;

@@ -3,7 +3,9 @@
 #include "support/collective_calls.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
+#include <utility>
 
 namespace test {
 namespace {
@@ -77,7 +79,24 @@ std::vector<char> input_of(const Call& call, int me, int size) {
   return all;
 }
 
-std::vector<char> result_of(const Call& call, int me, int size) {
+std::vector<int> nodes_of(MPI_Comm comm) {
+  if (!spans_nodes()) return {};
+  const int per_node = std::atoi(std::getenv("MPIX_NODE_SIZE"));
+  MPI_Group own, all;
+  int ranks = 0;
+  MPI_OK(MPI_Comm_size(comm, &ranks));
+  MPI_OK(MPI_Comm_group(comm, &own));
+  MPI_OK(MPI_Comm_group(MPI_COMM_WORLD, &all));
+  std::vector<int> numbers(of_ranks(ranks)), nodes(numbers.size());
+  for (int i = 0; i < ranks; ++i) numbers[of_ranks(i)] = i;
+  MPI_OK(MPI_Group_translate_ranks(own, ranks, numbers.data(), all, nodes.data()));
+  for (int& node : nodes) node /= per_node;
+  MPI_Group_free(&own);
+  MPI_Group_free(&all);
+  return nodes;
+}
+
+std::vector<char> result_of(const Call& call, int me, int size, const std::vector<int>& nodes) {
   if (call.what == What::barrier) return {};
   const Type& type = type_of(call.type);
   const std::size_t bytes = call.count * type.extent;
@@ -99,11 +118,19 @@ std::vector<char> result_of(const Call& call, int me, int size) {
   }
   if (call.what == What::reduce && me != call.root) return {};
   const int which = call.what == What::reduce_scatter_block ? me : 0;
-  std::vector<char> result = part(input_of(call, 0, size), bytes, which);
-  for (int r = 1; r < size; ++r) {
-    const std::vector<char> operand = part(input_of(call, r, size), bytes, which);
+  const auto combine = [&](std::vector<char>& result, const std::vector<char>& operand) {
+    if (result.empty()) return void(result = operand);
     for (std::size_t i = 0; i < bytes; i += type.extent) type.combine(&result[i], &operand[i], op_of(call.op).function);
+  };
+  std::vector<std::pair<int, std::vector<char>>> of_nodes;
+  for (int r = 0; r < size; ++r) {
+    const int node = nodes.empty() ? 0 : nodes[of_ranks(r)];
+    auto known = std::find_if(of_nodes.begin(), of_nodes.end(), [&](const auto& one) { return one.first == node; });
+    if (known == of_nodes.end()) known = of_nodes.insert(known, {node, {}});
+    combine(known->second, part(input_of(call, r, size), bytes, which));
   }
+  std::vector<char> result;
+  for (const auto& [node, operand] : of_nodes) combine(result, operand);
   return result;
 }
 
@@ -206,11 +233,14 @@ bool Trial::sends_in_place() const { return call_.in_place && (call_.what != Wha
 const void* Trial::sendbuf() const { return sends_in_place() ? MPI_IN_PLACE : send_.data(); }
 void* Trial::recvbuf() const { return call_.what == What::reduce && me_ != call_.root ? nullptr : recv_.data(); }
 
-int Trial::make(MPI_Comm comm, void* stream) { return enqueue(call_, sendbuf(), recvbuf(), comm, stream); }
+int Trial::make(MPI_Comm comm, void* stream) {
+  if (is_reduction(call_.what)) nodes_ = nodes_of(comm);
+  return enqueue(call_, sendbuf(), recvbuf(), comm, stream);
+}
 
 void Trial::check(const std::string& context) const {
   const Type& type = type_of(call_.type);
-  const std::vector<char> wanted = result_of(call_, me_, size_);
+  const std::vector<char> wanted = result_of(call_, me_, size_, nodes_);
   const std::vector<char> found = recv_.read();
   std::size_t wrong = 0;
   while (wrong < wanted.size() &&

@@ -42,7 +42,10 @@ std::size_t send_count(const Call& call, int size);
 std::size_t recv_count(const Call& call, int size);
 /// What rank `me` contributes, and what it has in its recvbuf afterwards (of a reduction in place: at its begin).
 std::vector<char> input_of(const Call& call, int me, int size);
-std::vector<char> result_of(const Call& call, int me, int size);
+/// `nodes`: by rank; empty: all are on one. A node's ranks are combined first, then the nodes.
+std::vector<char> result_of(const Call& call, int me, int size, const std::vector<int>& nodes = {});
+/// Of the ranks of a communicator; empty: all are on one.
+std::vector<int> nodes_of(MPI_Comm comm);
 
 /// The call, as MPIX_…_stream.
 int enqueue(const Call& call, const void* sendbuf, void* recvbuf, MPI_Comm comm, void* stream);
@@ -98,6 +101,7 @@ class Trial {
 
   const Call call_;
   const int me_, size_;
+  std::vector<int> nodes_;
   Side send_, recv_;
 };
 
@@ -170,7 +174,5 @@ class Sequence {
   std::size_t enqueued_ = 0;
   int checked_ = 0;
 };
-
-#define NEEDS_ONE_NODE() NEEDS(!test::spans_nodes(), "collectives on streams are of one node")
 
 }  // namespace test

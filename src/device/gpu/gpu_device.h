@@ -21,6 +21,7 @@
 #include "device/gpu/launcher.h"
 #include "device/gpu/memory.h"
 #include "device/gpu/post_streams.h"
+#include "device/gpu/rail_kernel.h"
 #include "device/host/stream.h"
 
 namespace mpix {
@@ -185,10 +186,16 @@ class GpuDevice final : public Device {
     if (launch.captured) keep_for_graph(stream, launch.keep);
     launch_collective(launch, static_cast<gpuStream_t>(stream));
   }
+  void launch(Stream stream, RailLaunch&& launch) override {
+    DeviceScope scope(memory().device());
+    if (launch.captured) keep_for_graph(stream, launch.keep);
+    launch_rail(launch, static_cast<gpuStream_t>(stream));
+  }
   void prepare_collectives() override {
     OutsideCapture outside;
     DeviceScope scope(memory().device());
     load_collective_kernels();
+    load_rail_kernels();
   }
   void launch(Stream stream, HaloLaunch&& launch) override {
     DeviceScope scope(memory().device());

@@ -19,6 +19,7 @@
 #include "base/thread.h"
 #include "device/host/bell.h"
 #include "device/host/collective_run.h"
+#include "device/host/rail_run.h"
 #include "device/host/run.h"
 
 namespace mpix {
@@ -84,6 +85,11 @@ void HostStream::launch(CollectiveLaunch&& launch) {
   enqueue([&](Task& task) { task.collective = std::move(collective); });
 }
 
+void HostStream::launch(RailLaunch&& launch) {
+  auto rail = std::make_unique<RailLaunch>(std::move(launch));
+  enqueue([&](Task& task) { task.rail = std::move(rail); });
+}
+
 /// In the queue itself: a task is large.
 template <class Fill>
 void HostStream::enqueue(Fill fill) {
@@ -121,7 +127,8 @@ void HostStream::work() {
   std::vector<Task> batch;
   while (take(batch)) {
     for (Task& task : batch) {
-      HostWords* const words = task.function || task.memory || task.collective ? nullptr : task.launch.program.host;
+      const bool is_epoch = !task.function && !task.memory && !task.collective && !task.rail;
+      HostWords* const words = is_epoch ? task.launch.program.host : nullptr;
       CollectiveWords* const collective = task.collective ? task.collective->call.host : nullptr;
       // What the words lie in outlives the task.
       const std::shared_ptr<const void> keep = task.collective ? task.collective->keep : nullptr;
@@ -163,6 +170,7 @@ void HostStream::run(Task& task) {
     call(task.function, task.argument);
   else if (!(task.memory       ? run_on_host(*task.memory, polling_)
              : task.collective ? run_on_host(*task.collective, polling_)
+             : task.rail       ? run_on_host(*task.rail, polling_)
                                : run_on_host(task.launch, polling_)))
     released_.store(true);
 }
@@ -280,6 +288,10 @@ void host_stream_launch(Stream stream, MemoryOps ops) {
 }
 
 void host_stream_launch(Stream stream, CollectiveLaunch&& launch) {
+  with_stream(stream, [&](HostStream& live) { live.launch(std::move(launch)); });
+}
+
+void host_stream_launch(Stream stream, RailLaunch&& launch) {
   with_stream(stream, [&](HostStream& live) { live.launch(std::move(launch)); });
 }
 

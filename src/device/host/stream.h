@@ -31,6 +31,7 @@ class HostStream {
   void launch(Launch&& launch);
   void launch(MemoryOps ops);
   void launch(CollectiveLaunch&& launch);
+  void launch(RailLaunch&& launch);
 
   /// Wait, asleep, for everything enqueued so far. False when a wait in it was released by its time-out.
   bool synchronize();
@@ -42,6 +43,7 @@ class HostStream {
     void* argument = nullptr;
     std::unique_ptr<MemoryOps> memory;
     std::unique_ptr<CollectiveLaunch> collective;
+    std::unique_ptr<RailLaunch> rail;
     Launch launch;  ///< when all are null
   };
 
@@ -81,6 +83,7 @@ void host_stream_launch(Stream stream, void (*function)(void*), void* argument);
 void host_stream_launch(Stream stream, Launch&& launch);
 void host_stream_launch(Stream stream, MemoryOps ops);
 void host_stream_launch(Stream stream, CollectiveLaunch&& launch);
+void host_stream_launch(Stream stream, RailLaunch&& launch);
 /// False: a wait was released by its time-out (MPIX_ON_TIMEOUT=error).
 bool host_stream_synchronize(Stream stream);
 

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the libmpix authors
+#include "collective/rail_shape.h"
+
+#include <algorithm>
+#include <map>
+
+namespace mpix {
+
+RailShape::RailShape(const Team& team, int rank) : rank_(rank) {
+  std::map<int, std::uint32_t> numbers;
+  for (int other = 0; other < team.size(); ++other) {
+    const auto [found, is_new] = numbers.try_emplace(team.node_of(other), static_cast<std::uint32_t>(numbers.size()));
+    if (is_new) node_ranks_.emplace_back();
+    std::vector<int>& there = node_ranks_[found->second];
+    of_rank_.push_back({found->second, static_cast<std::uint32_t>(there.size())});
+    there.push_back(other);
+  }
+  node_ = node_of(rank);
+  sources_.assign(nodes(), rail_nobody);
+  const std::vector<std::uint32_t> served = served_by(local());
+  for (std::uint32_t node = 0; node < nodes(); ++node) {
+    if (node == node_) continue;
+    const std::uint32_t least = std::min(locals(), size_of(node));
+    for (const int other : node_ranks_[node]) {
+      if (local_of(other) % least != local() % least) continue;
+      if (local_of(other) == local() % size_of(node)) sources_[node] = static_cast<std::uint32_t>(partners_.size());
+      RailPartner partner{static_cast<std::uint32_t>(other), node, 0, 0, 0};
+      partner.leads = local_of(other) == local() % size_of(node) ? 1 : 0;
+      const auto column = std::find(served.begin(), served.end(), partner.rank);
+      if (column != served.end()) {
+        partner.column = static_cast<std::uint32_t>(column - served.begin());
+        partner.gives = 1;
+      }
+      partners_.push_back(partner);
+    }
+  }
+}
+
+/// The ranks that rank `local` of this node is the source for, and itself: by node.
+std::vector<std::uint32_t> RailShape::served_by(std::uint32_t local) const {
+  std::vector<std::uint32_t> served;
+  for (const std::vector<int>& node : node_ranks_)
+    for (const int rank : node)
+      if (local_of(rank) % locals() == local) served.push_back(static_cast<std::uint32_t>(rank));
+  return served;
+}
+
+std::uint32_t RailShape::most_locals() const {
+  std::uint32_t most = 0;
+  for (std::uint32_t node = 0; node < nodes(); ++node) most = std::max(most, size_of(node));
+  return most;
+}
+
+bool RailShape::is_even() const {
+  return std::all_of(node_ranks_.begin(), node_ranks_.end(),
+                     [this](const auto& node) { return node.size() == locals(); });
+}
+
+std::uint32_t RailShape::partner_of(int rank) const {
+  for (std::size_t i = 0; i < partners_.size(); ++i)
+    if (partners_[i].rank == static_cast<std::uint32_t>(rank)) return static_cast<std::uint32_t>(i);
+  return rail_nobody;
+}
+
+std::vector<RailRank> RailShape::by_rank() const {
+  std::vector<RailRank> all;
+  for (const Of& of : of_rank_) all.push_back({sources_[of.node], of.local});
+  return all;
+}
+
+std::uint32_t RailShape::columns() const {
+  std::size_t most = 0;
+  for (std::uint32_t local = 0; local < locals(); ++local) most = std::max(most, served_by(local).size());
+  return static_cast<std::uint32_t>(most);
+}
+
+std::uint32_t RailShape::column() const {
+  const std::vector<std::uint32_t> served = served_by(local());
+  return static_cast<std::uint32_t>(std::find(served.begin(), served.end(), static_cast<std::uint32_t>(rank_)) -
+                                    served.begin());
+}
+
+std::vector<std::uint32_t> RailShape::targets() const {
+  std::vector<std::uint32_t> all;
+  for (std::uint32_t local = 0; local < locals(); ++local) {
+    const std::vector<std::uint32_t> served = served_by(local);
+    for (std::size_t column = 0; column < columns(); ++column)
+      all.push_back(served[std::min(column, served.size() - 1)]);
+  }
+  return all;
+}
+
+}  // namespace mpix

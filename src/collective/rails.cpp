@@ -1,0 +1,423 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the libmpix authors
+#include "collective/rails.h"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <thread>
+#include <utility>
+
+#include "base/error.h"
+
+namespace mpix {
+namespace {
+
+using Hold = std::lock_guard<std::mutex>;
+
+constexpr std::uint64_t least_slot = 4096, most_slot = 4u << 20;
+/// For trouble; and a wait is worth a note when it has lasted as long.
+constexpr auto between_looks = std::chrono::milliseconds(50);
+
+/// A partner, as shipments know it.
+class RailPeer final : public Recipient {
+ public:
+  RailPeer(std::shared_ptr<const Team> team, OperationBudget& budget, int rank, RemoteMemory memory,
+           std::uint64_t offset, std::shared_ptr<char> keep)
+      : team_(std::move(team)),
+        keep_(std::move(keep)),
+        budget_(budget),
+        rank_(rank),
+        memory_(memory),
+        offset_(offset),
+        is_broken_(false) {}
+  Connection connection() const override { return team_->far(rank_).connection; }
+  std::string name() const override { return "rank " + std::to_string(rank_); }
+  std::string lost(const std::string& why) const override {
+    return name() + " cannot be reached over the network: " + why;
+  }
+  std::string probe() override {
+    const std::string why = budget_.network().probe(connection(), memory_, offset_);
+    return why.empty() ? why : lost(why);
+  }
+  bool is_broken() const override { return is_broken_; }
+  void break_off() { is_broken_ = true; }
+
+ private:
+  const std::shared_ptr<const Team> team_;
+  const std::shared_ptr<char> keep_;  ///< what is sent
+  OperationBudget& budget_;
+  const int rank_;
+  const RemoteMemory memory_;
+  const std::uint64_t offset_;
+  std::atomic<bool> is_broken_;
+};
+
+/// In waits[]. Never 0.
+std::uint64_t wait_of(std::uint64_t number, std::uint32_t rank) { return (number + 1) << 32 | rank; }
+
+std::uint64_t parts_of(std::uint64_t all, std::uint64_t each) { return (all + each - 1) / each; }
+
+}  // namespace
+
+/// The same on all ranks.
+std::uint64_t Rails::slot_bytes_for(const RailShape& shape, std::size_t scratch) {
+  std::uint64_t most = 1;
+  for (std::uint32_t node = 0; node < shape.nodes(); ++node) {
+    const std::uint64_t locals = shape.ranks_of(node).size();
+    std::uint64_t partners = 0, columns = 0;
+    for (std::uint32_t other = 0; other < shape.nodes(); ++other) {
+      const std::uint64_t there = shape.ranks_of(other).size();
+      columns += parts_of(there, locals);
+      if (other != node) partners += parts_of(there, std::min(locals, there));
+    }
+    most = std::max(most, 4 * partners + 2 * columns);
+  }
+  const std::uint64_t least = std::max<std::uint64_t>(least_slot, parts_of(64 * shape.most_locals(), 4096) * 4096);
+  return std::max(least, std::min(most_slot, scratch / most / 4096 * 4096));
+}
+
+void Rails::allocate(std::size_t slot_bytes) {
+  RailPlaces& p = places_;
+  p.ranks = shape_.ranks();
+  p.nodes = shape_.nodes();
+  p.node = shape_.node();
+  p.locals = shape_.locals();
+  p.me = shape_.local();
+  p.columns = shape_.columns();
+  p.column = shape_.column();
+  p.partners = static_cast<std::uint32_t>(shape_.partners().size());
+  p.slot_bytes = slot_bytes;
+  const std::uint64_t slots = p.waits(), all = sizeof(RailWords) + slots + in_bytes();
+  memory_ = device_.allocate_pinned(all);
+  p.words = reinterpret_cast<RailWords*>(memory_.get());
+  p.out = memory_.get() + sizeof(RailWords);
+  p.in = p.out + slots;
+  // Blocks for ranks of this node, of which a slot takes as many as a node has ranks.
+  const std::uint64_t block = p.columns * slot_bytes;
+  device_memory_ = device_.allocate(sizeof(std::uint64_t) * 8 + 2 * block).base;
+  p.number = reinterpret_cast<std::uint64_t*>(device_memory_);
+  packed_ = device_memory_ + sizeof(std::uint64_t) * 8;
+  collected_ = packed_ + block;
+  memory_bytes_ = all + sizeof(std::uint64_t) * 8 + 2 * block;
+  const auto table = [this](int which, const auto& entries) {
+    tables_[which] = device_.upload(entries.data(), entries.size() * sizeof entries[0]);
+    return tables_[which].get();
+  };
+  p.partner = static_cast<const RailPartner*>(table(0, shape_.partners()));
+  p.source = static_cast<const std::uint32_t*>(table(1, shape_.sources()));
+  p.rank = static_cast<const RailRank*>(table(2, shape_.by_rank()));
+  p.target = static_cast<const std::uint32_t*>(table(3, shape_.targets()));
+}
+
+Rails::Rails(std::shared_ptr<const Team> team, Bootstrap& bootstrap, Device& device, OperationBudget& budget,
+             std::size_t scratch, const Collective& on_node, CollectiveReports& reports)
+    : team_(std::move(team)),
+      device_(device),
+      budget_(budget),
+      on_node_(on_node),
+      host_(on_node.host),
+      reports_(reports),
+      shape_(*team_, team_->rank()),
+      streams_serve_(device.serves_remote_work()),
+      patience_(reports.patience()) {
+  budget_.begin();
+  allocate(slot_bytes_for(shape_, scratch));
+  exposed_ = budget_.network().expose(places_.in, in_bytes());
+  source_ = budget_.network().register_source(places_.out, places_.waits());
+  const std::vector<RemoteMemory> all = bootstrap.allgather(exposed_->remote());
+  for (const RailPartner& partner : shape_.partners()) {
+    const int rank = static_cast<int>(partner.rank);
+    const RailShape there(*team_, rank);
+    Peer peer;
+    peer.memory = all[partner.rank];
+    peer.position = there.partner_of(team_->rank());
+    peer.slots = static_cast<std::uint32_t>(there.partners().size());
+    peer.to = std::make_shared<RailPeer>(team_, budget_, rank, peer.memory,
+                                         peer.position * places_.slot() + offsetof(RailHeader, unused), memory_);
+    peers_.push_back(std::move(peer));
+  }
+  reports_.set_others(
+      {[this](std::uint32_t rank) { tell_partners(rank); }, [this](std::size_t local) { return wait_on_node(local); }});
+  budget_.enter(this);
+  begin_service(*this);
+  listed_ = true;
+}
+
+Rails::~Rails() {
+  close(false);
+  tables_[0] = tables_[1] = tables_[2] = tables_[3] = nullptr;
+  if (device_memory_) device_.release(device_memory_);
+}
+
+void Rails::close(bool is_orderly) {
+  if (std::exchange(closed_, true)) return;
+  reports_.set_others({});
+  if (listed_) end_service(*this);
+  store_release(&host_->released, 1);
+  {
+    Hold hold(mutex_);
+    turn_.leave();
+    exchanges_.clear();
+    told_.clear();
+  }
+  for (const Peer& peer : peers_) static_cast<RailPeer&>(*peer.to).break_off();
+  const auto deadline = Clock::now() + std::chrono::milliseconds(200);
+  while (!budget_.is_idle(this) && Clock::now() < deadline) {
+    budget_.progress();
+    std::this_thread::sleep_for(std::chrono::microseconds(50));
+  }
+  budget_.abandon(this);
+  // Else a partner may write there still.
+  if (is_orderly) exposed_ = nullptr;
+}
+
+// ---- one round ---------------------------------------------------------------------------------------
+
+Poller::Clock::duration Rails::look(Clock::time_point now) {
+  bool moved = false, idle = false, served = false;
+  {
+    Hold hold(mutex_);
+    moved = serve_all();
+    look_for_trouble(now);
+    idle = exchanges_.empty() || is_released();
+    served = is_served_;
+  }
+  if (streams_serve_ && (idle || served)) return when_woken;
+  budget_.progress_once(service_round());
+  return back_off_.next(moved, budget_.network().is_moving(), now);
+}
+
+void Rails::failed(const char* why) noexcept { reports_.fail(why); }
+
+bool Rails::serve() {
+  const std::unique_lock<std::mutex> hold(mutex_, std::try_to_lock);
+  if (!hold) return false;
+  is_served_ = true;
+  try {
+    if (serve_all()) return true;
+    budget_.progress();
+    look_for_trouble(Clock::now());
+    return serve_all();
+  } catch (const Error& error) {
+    reports_.fail(error.what());
+    return false;
+  }
+}
+
+void Rails::leave() {
+  Hold hold(mutex_);
+  is_served_ = false;
+  if (!exchanges_.empty()) wake_service(*this);
+}
+
+bool Rails::serve_all() {
+  if (is_released()) {
+    turn_.leave();
+    return false;
+  }
+  bool moved = false;
+  take_tasks(&moved);
+  if (hear()) moved = true;
+  for (Exchange& exchange : exchanges_)
+    if (send(exchange)) moved = true;
+  if (announce()) moved = true;
+  forget();
+  return moved;
+}
+
+void Rails::take_tasks(bool* moved) {
+  const Lane lane{places_.words->tasks, 2};
+  for (Task task; take_task(lane, taken_ + 1, &task);) {
+    if (task.what != task_of(TaskKind::rail)) throw Error(Fault::other, "streams post tasks that are not known");
+    const std::uint64_t number = ++taken_;
+    exchanges_.push_back({number, task, std::vector<bool>(peers_.size()), peers_.size(), {}, Clock::now()});
+    for (std::uint32_t i = 0; i < places_.partners; ++i) places_.out_header(number, i)->word = task.word[rail_word];
+    *moved = true;
+  }
+}
+
+// ---- to send -----------------------------------------------------------------------------------------
+
+bool Rails::send(Exchange& exchange) {
+  bool moved = false;
+  for (std::uint32_t i = 0; exchange.unsent > 0 && i < peers_.size(); ++i) {
+    if (exchange.sent[i] || peers_[i].heard + 1 < exchange.number) continue;
+    if (!send(exchange, i)) break;
+    moved = true;
+  }
+  for (auto one = exchange.shipments.begin(); one != exchange.shipments.end();)
+    one = (*one)->is_over() ? exchange.shipments.erase(one) : std::next(one);
+  return moved;
+}
+
+/// False: not now.
+bool Rails::send(Exchange& exchange, std::uint32_t partner) {
+  const Peer& peer = peers_[partner];
+  const std::uint64_t* const word = exchange.task.word;
+  const bool with_data =
+      word[rail_bytes] > 0 && shape_.partners()[partner].gets_from(static_cast<std::uint32_t>(word[rail_to]), partner);
+  const std::uint32_t from = with_data && word[rail_same] != 0 ? 0 : partner;
+  const RailHeader* const header = places_.out_header(exchange.number, from);
+  // In the partner's memory all slots are as large.
+  const std::uint64_t parity = exchange.number % 2;
+  const std::uint64_t at = (parity * peer.slots + peer.position) * places_.slot();
+  Shipment::Content content{peer.to, "data", exchange.number, {}, std::nullopt};
+  content.writes.push_back({&header->word, source_.get(),
+                            8 + (with_data ? sizeof header->unused + word[rail_bytes] : 0), peer.memory,
+                            at + offsetof(RailHeader, word)});
+  content.signal = NetworkSignal{NetworkSignal::Kind::set, exchange.number, peer.memory, at};
+  auto shipment = Shipment::dispatch(budget_, this, std::move(content), turn_).shipment;
+  if (!shipment) return false;
+  exchange.sent[partner] = true;
+  --exchange.unsent;
+  exchange.shipments.push_back(std::move(shipment));
+  return true;
+}
+
+// ---- to receive --------------------------------------------------------------------------------------
+
+bool Rails::hear() {
+  bool moved = false;
+  for (std::uint32_t i = 0; i < peers_.size(); ++i)
+    if (hear(peers_[i], i)) moved = true;
+  return moved;
+}
+
+bool Rails::hear(Peer& peer, std::uint32_t partner) {
+  const std::uint64_t next = peer.heard + 1;
+  if (next > taken_) return false;
+  const RailHeader* const header = places_.in_header(next, partner);
+  if (load_acquire(&header->number) != next) return false;
+  const auto exchange =
+      std::find_if(exchanges_.begin(), exchanges_.end(), [next](const Exchange& one) { return one.number == next; });
+  const std::uint64_t mine = exchange->task.word[rail_word];
+  if (header->word != mine) {
+    reports_.note_difference(shape_.partners()[partner].rank, mine, header->word);
+    return false;
+  }
+  peer.heard = next;
+  return true;
+}
+
+bool Rails::needs(const Exchange& exchange, std::uint32_t partner) const {
+  const std::uint64_t needed = exchange.task.word[rail_needs];
+  return needed == rail_everybody || needed == partner;
+}
+
+bool Rails::has_arrived(const Exchange& exchange) const {
+  for (std::uint32_t i = 0; i < peers_.size(); ++i)
+    if (needs(exchange, i) && peers_[i].heard < exchange.number) return false;
+  return std::all_of(exchanges_.begin(), exchanges_.end(),
+                     [&](const Exchange& other) { return other.number >= exchange.number || other.has_left(); });
+}
+
+bool Rails::announce() {
+  bool moved = false;
+  for (const Exchange& exchange : exchanges_) {
+    if (exchange.number <= arrived_) continue;
+    if (is_released() || !has_arrived(exchange)) break;
+    tell_node(-1);
+    store_release(&places_.words->arrived, arrived_ = exchange.number);
+    moved = true;
+  }
+  return moved;
+}
+
+bool Rails::forget() {
+  const auto is_over = [this](const Exchange& exchange) {
+    return exchange.has_left() && exchange.number <= arrived_ &&
+           std::all_of(peers_.begin(), peers_.end(), [&](const Peer& peer) { return peer.heard >= exchange.number; });
+  };
+  bool any = false;
+  for (; !exchanges_.empty() && is_over(exchanges_.front()); any = true) exchanges_.pop_front();
+  return any;
+}
+
+bool Rails::is_quiet(std::uint64_t exchanges) {
+  Hold hold(mutex_);
+  return taken_ >= exchanges && exchanges_.empty() && load_acquire(&places_.words->over) >= exchanges;
+}
+
+// ---- trouble -----------------------------------------------------------------------------------------
+
+/// This rank waits for one of its node, before the next exchange.
+void Rails::tell_partners(std::uint32_t rank) {
+  Hold hold(mutex_);
+  if (is_released()) return;
+  told_.remove_if([](const auto& shipment) { return shipment->is_over(); });
+  for (const Peer& peer : peers_) {
+    const RailPlaces& p = places_;
+    const std::uint64_t at = std::uint64_t{2} * peer.slots * p.slot() + peer.position * sizeof(std::uint64_t);
+    Shipment::Content content{peer.to, "wait", taken_, {}, std::nullopt};
+    content.signal = NetworkSignal{NetworkSignal::Kind::set, wait_of(taken_, rank), peer.memory, at};
+    OperationBudget::Turn turn;  // it is not worth waiting for
+    try {
+      if (auto shipment = Shipment::dispatch(budget_, this, std::move(content), turn).shipment)
+        told_.push_back(std::move(shipment));
+    } catch (const Error&) {
+      // Whoever cannot be reached is found out when there is something to send.
+    }
+  }
+}
+
+/// Whom it waits for itself, of another node; -1: for nobody any more.
+void Rails::tell_node(int rank) {
+  if (has_told_node_ == (rank >= 0)) return;
+  has_told_node_ = rank >= 0;
+  const std::uint64_t word = rank < 0 ? 0 : std::uint64_t{1} << 32 | static_cast<std::uint32_t>(rank);
+  device_.write_word(reinterpret_cast<std::uint64_t*>(on_node_.own() + on_node_.places.waits()), word);
+}
+
+int Rails::wait_on_node(std::size_t local) const {
+  const Collective& c = on_node_;
+  if (local == c.me || local >= Collective::most_near) return -1;
+  const std::uint64_t word =
+      device_.read_word(reinterpret_cast<const std::uint64_t*>(c.near[local] + c.places.waits()));
+  return word == 0 ? -1 : static_cast<int>(static_cast<std::uint32_t>(word));
+}
+
+void Rails::look_for_trouble(Clock::time_point now) {
+  if (now - looked_ < between_looks || is_released()) return;
+  looked_ = now;
+  std::string trouble = budget_.network().failure();
+  bool waits = false;
+  Clock::time_point oldest = now;
+  for (const Exchange& exchange : exchanges_)
+    for (const auto& shipment : exchange.shipments) {
+      if (trouble.empty()) trouble = shipment->failure();
+      oldest = std::min(oldest, shipment->born());
+      waits = true;
+    }
+  if (trouble.empty() && waits && patience_ > 0 &&
+      std::chrono::duration<double>(now - std::max(oldest, probed_)).count() >= patience_) {
+    probed_ = now;
+    trouble = budget_.probe(this);
+  }
+  if (trouble.empty())
+    note_missing(now);
+  else
+    reports_.fail(trouble);
+}
+
+/// For the reports: whom the exchange waits for that has not arrived.
+void Rails::note_missing(Clock::time_point now) {
+  const auto waits = std::find_if(exchanges_.begin(), exchanges_.end(),
+                                  [this](const Exchange& exchange) { return exchange.number > arrived_; });
+  if (waits == exchanges_.end() || now - waits->since < between_looks) return;
+  ++beat_;
+  const bool is_long = std::chrono::duration<double>(now - waits->since).count() >= patience_ / 8;
+  for (std::uint32_t i = 0; i < peers_.size(); ++i) {
+    const bool holds_back = std::any_of(exchanges_.begin(), waits, [i](const Exchange& one) { return !one.sent[i]; });
+    if (!holds_back && (!needs(*waits, i) || peers_[i].heard >= waits->number)) continue;
+    const std::uint64_t told = load_relaxed(reinterpret_cast<const std::uint64_t*>(places_.in + places_.waits()) + i);
+    const auto rank = static_cast<std::uint32_t>(told);
+    const bool tells = told == wait_of(peers_[i].heard, rank);
+    if (is_long) tell_node(static_cast<int>(tells ? rank : shape_.partners()[i].rank));
+    reports_.note_wait(shape_.partners()[i].rank, collective_note(static_cast<std::uint32_t>(waits->number), beat_),
+                       tells ? static_cast<int>(rank) : -1);
+  }
+}
+
+}  // namespace mpix

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the libmpix authors
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "base/service.h"
+#include "collective/rail_shape.h"
+#include "collective/reports.h"
+#include "device/device.h"
+#include "device/rail_launch.h"
+#include "net/shipment.h"
+#include "team/bootstrap.h"
+#include "team/team.h"
+
+namespace mpix {
+
+/// The exchanges of a communicator's collectives with other nodes: the service's part of wire/rail.h.
+///
+/// | an exchange | when                                         | then                                             |
+/// |-------------|----------------------------------------------|--------------------------------------------------|
+/// | taken       | its task is there                            | headers are written                              |
+/// | sent        | to each partner, when that one's last header has come and says the same | a transfer is under way |
+/// | arrived     | what this rank needs has come, and the exchange before has left its places | the stream goes on    |
+/// | over        | all transfers are over, and all headers have come | it is forgotten                             |
+class Rails final : public Poller, public RailService {
+ public:
+  /// Collective: an exchange of a few bytes. `scratch`: what its memory may take, roughly.
+  Rails(std::shared_ptr<const Team> team, Bootstrap& bootstrap, Device& device, OperationBudget& budget,
+        std::size_t scratch, const Collective& on_node, CollectiveReports& reports);
+  ~Rails() override;
+
+  const RailShape& shape() const { return shape_; }
+  const RailPlaces& places() const { return places_; }
+  /// Memory of the device: for blocks of all that a slot takes to each rank that this one is the source for.
+  char* packed() const { return packed_; }
+  char* collected() const { return collected_; }
+  std::uint64_t memory_bytes() const { return memory_bytes_; }
+
+  /// Nothing is under way of so many exchanges, and no partner will send anything of them.
+  bool is_quiet(std::uint64_t exchanges);
+  /// No exchange takes place any more. `is_orderly`: there is none that does.
+  void close(bool is_orderly);
+
+  Clock::duration look(Clock::time_point now) override;
+  void failed(const char* why) noexcept override;
+  bool serve() override;
+  void leave() override;
+
+ private:
+  struct Peer {
+    std::shared_ptr<Recipient> to;
+    RemoteMemory memory;      ///< its `in`
+    std::uint32_t position;   ///< of this rank, among its partners,
+    std::uint32_t slots;      ///< which are so many
+    std::uint64_t heard = 0;  ///< its last header that has come, and says what this rank has called
+  };
+  struct Exchange {
+    std::uint64_t number;
+    Task task;
+    std::vector<bool> sent;
+    std::size_t unsent;
+    std::list<std::shared_ptr<Shipment>> shipments;
+    Clock::time_point since;
+    bool has_left() const { return unsent == 0 && shipments.empty(); }
+  };
+
+  static std::uint64_t slot_bytes_for(const RailShape& shape, std::size_t scratch);
+  void allocate(std::size_t slot_bytes);
+  bool serve_all();
+  void take_tasks(bool* moved);
+  bool send(Exchange& exchange);
+  bool send(Exchange& exchange, std::uint32_t partner);
+  bool hear();
+  bool hear(Peer& peer, std::uint32_t partner);
+  bool needs(const Exchange& exchange, std::uint32_t partner) const;
+  bool has_arrived(const Exchange& exchange) const;
+  bool announce();
+  bool forget();
+  std::uint64_t in_bytes() const { return places_.waits() + places_.partners * sizeof(std::uint64_t); }
+  void tell_partners(std::uint32_t rank);
+  void tell_node(int rank);
+  int wait_on_node(std::size_t local) const;
+  bool is_released() const { return load_acquire(&host_->released) != 0; }
+  void look_for_trouble(Clock::time_point now);
+  void note_missing(Clock::time_point now);
+
+  const std::shared_ptr<const Team> team_;
+  Device& device_;
+  OperationBudget& budget_;
+  const Collective on_node_;
+  CollectiveWords* const host_;
+  CollectiveReports& reports_;
+  const RailShape shape_;
+  const bool streams_serve_;  ///< they do while they wait
+  RailPlaces places_{};
+  std::shared_ptr<char> memory_;  ///< words, out, in
+  std::shared_ptr<const void> tables_[4];
+  char *device_memory_ = nullptr, *packed_ = nullptr, *collected_ = nullptr;
+  std::uint64_t memory_bytes_ = 0;
+  std::shared_ptr<const Registration> exposed_, source_;
+  const double patience_;
+
+  std::mutex mutex_;  ///< guards what follows
+  std::vector<Peer> peers_;
+  std::deque<Exchange> exchanges_;
+  std::list<std::shared_ptr<Shipment>> told_;
+  std::uint64_t taken_ = 0, arrived_ = 0;
+  OperationBudget::Turn turn_;
+  BackOff back_off_;
+  bool is_served_ = false;  ///< by a stream, which waits
+  bool has_told_node_ = false;
+  std::uint32_t beat_ = 0;
+  Clock::time_point looked_{}, probed_{};
+  bool listed_ = false, closed_ = false;
+};
+
+}  // namespace mpix
