@@ -7,6 +7,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <exception>
+#include <map>
 #include <utility>
 
 #include "base/cores.h"
@@ -20,6 +22,9 @@ namespace {
 /// Of a ring in a row: the others' turn comes soon, and posters of this one learn in time that there is room.
 constexpr std::uint32_t most_in_a_row = 16;
 constexpr auto longest_nap = std::chrono::milliseconds(1);
+/// When nothing has come for a second: a nap takes 20 µs of CPU time on a virtual machine.
+constexpr auto idle_after = std::chrono::seconds(1);
+constexpr auto idle_nap = std::chrono::milliseconds(3);
 constexpr auto shortest_nap = std::chrono::microseconds(50);
 /// From the last task to the first nap of an idle one, and to naps of the longest kind.
 constexpr auto awake_for = std::chrono::microseconds(200);
@@ -38,35 +43,98 @@ Polling polling_for(const Settings& settings, int local_ranks) {
 Bell* service_bell(dev::ChannelHost* host) { return reinterpret_cast<Bell*>(&host->service_rings); }
 Bell* kernels_bell(dev::ChannelHost* host) { return reinterpret_cast<Bell*>(&host->rings); }
 
-Polling kernels_polling;  ///< of threads that are blocks; all channels have the same
+/// Of threads that are blocks; as a rule all channels have the same. A channel may be made while those of another wait.
+std::atomic<std::int64_t> kernels_poll_for{0};
+std::atomic<bool> kernels_own_core{false};
 
-void pause_kernel(dev::ChannelHost* host, void** patience) {
-  if (!*patience) *patience = new Patience(kernels_bell(host), kernels_polling);
-  static_cast<Patience*>(*patience)->pause();
+int pause_kernel(dev::ChannelHost* host, void** patience) {
+  if (!*patience) {
+    const std::chrono::nanoseconds limit(kernels_poll_for.load(std::memory_order_relaxed));
+    *patience = new Patience(kernels_bell(host), Polling{limit, kernels_own_core, limit});
+  }
+  auto* const mine = static_cast<Patience*>(*patience);
+  mine->pause();
+  return mine->is_about_to_sleep() ? 1 : 0;
 }
 void end_pause(void* patience) { delete static_cast<Patience*>(patience); }
-void ring_service(dev::ChannelHost* host) { ring(service_bell(host)); }
+/// Channels that the one thread of the library serves, of the host back end: kernels ring the bell, and it sleeps on
+/// another.
+struct ServedByLibrary {
+  std::mutex mutex;
+  std::map<dev::ChannelHost*, Poller*> pollers;
+  static ServedByLibrary& all() {
+    static ServedByLibrary& one = *new ServedByLibrary;
+    return one;
+  }
+};
+
+void ring_service(dev::ChannelHost* host) {
+  ring(service_bell(host));
+  if (__atomic_load_n(&host->service_sleepers, __ATOMIC_RELAXED) == 0) return;
+  ServedByLibrary& served = ServedByLibrary::all();
+  const std::lock_guard<std::mutex> hold(served.mutex);
+  const auto poller = served.pollers.find(host);
+  if (poller != served.pollers.end()) wake_service(*poller->second);
+}
 
 const dev::ChannelHooks hooks{pause_kernel, end_pause, ring_service};
+
+/// One more, in this scope.
+class Counted {
+ public:
+  explicit Counted(std::atomic<int>& count) : count_(count) { ++count_; }
+  ~Counted() { --count_; }
+  Counted(const Counted&) = delete;
+  Counted& operator=(const Counted&) = delete;
+
+ private:
+  std::atomic<int>& count_;
+};
 
 }  // namespace
 
 /// The one thread of the library looks.
 class Channel::LibraryService final : public Poller {
  public:
-  explicit LibraryService(Channel& channel) : channel_(channel) { begin_service(*this); }
-  ~LibraryService() override { end_service(*this); }
+  explicit LibraryService(Channel& channel) : channel_(channel) {}
+  void begin() {
+    begin_service(*this);
+    if (!channel_.is_on_host_) return;
+    ServedByLibrary& served = ServedByLibrary::all();
+    const std::lock_guard<std::mutex> hold(served.mutex);
+    served.pollers[channel_.param_.host] = this;
+  }
+  void end() noexcept {
+    {
+      ServedByLibrary& served = ServedByLibrary::all();
+      const std::lock_guard<std::mutex> hold(served.mutex);
+      served.pollers.erase(channel_.param_.host);
+    }
+    end_service(*this);
+  }
 
   Clock::duration look(Clock::time_point now) override {
-    const bool moved = !channel_.is_broken() && channel_.serve_round();
+    std::uint32_t* const sleepers = &channel_.param_.host->service_sleepers;
+    if (std::exchange(sleeps_, false)) __atomic_fetch_sub(sleepers, 1, __ATOMIC_RELAXED);
+    if (channel_.is_broken()) return when_woken;
+    const bool moved = channel_.serve_round();
     const Clock::duration nap = back_off_.next(moved, false, now);
-    return channel_.armed_ ? Clock::duration{} : nap;
+    if (!channel_.is_on_host_) {
+      if (channel_.armed_) return {};
+      return nap < longest_nap ? nap : idle_nap;
+    }
+    if (nap == Clock::duration{}) return nap;
+    // Either a kernel sees that it sleeps, and wakes it, or this sees the task.
+    __atomic_fetch_add(sleepers, 1, __ATOMIC_SEQ_CST);
+    sleeps_ = true;
+    return channel_.serve_round() ? Clock::duration{} : when_woken;
   }
   void failed(const char* why) noexcept override { channel_.break_for(why); }
 
  private:
   Channel& channel_;
   BackOff back_off_;
+  bool sleeps_ = false;
 };
 
 Channel::Channel(const ChannelOptions& options, MPIX_Channel handle, Explain explain, Device& device,
@@ -88,12 +156,17 @@ Channel::Channel(const ChannelOptions& options, MPIX_Channel handle, Explain exp
       taken_(param_.rings, options.first_number - 1),
       wanted_(options.lanes) {
   if (is_on_host_) {
-    kernels_polling = polling_;
+    kernels_poll_for = polling_.limit.count();
+    kernels_own_core = polling_.own_core;
     param_.hooks = &hooks;
   }
-  reports_ = std::make_unique<ChannelReports>(param_, options.name, settings,
-                                              [this](const std::string& why) { break_for(why); });
-  if (options.service == TaskService::library) library_ = std::make_unique<LibraryService>(*this);
+  reports_ = std::make_unique<ChannelReports>(
+      param_, options.name, settings, [this](const std::string& why) { break_for(why); },
+      [this](Clock::time_point now) { watch_host(now); });
+  if (options.service == TaskService::library) {
+    library_ = std::make_unique<LibraryService>(*this);
+    library_->begin();
+  }
   if (options.service == TaskService::own) thread_ = start_thread("a channel", [this] { work(); });
 }
 
@@ -105,7 +178,7 @@ Channel::~Channel() {
 
 void Channel::stop_service() {
   reports_.reset();
-  library_.reset();
+  if (library_) library_->end();
   stop_ = true;
   wake();
   if (thread_.joinable()) thread_.join();
@@ -147,6 +220,10 @@ void Channel::check_flag(std::uint32_t flag) const {
 
 // ---- Tasks -------------------------------------------------------------------------------------------
 
+std::string Channel::ring_name(std::uint32_t ring) const {
+  return options_.is_queue ? "the queue" : "lane " + std::to_string(ring);
+}
+
 /// False: the next one is not there yet, or not whole.
 bool Channel::take(std::uint32_t ring, MPIX_Task* task) {
   const std::uint64_t number = taken_[ring] + 1;
@@ -155,7 +232,7 @@ bool Channel::take(std::uint32_t ring, MPIX_Task* task) {
   if (!line_arrived(dev::head_of(param_, ring, number), tag, &data)) return false;
   const dev::TaskHead head = dev::TaskHead::unpacked(data);
   if (head.words > dev::task_words || head.lane >= param_.lanes || (param_.rings > 1 && head.lane != ring)) {
-    break_for("task " + std::to_string(number) + " of ring " + std::to_string(ring) +
+    break_for("task " + std::to_string(number) + " of " + ring_name(ring) +
               " is garbage: something has written over the words of the channel");
     return false;
   }
@@ -195,8 +272,18 @@ void Channel::handle(const MPIX_Task& task) {
            std::to_string(task.kind);
   };
   if (!handler.call) return break_for("no handler for " + which());
-  const int failure = handler.call(handle_, &task, handler.arg);
-  if (failure != 0) break_for("the handler of " + which() + " has failed: " + explain_(failure));
+  handled_number_.store(task.number, std::memory_order_relaxed);
+  handled_lane_.store(task.lane, std::memory_order_relaxed);
+  handled_.fetch_add(1, std::memory_order_release);  // odd: in a handler
+  try {
+    const int failure = handler.call(handle_, &task, handler.arg);
+    if (failure != 0) break_for("the handler of " + which() + " has failed: " + explain_(failure));
+  } catch (const std::exception& error) {
+    break_for("the handler of " + which() + " has thrown: " + error.what());
+  } catch (...) {
+    break_for("the handler of " + which() + " has thrown what is no std::exception");
+  }
+  handled_.fetch_add(1, std::memory_order_relaxed);
 }
 
 /// Once through all rings. True: there was something.
@@ -226,6 +313,10 @@ bool Channel::serve_round() {
     note_gap(Clock::now());
   } else {
     chain_ = 0;
+    if (is_on_host_)
+      looked_ = {};  // it may sleep: kernels ring
+    else
+      note_gap(Clock::now());
   }
   return found > 0;
 }
@@ -322,6 +413,7 @@ void Channel::wait_for_flag(std::uint32_t flag, std::uint64_t value) {
   const std::uint64_t* const word = param_.up + std::uint64_t{flag} * param_.word_stride;
   const auto begin = Clock::now();
   double reported = 0;
+  const Counted here(flag_waits_);
   // On a GPU nobody rings.
   Patience patience(service_bell(param_.host), is_on_host_ ? polling_ : Polling{std::chrono::hours(1), spins_, {}});
   for (std::uint32_t looks = 1; load_acquire(word) < value; ++looks) {
@@ -338,6 +430,28 @@ void Channel::wait_for_flag(std::uint32_t flag, std::uint64_t value) {
         options_.name + ": " + text + ", for " + std::to_string(static_cast<int>(seconds)) + " s");
     if (fails_on_timeout_) break_for(text + "; MPIX_ON_TIMEOUT=error");
   }
+}
+
+/// Now and then, from another thread.
+void Channel::watch_host(Clock::time_point now) {
+  // Those that wait for flags look at the time when they are awake.
+  if (flag_waits_ > 0) ring(service_bell(param_.host));
+  const std::uint64_t handled = handled_.load(std::memory_order_acquire);
+  if (handled != watched_ || handled % 2 == 0) {
+    watched_ = handled;
+    watched_since_ = now;
+    watched_reported_ = 0;
+    return;
+  }
+  const double seconds = std::chrono::duration<double>(now - watched_since_).count();
+  if (patience_ <= 0 || seconds - watched_reported_ < patience_) return;
+  watched_reported_ = seconds;
+  const std::string text = "the handler of task " + std::to_string(handled_number_.load(std::memory_order_relaxed)) +
+                           " of lane " + std::to_string(handled_lane_.load(std::memory_order_relaxed)) +
+                           " has not returned";
+  log(fails_on_timeout_ ? LogLevel::error : LogLevel::warn,
+      options_.name + ": " + text + ", for " + std::to_string(static_cast<int>(seconds)) + " s");
+  if (fails_on_timeout_) break_for(text + "; MPIX_ON_TIMEOUT=error");
 }
 
 // ---- Armed and not -----------------------------------------------------------------------------------
@@ -371,8 +485,7 @@ std::string Channel::hole() {
   for (std::uint32_t ring = 0; ring < param_.rings; ++ring) {
     const std::uint64_t posted = lanes.empty() ? tickets : lanes[ring].posted;
     if (posted > taken_[ring])
-      return "task " + std::to_string(taken_[ring] + 1) + " of " + std::to_string(posted) + " of " +
-             (lanes.empty() ? "the queue" : "lane " + std::to_string(ring));
+      return "task " + std::to_string(taken_[ring] + 1) + " of " + std::to_string(posted) + " of " + ring_name(ring);
   }
   return "";
 }
@@ -442,7 +555,8 @@ void Channel::work() noexcept {
       sched_yield();
       continue;
     }
-    const auto nap = std::clamp<Clock::duration>((now - quiet_since) / 8, shortest_nap, longest_nap);
+    const auto quiet = now - quiet_since;
+    const auto nap = quiet < idle_after ? std::clamp<Clock::duration>(quiet / 8, shortest_nap, longest_nap) : idle_nap;
     Lock hold(nap_mutex_);
     if (!stop_ && !armed_) woken_.wait_for(hold, nap);
     naps_.fetch_add(1, std::memory_order_relaxed);

@@ -17,11 +17,12 @@ namespace mpix {
 std::string waiting_text(std::uint64_t note, std::uint32_t index, std::uint32_t lanes);
 
 /// The hang reports of a channel: which lanes and flags have waited for longer than MPIX_TIMEOUT. With
-/// MPIX_ON_TIMEOUT=error the channel is broken then.
+/// MPIX_ON_TIMEOUT=error the channel is broken then. What the program does is watched at the same times (`watch_host`).
 class ChannelReports final : public Poller {
  public:
   ChannelReports(const MPIX_Dev_channel& channel, std::string name, const Settings& settings,
-                 std::function<void(const std::string& why)> fail);
+                 std::function<void(const std::string& why)> fail,
+                 std::function<void(Clock::time_point now)> watch_host);
   ~ChannelReports() override;
 
   Clock::duration look(Clock::time_point now) override;
@@ -40,6 +41,7 @@ class ChannelReports final : public Poller {
   const double seconds_;
   const bool fails_;
   const std::function<void(const std::string& why)> fail_;
+  const std::function<void(Clock::time_point now)> watch_host_;
   std::vector<Seen> seen_;
 };
 
