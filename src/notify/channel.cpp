@@ -4,6 +4,7 @@
 
 #include <sched.h>
 #include <sys/prctl.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
@@ -149,6 +150,7 @@ Channel::Channel(const ChannelOptions& options, MPIX_Channel handle, Explain exp
       patience_(settings.timeout_seconds),
       fails_on_timeout_(settings.fail_on_timeout),
       core_(settings.channel_core),
+      born_in_(getpid()),
       memory_(std::make_unique<ChannelMemory>(options, device)),
       param_(memory_->param()),
       down_(options.flags),
@@ -171,6 +173,11 @@ Channel::Channel(const ChannelOptions& options, MPIX_Channel handle, Explain exp
 }
 
 Channel::~Channel() {
+  if (getpid() != born_in_) {  // a child of fork(): neither threads nor, where they are shared, words are its own
+    (void)new std::thread(std::move(thread_));
+    (void)memory_.release();
+    return;
+  }
   stop_service();
   store_release(&param_.host->released, 1);
   ring(kernels_bell(param_.host));

@@ -2,6 +2,8 @@
 // Copyright (c) the libmpix authors
 #pragma once
 
+#include <sys/types.h>
+
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -130,6 +132,7 @@ class Channel {
   const double patience_;
   const bool fails_on_timeout_;
   const int core_;  ///< for its thread; negative: any
+  const pid_t born_in_;
   std::unique_ptr<ChannelMemory> memory_;
   MPIX_Dev_channel param_;
   std::vector<std::atomic<std::uint64_t>> down_;     ///< by flag: what it was set to
