@@ -157,12 +157,17 @@ std::string text_of(int code) {
 }  // namespace
 
 void end_channels() noexcept {
-  const std::lock_guard<std::mutex> hold(handles_mutex);
-  for (const MPIX_Channel handle : handles()) {
+  std::set<MPIX_Channel> left;
+  {
+    const std::lock_guard<std::mutex> hold(handles_mutex);
+    left = handles();
+  }
+  // Not under the lock: a handler that is under way may call, and is waited for.
+  for (const MPIX_Channel handle : left) {
     log(LogLevel::warn, "MPI_Finalize: a channel was not freed");
     handle->channel->end_service_for("MPI_Finalize was called");
   }
-  if (handles().empty()) ChannelMemory::forget_all();
+  if (left.empty()) ChannelMemory::forget_all();
 }
 
 bool any_channel_alive() {

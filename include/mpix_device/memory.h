@@ -246,8 +246,8 @@ MPIX_FN void acquire_line(const Line* line) {
 #endif
 }
 
-/// As line_arrived; and whatever its writer did before it wrote the line (write_line_release) is seen from here on. Each
-/// look acquires, which on a GPU costs less than a fence, or a second trip, behind the one that succeeds.
+/// As line_arrived; and whatever its writer did before it wrote the line (write_line_release) is seen from here on.
+/// Each look acquires, which on a GPU costs less than a fence, or a second trip, behind the one that succeeds.
 MPIX_FN bool line_acquired(const Line* line, std::uint32_t flag, std::uint64_t* data) {
 #if defined(__CUDA_ARCH__)
   std::uint64_t low, high;

@@ -21,7 +21,7 @@
 /// | tickets        | device  | posters: fetch and add          | the same; disarm    | none: it gives out numbers. Of a ring for one lane: `posted`, the lane's own |
 /// | head, word[]   | pinned  | the poster that was given n, when taken ≥ n - depth | the service, by tag | a post fences once before its lines (behind a block's barrier: for all of the block), and so publishes what came before; an event fences nothing |
 /// | taken          | pinned  | the service, when it has copied the task | posters    | release: its loads come before a poster's next stores, which stand behind a branch |
-/// | taken_seen     | device  | posters                         | the same            | none: `taken` was at least that |
+/// | taken_seen     | device  | posters                         | the same            | as `taken`: it was at least that |
 /// | reply          | pinned  | whoever replies, once           | the lane, by tag    | release / acquire: publishes what was received |
 /// | read, read_up_to | device | the lane: n, when it has read reply n | the same     | program order. A task whose reply has the place of one that was not read is not posted (MPIX_DEV_FULL): so a line is written when nobody reads it any more |
 /// | up             | pinned  | kernels: grows                  | the service         | release / acquire |
@@ -83,8 +83,8 @@ struct ChannelHost {
 
 /// What the library does for threads that are blocks.
 struct ChannelHooks {
-  /// After a look in vain. *patience is null before the first.
-  void (*pause)(ChannelHost* host, void** patience);
+  /// After a look in vain. *patience is null before the first. Not 0: the next one will sleep.
+  int (*pause)(ChannelHost* host, void** patience);
   void (*end)(void* patience);
   /// There is something for the service.
   void (*post)(ChannelHost* host);
@@ -200,23 +200,27 @@ MPIX_DEV_FN void pause_on_device(std::uint32_t looks) {
 /// One thread waits until `done`; false: nobody waits any more. It leaves a note when it takes long.
 template <class Done>
 MPIX_DEV_FN bool wait_in_channel(const MPIX_Dev_channel& c, std::uint64_t noted_at, std::uint64_t note, Done done) {
-  constexpr std::uint32_t looks_each_note = MPIX_ON_DEVICE ? 4096 : 1;  // a thread that sleeps looks seldom
   if (done()) return true;
+  bool well = true, noted = false, is_long = false;
 #if !MPIX_ON_DEVICE
   void* patience = nullptr;
 #endif
-  bool well = true, noted = false;
   for (std::uint32_t looks = 1;; ++looks) {
-    if (looks % looks_each_note == 0) {
-      well = !is_released(c);
-      if (!well) break;
+#if MPIX_ON_DEVICE
+    is_long = looks % 4096 == 0;
+    if (is_long) well = !is_released(c);
+#else
+    well = !is_released(c);  // each time: before it sleeps, lest it miss the ring
+#endif
+    if (!well) break;
+    if (is_long) {
       store_after_loads(&c.host->notes[noted_at], note);
       noted = true;
     }
 #if MPIX_ON_DEVICE
     pause_on_device(looks);
 #else
-    c.hooks->pause(c.host, &patience);
+    is_long = c.hooks->pause(c.host, &patience) != 0 || looks % 16 == 0;
 #endif
     if (done()) break;
   }
@@ -254,7 +258,7 @@ MPIX_DEV_FN Post post_task(const MPIX_Dev_channel& c, std::uint32_t lane, std::u
   std::uint64_t number = seen_of_lane.posted + 1, seen = seen_of_lane.taken_seen;
   if (is_queue) {
     number = fetch_add_on_device(&c.state->tickets, 1) + 1;
-    seen = load_relaxed(&c.state->taken_seen);
+    seen = load_before_stores(&c.state->taken_seen);
   } else {
     set_own_word(&own.posted, number);
   }
@@ -335,7 +339,7 @@ MPIX_DEV_FN Post test_reply(const MPIX_Dev_channel& c, std::uint64_t packed, boo
   if (valid != Post::ok) return valid;
   if (!is_there) return is_released(c) ? Post::released : Post::ok;
   note_read(c, ticket, own);
-  *value = there;
+  if (value) *value = there;
   *done = true;
   return Post::ok;
 }
@@ -354,7 +358,7 @@ MPIX_DEV_FN Post wait_for_reply(const MPIX_Dev_channel& c, std::uint64_t packed,
                                     [&] { return line_acquired(reply.line, reply.tag, &there); }))
     return Post::released;
   note_read(c, ticket, own);
-  *value = there;
+  if (value) *value = there;
   return Post::ok;
 }
 

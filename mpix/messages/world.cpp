@@ -61,7 +61,9 @@ int thread_level(int required) {
   if (!read_settings(&settings)) return required;
   // On one node, where messages carry no epochs, the locks of MPI_THREAD_MULTIPLE would be for nothing.
   const bool may_need = settings.nic == "auto" && (settings.node_size > 0 || launcher_has_several_nodes());
-  return may_need || settings.nic == "mpi" || settings.channel_thread ? std::max(required, static_cast<int>(MPI_THREAD_MULTIPLE)) : required;
+  return may_need || settings.nic == "mpi" || settings.channel_thread
+             ? std::max(required, static_cast<int>(MPI_THREAD_MULTIPLE))
+             : required;
 }
 
 }  // namespace mpix

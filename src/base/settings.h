@@ -46,8 +46,8 @@ struct Settings {
   CollectiveWay collective_way;
   std::optional<std::size_t> collective_scratch;  ///< of each rank, for a communicator; none: what the device prefers
   bool channel_thread;
-  int channel_core;                               ///< negative: any
-  double spin_seconds;                            ///< negative: chosen by the device
+  int channel_core;     ///< negative: any
+  double spin_seconds;  ///< negative: chosen by the device
 
   // Between nodes.
   std::string nic;                             ///< auto, cxi, sockets, mpi, none

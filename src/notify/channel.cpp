@@ -4,9 +4,12 @@
 
 #include <sched.h>
 #include <sys/prctl.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
+#include <exception>
+#include <map>
 #include <utility>
 
 #include "base/cores.h"
@@ -42,35 +45,98 @@ Polling polling_for(const Settings& settings, int local_ranks) {
 Bell* service_bell(dev::ChannelHost* host) { return reinterpret_cast<Bell*>(&host->service_rings); }
 Bell* kernels_bell(dev::ChannelHost* host) { return reinterpret_cast<Bell*>(&host->rings); }
 
-Polling kernels_polling;  ///< of threads that are blocks; all channels have the same
+/// Of threads that are blocks; as a rule all channels have the same. A channel may be made while those of another wait.
+std::atomic<std::int64_t> kernels_poll_for{0};
+std::atomic<bool> kernels_own_core{false};
 
-void pause_kernel(dev::ChannelHost* host, void** patience) {
-  if (!*patience) *patience = new Patience(kernels_bell(host), kernels_polling);
-  static_cast<Patience*>(*patience)->pause();
+int pause_kernel(dev::ChannelHost* host, void** patience) {
+  if (!*patience) {
+    const std::chrono::nanoseconds limit(kernels_poll_for.load(std::memory_order_relaxed));
+    *patience = new Patience(kernels_bell(host), Polling{limit, kernels_own_core, limit});
+  }
+  auto* const mine = static_cast<Patience*>(*patience);
+  mine->pause();
+  return mine->is_about_to_sleep() ? 1 : 0;
 }
 void end_pause(void* patience) { delete static_cast<Patience*>(patience); }
-void ring_service(dev::ChannelHost* host) { ring(service_bell(host)); }
+/// Channels that the one thread of the library serves, of the host back end: kernels ring the bell, and it sleeps on
+/// another.
+struct ServedByLibrary {
+  std::mutex mutex;
+  std::map<dev::ChannelHost*, Poller*> pollers;
+  static ServedByLibrary& all() {
+    static ServedByLibrary& one = *new ServedByLibrary;
+    return one;
+  }
+};
+
+void ring_service(dev::ChannelHost* host) {
+  ring(service_bell(host));
+  if (__atomic_load_n(&host->service_sleepers, __ATOMIC_RELAXED) == 0) return;
+  ServedByLibrary& served = ServedByLibrary::all();
+  const std::lock_guard<std::mutex> hold(served.mutex);
+  const auto poller = served.pollers.find(host);
+  if (poller != served.pollers.end()) wake_service(*poller->second);
+}
 
 const dev::ChannelHooks hooks{pause_kernel, end_pause, ring_service};
+
+/// One more, in this scope.
+class Counted {
+ public:
+  explicit Counted(std::atomic<int>& count) : count_(count) { ++count_; }
+  ~Counted() { --count_; }
+  Counted(const Counted&) = delete;
+  Counted& operator=(const Counted&) = delete;
+
+ private:
+  std::atomic<int>& count_;
+};
 
 }  // namespace
 
 /// The one thread of the library looks.
 class Channel::LibraryService final : public Poller {
  public:
-  explicit LibraryService(Channel& channel) : channel_(channel) { begin_service(*this); }
-  ~LibraryService() override { end_service(*this); }
+  explicit LibraryService(Channel& channel) : channel_(channel) {}
+  void begin() {
+    begin_service(*this);
+    if (!channel_.is_on_host_) return;
+    ServedByLibrary& served = ServedByLibrary::all();
+    const std::lock_guard<std::mutex> hold(served.mutex);
+    served.pollers[channel_.param_.host] = this;
+  }
+  void end() noexcept {
+    {
+      ServedByLibrary& served = ServedByLibrary::all();
+      const std::lock_guard<std::mutex> hold(served.mutex);
+      served.pollers.erase(channel_.param_.host);
+    }
+    end_service(*this);
+  }
 
   Clock::duration look(Clock::time_point now) override {
-    const bool moved = !channel_.is_broken() && channel_.serve_round();
+    std::uint32_t* const sleepers = &channel_.param_.host->service_sleepers;
+    if (std::exchange(sleeps_, false)) __atomic_fetch_sub(sleepers, 1, __ATOMIC_RELAXED);
+    if (channel_.is_broken()) return when_woken;
+    const bool moved = channel_.serve_round();
     const Clock::duration nap = back_off_.next(moved, false, now);
-    return channel_.armed_ ? Clock::duration{} : nap;
+    if (!channel_.is_on_host_) {
+      if (channel_.armed_) return {};
+      return nap < longest_nap ? nap : quiet_nap;
+    }
+    if (nap == Clock::duration{}) return nap;
+    // Either a kernel sees that it sleeps, and wakes it, or this sees the task.
+    __atomic_fetch_add(sleepers, 1, __ATOMIC_SEQ_CST);
+    sleeps_ = true;
+    return channel_.serve_round() ? Clock::duration{} : when_woken;
   }
   void failed(const char* why) noexcept override { channel_.break_for(why); }
 
  private:
   Channel& channel_;
   BackOff back_off_;
+  bool sleeps_ = false;
 };
 
 Channel::Channel(const ChannelOptions& options, MPIX_Channel handle, Explain explain, Device& device,
@@ -85,22 +151,33 @@ Channel::Channel(const ChannelOptions& options, MPIX_Channel handle, Explain exp
       patience_(settings.timeout_seconds),
       fails_on_timeout_(settings.fail_on_timeout),
       core_(settings.channel_core),
+      born_in_(getpid()),
       memory_(std::make_unique<ChannelMemory>(options, device)),
       param_(memory_->param()),
       replied_(std::size_t{options.lanes} * options.depth),
       taken_(param_.rings, options.first_number - 1),
       wanted_(options.lanes) {
   if (is_on_host_) {
-    kernels_polling = polling_;
+    kernels_poll_for = polling_.limit.count();
+    kernels_own_core = polling_.own_core;
     param_.hooks = &hooks;
   }
-  reports_ = std::make_unique<ChannelReports>(param_, options.name, options.flag_text, settings,
-                                              [this](const std::string& why) { break_for(why); });
-  if (options.service == TaskService::library) library_ = std::make_unique<LibraryService>(*this);
+  reports_ = std::make_unique<ChannelReports>(
+      param_, options.name, options.flag_text, settings, [this](const std::string& why) { break_for(why); },
+      [this](Clock::time_point now) { watch_host(now); });
+  if (options.service == TaskService::library) {
+    library_ = std::make_unique<LibraryService>(*this);
+    library_->begin();
+  }
   if (options.service == TaskService::own) thread_ = start_thread("a channel", [this] { work(); });
 }
 
 Channel::~Channel() {
+  if (getpid() != born_in_) {  // a child of fork(): neither threads nor, where they are shared, words are its own
+    (void)new std::thread(std::move(thread_));
+    (void)memory_.release();
+    return;
+  }
   stop_service();
   store_release(&param_.host->released, 1);
   ring(kernels_bell(param_.host));
@@ -108,7 +185,7 @@ Channel::~Channel() {
 
 void Channel::stop_service() {
   reports_.reset();
-  library_.reset();
+  if (library_) library_->end();
   stop_ = true;
   wake();
   if (thread_.joinable()) thread_.join();
@@ -150,6 +227,10 @@ void Channel::check_flag(std::uint32_t flag) const {
 
 // ---- Tasks -------------------------------------------------------------------------------------------
 
+std::string Channel::ring_name(std::uint32_t ring) const {
+  return options_.is_queue ? "the queue" : "lane " + std::to_string(ring);
+}
+
 /// False: the next one is not there yet, or not whole.
 bool Channel::take(std::uint32_t ring, MPIX_Task* task) {
   const std::uint64_t number = taken_[ring] + 1;
@@ -158,7 +239,7 @@ bool Channel::take(std::uint32_t ring, MPIX_Task* task) {
   if (!line_arrived(dev::head_of(param_, ring, number), tag, &data)) return false;
   const dev::TaskHead head = dev::TaskHead::unpacked(data);
   if (head.words > dev::task_words || head.lane >= param_.lanes || (param_.rings > 1 && head.lane != ring)) {
-    break_for("task " + std::to_string(number) + " of ring " + std::to_string(ring) +
+    break_for("task " + std::to_string(number) + " of " + ring_name(ring) +
               " is garbage: something has written over the words of the channel");
     return false;
   }
@@ -198,8 +279,18 @@ void Channel::handle(const MPIX_Task& task) {
            std::to_string(task.kind);
   };
   if (!handler.call) return break_for("no handler for " + which());
-  const int failure = handler.call(handle_, &task, handler.arg);
-  if (failure != 0) break_for("the handler of " + which() + " has failed: " + explain_(failure));
+  handled_number_.store(task.number, std::memory_order_relaxed);
+  handled_lane_.store(task.lane, std::memory_order_relaxed);
+  handled_.fetch_add(1, std::memory_order_release);  // odd: in a handler
+  try {
+    const int failure = handler.call(handle_, &task, handler.arg);
+    if (failure != 0) break_for("the handler of " + which() + " has failed: " + explain_(failure));
+  } catch (const std::exception& error) {
+    break_for("the handler of " + which() + " has thrown: " + error.what());
+  } catch (...) {
+    break_for("the handler of " + which() + " has thrown what is no std::exception");
+  }
+  handled_.fetch_add(1, std::memory_order_relaxed);
 }
 
 /// Once through all rings. True: there was something.
@@ -232,6 +323,10 @@ bool Channel::serve_round() {
     note_gap(Clock::now());
   } else {
     chain_ = 0;
+    if (is_on_host_)
+      looked_ = {};  // it may sleep: kernels ring
+    else
+      note_gap(Clock::now());
   }
   return found > 0;
 }
@@ -329,6 +424,7 @@ void Channel::wait_for_flag(std::uint32_t flag, std::uint64_t value) {
   const std::uint64_t* const word = param_.up + std::uint64_t{flag} * param_.word_stride;
   const auto begin = Clock::now();
   double reported = 0;
+  const Counted here(flag_waits_);
   // On a GPU nobody rings.
   Patience patience(service_bell(param_.host), is_on_host_ ? polling_ : Polling{std::chrono::hours(1), spins_, {}});
   for (std::uint32_t looks = 1; load_acquire(word) < value; ++looks) {
@@ -345,6 +441,28 @@ void Channel::wait_for_flag(std::uint32_t flag, std::uint64_t value) {
         options_.name + ": " + text + ", for " + std::to_string(static_cast<int>(seconds)) + " s");
     if (fails_on_timeout_) break_for(text + "; MPIX_ON_TIMEOUT=error");
   }
+}
+
+/// Now and then, from another thread.
+void Channel::watch_host(Clock::time_point now) {
+  // Those that wait for flags look at the time when they are awake.
+  if (flag_waits_ > 0) ring(service_bell(param_.host));
+  const std::uint64_t handled = handled_.load(std::memory_order_acquire);
+  if (handled != watched_ || handled % 2 == 0) {
+    watched_ = handled;
+    watched_since_ = now;
+    watched_reported_ = 0;
+    return;
+  }
+  const double seconds = std::chrono::duration<double>(now - watched_since_).count();
+  if (patience_ <= 0 || seconds - watched_reported_ < patience_) return;
+  watched_reported_ = seconds;
+  const std::string text = "the handler of task " + std::to_string(handled_number_.load(std::memory_order_relaxed)) +
+                           " of lane " + std::to_string(handled_lane_.load(std::memory_order_relaxed)) +
+                           " has not returned";
+  log(fails_on_timeout_ ? LogLevel::error : LogLevel::warn,
+      options_.name + ": " + text + ", for " + std::to_string(static_cast<int>(seconds)) + " s");
+  if (fails_on_timeout_) break_for(text + "; MPIX_ON_TIMEOUT=error");
 }
 
 // ---- Armed and not -----------------------------------------------------------------------------------
@@ -378,8 +496,7 @@ std::string Channel::hole() {
   for (std::uint32_t ring = 0; ring < param_.rings; ++ring) {
     const std::uint64_t posted = lanes.empty() ? tickets : lanes[ring].posted;
     if (posted > taken_[ring])
-      return "task " + std::to_string(taken_[ring] + 1) + " of " + std::to_string(posted) + " of " +
-             (lanes.empty() ? "the queue" : "lane " + std::to_string(ring));
+      return "task " + std::to_string(taken_[ring] + 1) + " of " + std::to_string(posted) + " of " + ring_name(ring);
   }
   return "";
 }

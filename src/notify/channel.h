@@ -2,6 +2,8 @@
 // Copyright (c) the libmpix authors
 #pragma once
 
+#include <sys/types.h>
+
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -47,7 +49,7 @@ struct ChannelOptions {
 ///
 /// | state   | begins with | its thread                                      |
 /// |---------|-------------|-------------------------------------------------|
-/// | idle    | birth, disarm | naps up to two milliseconds; on hosts sleeps until a kernel rings |
+/// | idle    | birth, disarm | naps up to a few milliseconds; on hosts sleeps until a kernel rings |
 /// | armed   | arm         | looks all the time; on hosts it sleeps soon, until a kernel rings |
 /// | broken  | a handler failed, a task that nobody handles, a hole, a time-out | takes nothing any more |
 ///
@@ -113,6 +115,8 @@ class Channel {
   void clear_words(std::uint32_t ring, std::uint64_t number);
   void publish_taken(std::uint32_t ring);
   void handle(const MPIX_Task& task);
+  std::string ring_name(std::uint32_t ring) const;
+  void watch_host(Clock::time_point now);
   bool serve_round();
   std::vector<dev::ChannelLane> lanes_now();
   std::string hole();
@@ -130,6 +134,7 @@ class Channel {
   const double patience_;
   const bool fails_on_timeout_;
   const int core_;  ///< for its thread; negative: any
+  const pid_t born_in_;
   std::unique_ptr<ChannelMemory> memory_;
   MPIX_Dev_channel param_;
   std::vector<std::atomic<std::uint64_t>> replied_;  ///< by lane and place: the last number
@@ -145,6 +150,13 @@ class Channel {
   Clock::time_point looked_{};  ///< last, while armed
 
   std::atomic<std::uint64_t> replies_{0}, naps_{0};
+  std::atomic<std::uint64_t> handled_{0};  ///< calls of handlers, begun and ended; and the last one:
+  std::atomic<std::uint64_t> handled_number_{0};
+  std::atomic<std::uint32_t> handled_lane_{0};
+  std::atomic<int> flag_waits_{0};  ///< of the program
+  std::uint64_t watched_ = 0;       ///< handled_, as it was
+  Clock::time_point watched_since_{};
+  double watched_reported_ = 0;
   std::atomic<bool> armed_{false}, stop_{false};
   mutable std::mutex cause_mutex_;
   std::string cause_;

@@ -28,7 +28,8 @@ std::string waiting_text(std::uint64_t note, std::uint32_t index, std::uint32_t 
 }
 
 ChannelReports::ChannelReports(const MPIX_Dev_channel& channel, std::string name, FlagText flag_text,
-                               const Settings& settings, std::function<void(const std::string& why)> fail)
+                               const Settings& settings, std::function<void(const std::string& why)> fail,
+                               std::function<void(Clock::time_point now)> watch_host)
     : notes_(channel.host->notes),
       lanes_(channel.lanes),
       name_(std::move(name)),
@@ -36,6 +37,7 @@ ChannelReports::ChannelReports(const MPIX_Dev_channel& channel, std::string name
       seconds_(settings.timeout_seconds),
       fails_(settings.fail_on_timeout),
       fail_(std::move(fail)),
+      watch_host_(std::move(watch_host)),
       seen_(std::size_t{channel.lanes} + channel.flags) {
   if (seconds_ > 0) begin_service(*this, between_looks);
 }
@@ -67,7 +69,8 @@ Poller::Clock::duration ChannelReports::look(Clock::time_point now) {
   if (due > most_lines)
     log(LogLevel::warn, name_ + ": and " + std::to_string(due - most_lines) + " more lanes and flags");
   if (due > 0 && fails_) fail_(first + "; MPIX_ON_TIMEOUT=error");
-  return std::clamp<Clock::duration>(patience / 20, std::chrono::milliseconds(10), between_looks);
+  watch_host_(now);
+  return std::clamp<Clock::duration>(patience / 50, std::chrono::milliseconds(10), between_looks);
 }
 
 void ChannelReports::failed(const char* why) noexcept { log(LogLevel::warn, why); }

@@ -5,7 +5,8 @@
 # Check the epoch protocol with the model checker spin: on a node (epoch.pml), posts that ride between nodes
 # (riding.pml), where the first one tells where messages go, and messages of kernels (relay.pml); and notifications
 # between ranks inside kernels (lanes.pml), and what they put to other nodes (far.pml); and collectives on streams
-# (collective.pml), and between nodes (rail.pml). What is checked is said there.
+# (collective.pml), and between nodes (rail.pml); and channels between kernels and the CPU (channel.pml). What is checked
+# is said there.
 # "verify": the whole state space, no error. "control": a rule of the protocol is left out, and spin must find
 # a violation of the named property; a model that cannot fail proves nothing.
 #
@@ -73,10 +74,10 @@ control() {
   name=$1 property=$2
   shift 2
   case $property in # as spin prints the assertion
-    overwrite) violation='assertion violated.*closed+' ;;
+    overwrite) violation='assertion violated.*\(closed+\|copied\[\)' ;;
     exposed) violation='assertion violated.*\(opened\|points.*\)==.*closed==' ;;
-    fresh) violation='assertion violated.*\(truth\[\|v%2\)' ;;
-    whole) violation='assertion violated.*\(window\[\|landing\[\|].known\|(data\[\)' ;;
+    fresh) violation='assertion violated.*\(truth\[\|v%2\|head\[(\|word_seen==\)' ;;
+    whole) violation='assertion violated.*\(window\[\|landing\[\|].known\|data\[\|(data\[\|answer\[\)' ;;
     deadlock) violation='invalid end state' ;;
     emptied) violation='assertion violated ( *!(rank\|assertion violated.*\(moved\[\|head\[to\)' ;;
     found) violation='assertion violated.*].record' ;;
@@ -84,7 +85,7 @@ control() {
     order) violation='assertion violated.*].matched' ;;
     flushed) violation='assertion violated.*].data==' ;;
     alone) violation='assertion violated.*is_read\[' ;;
-    unread) violation='assertion violated.*\(\(line\|said\|place\)_read\[\|taken\[\)' ;;
+    unread) violation='assertion violated.*\(\(line\|said\|place\|reply\)_read\[\|taken\[\)' ;;
   esac
   ends=-E  # invalid ends are not looked for
   [ "$property" != deadlock ] || ends=
@@ -286,6 +287,31 @@ control 'a message two ahead of those that came'   unread    -DONE_BEHIND
 control 'a place that the network still reads'     unread    -DNO_LEFT
 control 'a number before its data'                 whole     -DSIGNAL_FIRST
 control 'one place'                                whole     -DPLACES=1
+model=channel
+verify 'channel, lanes, 1 place'                  -DREPLIES=NO -DDEPTH=1
+verify 'channel, lanes, 2 places'                 -DREPLIES=NO -DDEPTH=2
+verify 'channel, lanes, 1 in a row'               -DREPLIES=NO -DDEPTH=2 -DMOST=1
+verify 'channel, queue, 1 place'                  -DREPLIES=NO -DDEPTH=1 -DQUEUE
+verify 'channel, queue, 2 places'                 -DREPLIES=NO -DDEPTH=2 -DQUEUE
+verify 'channel, queue, 3 lanes'                  -DREPLIES=NO -DDEPTH=1 -DQUEUE -DLANES=3 -DCOUNT=2
+verify 'channel, replies by others'               -DLANES=1 -DDEPTH=2 -DCOUNT=4
+verify 'channel, replies at once'                 -DLANES=1 -DDEPTH=2 -DCOUNT=5 -DREPLIES=AT_ONCE
+verify 'channel, replies, queue'                  -DDEPTH=1 -DCOUNT=2 -DREPLIES=AT_ONCE -DQUEUE
+verify 'channel, tags repeat, 1 place'            -DREPLIES=NO -DLANES=1 -DDEPTH=1 -DCOUNT=6 -DTAGS=4
+verify 'channel, tags repeat, 2 places'           -DREPLIES=NO -DLANES=1 -DDEPTH=2 -DCOUNT=10 -DTAGS=4
+verify 'channel, tags repeat, queue'              -DREPLIES=NO -DDEPTH=2 -DCOUNT=3 -DTAGS=4 -DQUEUE
+verify_ends 'channel, queue, every run ends'      -DREPLIES=NO -DDEPTH=1 -DQUEUE -DCOUNT=2
+verify_ends 'channel, replies, every run ends'    -DLANES=1 -DDEPTH=1 -DCOUNT=3
+
+control 'channel, no look for room'               overwrite -DREPLIES=NO -DNO_CREDIT
+control 'the same, in a queue'                    overwrite -DREPLIES=NO -DNO_CREDIT -DQUEUE
+control 'taken is published before the copy'      overwrite -DREPLIES=NO -DDEPTH=1 -DTAKEN_FIRST
+control 'a ring that is left empty tells nothing' deadlock  -DREPLIES=NO -DNO_PUBLISH_WHEN_EMPTY
+control 'words of any number'                     fresh     -DREPLIES=NO -DANY_WORD
+control 'words are not cleared'                   fresh     -DREPLIES=NO -DLANES=1 -DDEPTH=1 -DCOUNT=5 -DTAGS=4 -DNO_CLEAR
+control 'a post without a fence'                  whole     -DREPLIES=NO -DNO_FENCE
+control 'the place of a reply is used too soon'   unread    -DLANES=1 -DDEPTH=1 -DREUSED_EARLY
+control 'a reply before what was received'        whole     -DLANES=1 -DDEPTH=1 -DREPLY_FIRST
 echo "$number" >"$scratch/listed"
 }
 

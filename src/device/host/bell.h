@@ -47,6 +47,8 @@ class Patience {
   void refresh();
   /// The last pause() was a sleep.
   bool slept() const { return slept_; }
+  /// The next pause() will be one.
+  bool is_about_to_sleep() const { return about_to_sleep_; }
   /// How long since the last refresh.
   std::chrono::nanoseconds waited() const;
 

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the libmpix authors
+//
+// Channels that wait for too long, and what they cost when nothing happens.
+#include <sys/resource.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "channel_kit.h"
+#include "forwarding_device.h"
+#include "notify/channel.h"
+#include "notify/reports.h"
+#include "support/catch.h"
+
+using namespace mpix;
+using dev::Post;
+using std::chrono::milliseconds;
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+/// CPU time of the process.
+double cpu_seconds() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  const auto seconds = [](const timeval& t) {
+    return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_usec) * 1e-6;
+  };
+  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
+}
+
+/// Like a GPU: its kernels ring no bell.
+class SilentDevice final : public ForwardingDevice {
+ public:
+  explicit SilentDevice(Device& device) : ForwardingDevice(device) {}
+  const char* name() const noexcept override { return "silent"; }
+};
+
+/// What fails in the end, and how long it took.
+struct Wait {
+  const char* text;
+  std::function<void(TestChannel&)> body;
+};
+
+void post_and_wait(TestChannel& channel) {
+  std::uint64_t ticket = 0;
+  (void)kernel::post(channel.device(), 0, 0, nullptr, 0, &ticket);
+  (void)kernel::reply_wait(channel.device(), ticket, nullptr);
+}
+void post_too_many(TestChannel& channel) {
+  for (int i = 0; i < 3; ++i) (void)kernel::post(channel.device(), 1, 0, nullptr, 0);
+}
+
+}  // namespace
+
+TEST_CASE("texts of waits", "[channel]") {
+  const auto note = dev::channel_note;
+  CHECK(waiting_text(note(dev::ChannelWait::reply, 17), 3, 8) ==
+        "lane 3 waits for reply 17: its task was posted, and nobody has replied");
+  CHECK(waiting_text(note(dev::ChannelWait::room, 9), 0, 8) ==
+        "lane 0 waits for room for task 9 of its ring: nobody takes the tasks before");
+  CHECK(waiting_text(note(dev::ChannelWait::flag, 5), 10, 8) == "flag 2 is awaited to become 5, by a kernel");
+}
+
+TEST_CASE("waits that last are reported, and ended where that is wanted", "[channel]") {
+  const double spin = GENERATE(-1.0, 0.0);
+  const Wait waits[] = {
+      {"lane 0 waits for reply 1: its task was posted, and nobody has replied", post_and_wait},
+      {"lane 1 waits for room for task 3 of its ring: nobody takes the tasks before", post_too_many},
+      {"flag 0 is awaited to become 3, by a kernel",
+       [](TestChannel& channel) { (void)kernel::flag_wait(channel.device(), 0, 3); }},
+      {"the program waits for flag 1 to become 4, and kernels have set it to 2",
+       [](TestChannel& channel) {
+         (void)kernel::flag_set(channel.device(), 1, 2);
+         (void)text_of_error([&] { channel->wait_for_flag(1, 4); });
+       }},
+  };
+  for (const Wait& wait : waits) {
+    Settings settings = channel_settings(1, true);
+    settings.spin_seconds = spin;
+    ChannelOptions options = channel_options(2, 2, false, TaskService::caller);
+    options.flags = 2;
+    options.name = "channel 'late'";
+    TestChannel channel(options, settings);
+    LoggedLines log;
+    const auto begin = Clock::now();
+    wait.body(channel);
+    const double seconds = seconds_since(begin);
+    const std::string logged = log.text();
+    CAPTURE(wait.text, logged);
+    CHECK(seconds >= 0.95);
+    CHECK(seconds <= 1.1 + 0.4 * (test::slowdown() - 1));
+    CHECK(logged.find(std::string("channel 'late': ") + wait.text + ", for ") != std::string::npos);
+    CHECK(channel->cause() == std::string(wait.text) + "; MPIX_ON_TIMEOUT=error");
+  }
+}
+
+TEST_CASE("a handler that does not return is reported", "[channel]") {
+  TestChannel channel(channel_options(2, 2, false), channel_settings(0.5, true));
+  std::atomic<bool> let_go{false};
+  channel.handle(0, [&](const MPIX_Task&) {
+    while (!let_go) std::this_thread::sleep_for(milliseconds(1));
+    return 0;
+  });
+  LoggedLines log;
+  REQUIRE(kernel::post(channel.device(), 1, 0, nullptr, 0) == Post::ok);
+  const auto begin = Clock::now();
+  while (!channel->is_broken() && seconds_since(begin) < 30) std::this_thread::sleep_for(milliseconds(1));
+  let_go = true;
+  const std::string logged = log.text();
+  CHECK(logged.find("channel: the handler of task 1 of lane 1 has not returned, for 0 s") != std::string::npos);
+  CHECK(channel->cause() == "the handler of task 1 of lane 1 has not returned; MPIX_ON_TIMEOUT=error");
+}
+
+TEST_CASE("without MPIX_ON_TIMEOUT=error waits go on after their report", "[channel]") {
+  ChannelOptions options = channel_options(1, 2, false, TaskService::caller);
+  options.flags = 1;
+  TestChannel channel(options, channel_settings(0.2));
+  LoggedLines log;
+  std::atomic<Post> result{Post::full};
+  std::thread kernel([&] { result = kernel::flag_wait(channel.device(), 0, 1); });
+  std::this_thread::sleep_for(milliseconds(900));
+  channel->set_flag(0, 1);
+  kernel.join();
+  const std::string logged = log.text();
+  CHECK(result == Post::ok);
+  std::size_t times = 0;
+  for (std::size_t at = 0; (at = logged.find("is awaited", at)) != std::string::npos; ++at) ++times;
+  CHECK(times >= 2);
+  CHECK(times <= 5);
+}
+
+TEST_CASE("a channel at rest costs next to nothing", "[channel]") {
+  if (test::slowdown() > 1) return;  // it would measure that
+  const TaskService service = GENERATE(TaskService::own, TaskService::library);
+  const bool is_silent = GENERATE(false, true), is_armed = GENERATE(false, true);
+  if (is_silent && is_armed) return;  // it looks all the time
+  const Settings settings = channel_settings();
+  const auto host = make_host_device(settings, 2);
+  SilentDevice silent(*host);
+  TestChannel channel(channel_options(8, 64, false, service), settings, is_silent ? &silent : host.get());
+  if (is_armed) channel->arm();
+  std::this_thread::sleep_for(milliseconds(1500));  // naps grow
+  const double before = cpu_seconds();
+  std::this_thread::sleep_for(milliseconds(3000));
+  const double share = (cpu_seconds() - before) / 3;
+  CAPTURE(static_cast<int>(service), is_silent, is_armed);
+  UNSCOPED_INFO("share of a core: " << share);
+  CHECK(share <= 0.01);
+  if (is_armed) channel->disarm();
+}
