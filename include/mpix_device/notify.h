@@ -120,7 +120,7 @@ MPIX_FN std::uint64_t channel_note(ChannelWait what, std::uint64_t number) {
   return number << 2 | static_cast<std::uint64_t>(what);
 }
 
-enum class Post : std::uint32_t { ok, full, released, argument };
+enum class Post : std::uint32_t { ok, full, released, argument, active };
 
 /// Words of one poster at a time, which the host may look at: on a GPU they may lie in its caches.
 MPIX_FN std::uint64_t own_word(const std::uint64_t* p) {
@@ -177,9 +177,17 @@ MPIX_DEV_FN void pause_on_device(std::uint32_t looks) {
 #endif
 }
 
-/// One thread waits until `done`; false: nobody waits any more. It leaves a note when it takes long.
-template <class Done>
-MPIX_DEV_FN bool wait_in_channel(const MPIX_Dev_channel& c, std::uint64_t noted_at, std::uint64_t note, Done done) {
+/// Who waits: where it says so, when it takes long, and what the host does for it meanwhile.
+struct Waiter {
+  ChannelHost* host;
+  const ChannelHooks* hooks;  ///< host back end
+  std::uint64_t* note_at;
+  std::uint64_t note;
+};
+
+/// One thread waits until `done`; false: nobody waits any more, which is looked at now and then.
+template <class Released, class Done>
+MPIX_DEV_FN bool wait_as(const Waiter& waiter, Released released, Done done) {
   constexpr std::uint32_t looks_each_note = MPIX_ON_DEVICE ? 4096 : 16;
   if (done()) return true;
 #if !MPIX_ON_DEVICE
@@ -187,24 +195,32 @@ MPIX_DEV_FN bool wait_in_channel(const MPIX_Dev_channel& c, std::uint64_t noted_
 #endif
   bool well = true, noted = false;
   for (std::uint32_t looks = 1;; ++looks) {
-    if (looks % looks_each_note == 0) {
-      well = !is_released(c);
+    if (!MPIX_ON_DEVICE || looks % looks_each_note == 0) {  // on hosts a look may be half a second behind the last
+      well = !released();
       if (!well) break;
-      store_after_loads(&c.host->notes[noted_at], note);
+    }
+    if (looks % looks_each_note == 0) {
+      store_after_loads(waiter.note_at, waiter.note);
       noted = true;
     }
 #if MPIX_ON_DEVICE
     pause_on_device(looks);
 #else
-    c.hooks->pause(c.host, &patience);
+    waiter.hooks->pause(waiter.host, &patience);
 #endif
     if (done()) break;
   }
 #if !MPIX_ON_DEVICE
-  if (patience) c.hooks->end(patience);
+  if (patience) waiter.hooks->end(patience);
 #endif
-  if (noted) store_after_loads(&c.host->notes[noted_at], 0);
+  if (noted) store_after_loads(waiter.note_at, 0);
   return well;
+}
+
+template <class Done>
+MPIX_DEV_FN bool wait_in_channel(const MPIX_Dev_channel& c, std::uint64_t noted_at, std::uint64_t note, Done done) {
+  return wait_as(
+      Waiter{c.host, c.hooks, c.host->notes + noted_at, note}, [&] { return is_released(c); }, done);
 }
 
 MPIX_DEV_FN bool reaches(const std::uint64_t* word, std::uint64_t value, std::uint64_t* seen) {

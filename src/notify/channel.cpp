@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/thread.h"
+#include "notify/bells.h"
 
 namespace mpix {
 namespace {
@@ -26,28 +27,6 @@ constexpr auto awake_for = std::chrono::microseconds(200);
 /// What is to be there soon: words that a kernel is writing.
 constexpr auto grace = std::chrono::seconds(2);
 constexpr std::uint64_t words_cleared_each = std::uint64_t{1} << 30;
-
-Polling polling_for(const Settings& settings, int local_ranks) {
-  const bool own_core = cores_per_rank(local_ranks) >= 2;
-  const std::chrono::nanoseconds limit = settings.spin_seconds >= 0
-                                             ? std::chrono::nanoseconds(static_cast<long>(settings.spin_seconds * 1e9))
-                                             : std::chrono::microseconds(own_core ? 200 : 50);
-  return Polling{limit, own_core, limit};
-}
-
-Bell* service_bell(dev::ChannelHost* host) { return reinterpret_cast<Bell*>(&host->service_rings); }
-Bell* kernels_bell(dev::ChannelHost* host) { return reinterpret_cast<Bell*>(&host->rings); }
-
-Polling kernels_polling;  ///< of threads that are blocks; all channels have the same
-
-void pause_kernel(dev::ChannelHost* host, void** patience) {
-  if (!*patience) *patience = new Patience(kernels_bell(host), kernels_polling);
-  static_cast<Patience*>(*patience)->pause();
-}
-void end_pause(void* patience) { delete static_cast<Patience*>(patience); }
-void ring_service(dev::ChannelHost* host) { ring(service_bell(host)); }
-
-const dev::ChannelHooks hooks{pause_kernel, end_pause, ring_service};
 
 }  // namespace
 
@@ -87,12 +66,13 @@ Channel::Channel(const ChannelOptions& options, MPIX_Channel handle, Explain exp
       replied_(std::size_t{options.lanes} * options.depth),
       taken_(param_.rings, options.first_number - 1),
       wanted_(options.lanes) {
-  if (is_on_host_) {
-    kernels_polling = polling_;
-    param_.hooks = &hooks;
-  }
-  reports_ = std::make_unique<ChannelReports>(param_, options.name, settings,
-                                              [this](const std::string& why) { break_for(why); });
+  if (is_on_host_) param_.hooks = hooks_for_threads(polling_);
+  reports_ = std::make_unique<WaitReports>(
+      WaitReports::Waits{param_.host->notes, std::size_t{options.lanes} + options.flags, "lanes and flags",
+                         [lanes = options.lanes](std::uint64_t note, std::size_t index) {
+                           return waiting_text(note, static_cast<std::uint32_t>(index), lanes);
+                         }},
+      options.name, settings, [this](const std::string& why) { break_for(why); });
   if (options.service == TaskService::library) library_ = std::make_unique<LibraryService>(*this);
   if (options.service == TaskService::own) thread_ = start_thread("a channel", [this] { work(); });
 }

@@ -2,6 +2,7 @@
 // Copyright (c) the libmpix authors
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -16,13 +17,19 @@ namespace mpix {
 /// What a lane, or a flag, of a channel waits for, as text: "lane 3 waits for a reply to its task 17".
 std::string waiting_text(std::uint64_t note, std::uint32_t index, std::uint32_t lanes);
 
-/// The hang reports of a channel: which lanes and flags have waited for longer than MPIX_TIMEOUT. With
-/// MPIX_ON_TIMEOUT=error the channel is broken then.
-class ChannelReports final : public Poller {
+/// Hang reports: which of those that leave notes have waited for longer than MPIX_TIMEOUT. With MPIX_ON_TIMEOUT=error
+/// `fail` is called then.
+class WaitReports final : public Poller {
  public:
-  ChannelReports(const MPIX_Dev_channel& channel, std::string name, const Settings& settings,
-                 std::function<void(const std::string& why)> fail);
-  ~ChannelReports() override;
+  struct Waits {
+    const std::uint64_t* notes;
+    std::size_t count;
+    const char* what;  ///< that wait, in the plural
+    std::function<std::string(std::uint64_t note, std::size_t index)> text;
+  };
+  WaitReports(Waits waits, std::string name, const Settings& settings,
+              std::function<void(const std::string& why)> fail);
+  ~WaitReports() override;
 
   Clock::duration look(Clock::time_point now) override;
   void failed(const char* why) noexcept override;
@@ -34,8 +41,7 @@ class ChannelReports final : public Poller {
     Clock::duration reported{};
   };
 
-  const std::uint64_t* const notes_;
-  const std::uint32_t lanes_;
+  const Waits waits_;
   const std::string name_;
   const double seconds_;
   const bool fails_;
