@@ -58,9 +58,8 @@ MPIX_DEV_FN int MPIX_Testall(int count, MPIX_Drequest drequests[], int* flag, MP
 MPIX_DEV_FN int MPIX_Testany(int count, MPIX_Drequest drequests[], int* index, int* flag, MPI_Status* status) {
   if (!mpix::dev::is_list(count, drequests) || !index || !flag || !mpix::dev::is_ignored(status)) return MPIX_DEV_ARG;
   mpix::dev::AnyFound found = mpix::dev::look_for_any(static_cast<std::uint32_t>(count), drequests);
-  if (found.result == mpix::dev::Post::ok && found.index < 0 && found.active >= 0 &&
-      mpix::dev::is_released(drequests[found.active]))
-    found.result = mpix::dev::Post::released;
+  if (found.result == mpix::dev::Post::ok && found.index < 0 && found.active >= 0)
+    found.result = mpix::dev::in_vain(drequests[found.active]);
   *flag = found.result == mpix::dev::Post::ok && (found.index >= 0 || found.active < 0);
   return mpix::dev::any_told(found, index);
 }

@@ -2,6 +2,8 @@
 // Copyright (c) the libmpix authors
 #pragma once
 
+#include <sched.h>
+
 #include <cstdint>
 
 #include "notify.h"
@@ -73,6 +75,15 @@ MPIX_DEV_FN void tell_service(const MPIX_Drequest& r) {
 #endif
 }
 
+/// A test in vain: nobody waits any more, or shall look again. Kernels that are threads test in loops, and give their
+/// core to whoever completes the request.
+MPIX_DEV_FN Post in_vain(const MPIX_Drequest& r) {
+#if !MPIX_ON_DEVICE
+  (void)sched_yield();
+#endif
+  return is_released(r) ? Post::released : Post::ok;
+}
+
 /// One that is complete may be started without a wait: it was in the program's hands.
 MPIX_DEV_FN Post may_start(const MPIX_Drequest& r, RequestNow* now) {
   const Post valid = look_at(r, now);
@@ -113,7 +124,7 @@ MPIX_DEV_FN Post test_request(const MPIX_Drequest& r, bool* done) {
   if (*done) return Post::ok;
   *done = is_complete(r, now);
   if (*done) retire(r, now);
-  return *done || !is_released(r) ? Post::ok : Post::released;
+  return *done ? Post::ok : in_vain(r);
 }
 
 /// None is retired before all are done.
@@ -125,7 +136,7 @@ MPIX_DEV_FN Post test_requests(std::uint32_t count, const MPIX_Drequest* request
     if (is_null(r)) continue;
     const Post valid = look_at(r, &now);
     if (valid != Post::ok) return valid;
-    if (!now.is_inactive() && !is_complete(r, now)) return is_released(r) ? Post::released : Post::ok;
+    if (!now.is_inactive() && !is_complete(r, now)) return in_vain(r);
   }
   for (std::uint32_t i = 0; i < count; ++i) {
     if (is_null(requests[i])) continue;
@@ -219,7 +230,7 @@ MPIX_DEV_FN Post look_for_partition(const MPIX_Drequest& r, std::int32_t partiti
   if (valid != Post::ok) return valid;
   if (r.sends != 0 || partition < 0 || static_cast<std::uint32_t>(partition) >= r.partitions) return Post::argument;
   *arrived = load_acquire(r.partition + partition) >= now.started || now.is_inactive();
-  return *arrived || !is_released(r) ? Post::ok : Post::released;
+  return *arrived ? Post::ok : in_vain(r);
 }
 
 }  // namespace dev

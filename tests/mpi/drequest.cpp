@@ -549,9 +549,6 @@ struct Partitions {
         for (int p = first; p <= last; ++p) {
           int arrived = 0;
           while (!arrived && !WRONG(MPIX_Parrived(&other, p, &arrived) != 0, s)) {
-#if !MPIX_ON_DEVICE
-            std::this_thread::yield();
-#endif
           }
         }
       }
