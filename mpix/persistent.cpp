@@ -6,6 +6,7 @@
 #include "persistent.h"
 
 #include <mutex>
+#include <new>
 #include <unordered_map>
 
 #include "errors.h"

@@ -78,7 +78,7 @@ MPIX_DEV_FN void tell_service(const MPIX_Drequest& r) {
 /// A test in vain: nobody waits any more, or shall look again. Kernels that are threads test in loops, and give their
 /// core to whoever completes the request.
 MPIX_DEV_FN Post in_vain(const MPIX_Drequest& r) {
-#if !MPIX_ON_DEVICE
+#if !defined(__CUDACC__) && !defined(__HIPCC__)
   (void)sched_yield();
 #endif
   return is_released(r) ? Post::released : Post::ok;
