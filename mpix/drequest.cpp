@@ -49,6 +49,11 @@ Persistent inactive_persistent(MPI_Request request) {
     throw Error(Fault::request,
                 "it was not made by MPI_Send_init, MPI_Recv_init or their like, as far as libmpix has seen, or was "
                 "freed");
+#ifdef OPEN_MPI
+  if (made->buffered)
+    throw Error(Fault::unsupported,
+                "Open MPI gives requests of MPI_Bsend_init other handles when they are started again");
+#endif
   int is_over = 0;
   MPI_Status status;
   check(PMPI_Request_get_status(request, &is_over, &status));

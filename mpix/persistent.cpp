@@ -37,8 +37,9 @@ int make(const Persistent& what, const MPI_Request* request, Make call) {
   return result;
 }
 
-Persistent send_to(int peer, int tag, int partitions = 0) { return {true, peer, tag, partitions}; }
-Persistent receive_from(int peer, int tag, int partitions = 0) { return {false, peer, tag, partitions}; }
+Persistent send_to(int peer, int tag, int partitions = 0) { return {true, peer, tag, partitions, false}; }
+Persistent buffered_send_to(int peer, int tag) { return {true, peer, tag, 0, true}; }
+Persistent receive_from(int peer, int tag, int partitions = 0) { return {false, peer, tag, partitions, false}; }
 
 }  // namespace
 
@@ -74,6 +75,7 @@ void unbind_persistent(MPI_Request request) {
 
 }  // namespace mpix
 
+using mpix::buffered_send_to;
 using mpix::receive_from;
 using mpix::send_to;
 
@@ -100,10 +102,10 @@ MPIX_INTERPOSED int MPI_Request_free(MPI_Request* request) {
   return freed;
 }
 
-#define MPIX_NOTE_SENDS(name, Count)                                                                                \
+#define MPIX_NOTE_SENDS(name, Count, made)                                                                          \
   MPIX_INTERPOSED int MPI_##name(const void* buf, Count count, MPI_Datatype type, int peer, int tag, MPI_Comm comm, \
                                  MPI_Request* request) {                                                            \
-    return mpix::make(send_to(peer, tag), request,                                                                  \
+    return mpix::make(made(peer, tag), request,                                                                     \
                       [&] { return PMPI_##name(buf, count, type, peer, tag, comm, request); });                     \
   }
 #define MPIX_NOTE_RECEIVES(name, Count)                                                                       \
@@ -113,17 +115,17 @@ MPIX_INTERPOSED int MPI_Request_free(MPI_Request* request) {
                       [&] { return PMPI_##name(buf, count, type, peer, tag, comm, request); });               \
   }
 
-MPIX_NOTE_SENDS(Send_init, int)
-MPIX_NOTE_SENDS(Bsend_init, int)
-MPIX_NOTE_SENDS(Ssend_init, int)
-MPIX_NOTE_SENDS(Rsend_init, int)
+MPIX_NOTE_SENDS(Send_init, int, send_to)
+MPIX_NOTE_SENDS(Bsend_init, int, buffered_send_to)
+MPIX_NOTE_SENDS(Ssend_init, int, send_to)
+MPIX_NOTE_SENDS(Rsend_init, int, send_to)
 MPIX_NOTE_RECEIVES(Recv_init, int)
 
 #ifdef HAVE_MPI_LARGE_COUNT
-MPIX_NOTE_SENDS(Send_init_c, MPI_Count)
-MPIX_NOTE_SENDS(Bsend_init_c, MPI_Count)
-MPIX_NOTE_SENDS(Ssend_init_c, MPI_Count)
-MPIX_NOTE_SENDS(Rsend_init_c, MPI_Count)
+MPIX_NOTE_SENDS(Send_init_c, MPI_Count, send_to)
+MPIX_NOTE_SENDS(Bsend_init_c, MPI_Count, buffered_send_to)
+MPIX_NOTE_SENDS(Ssend_init_c, MPI_Count, send_to)
+MPIX_NOTE_SENDS(Rsend_init_c, MPI_Count, send_to)
 MPIX_NOTE_RECEIVES(Recv_init_c, MPI_Count)
 #endif
 

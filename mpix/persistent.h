@@ -14,6 +14,7 @@ struct Persistent {
   bool sends = false;
   int peer = MPI_PROC_NULL, tag = 0;
   int partitions = 0;  ///< 0: the request has none
+  bool buffered = false;
 
   /// "send to rank 3, tag 7", in the ranks of its communicator.
   std::string text() const;
