@@ -131,7 +131,7 @@ void DeviceRequests::start(std::size_t place) {
 bool DeviceRequests::test_active() {
   indices_.resize(active_.size());
   statuses_.resize(active_.size());
-  // Open MPI succeeds where a persistent request has failed, and tells in its status; MPICH leaves that as it was.
+  // Looked at after a success too, which writes this or leaves it as it was.
   for (MPI_Status& status : statuses_) status.MPI_ERROR = MPI_SUCCESS;
   int ended = 0;
   const int tested =

@@ -845,7 +845,9 @@ int main(int argc, char** argv) {
   } else if (what == "calls") {
     wrong_at_the_host();
     wrong_in_kernels();
+#ifndef OPEN_MPI  // which tells nobody that a persistent receive was too short
     broken(false);
+#endif
   } else if (what == "steady") {
     steady(number ? static_cast<int>(number) : 1000);
   } else if (what == "silence") {
