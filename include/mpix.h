@@ -186,5 +186,9 @@ MPIX_PUBLIC int MPIX_Win_get_stats(MPI_Win win, MPIX_Win_stats* stats, size_t si
 #include "mpix_channel.h"
 #include "mpix_collectives.h"
 #include "mpix_halo.h"
+/* Where an MPI library's own headers declare these names already (HPE Cray MPICH does), define this. */
+#ifndef MPIX_WITHOUT_DREQUESTS
+#include "mpix_requests.h"
+#endif
 
 #endif /* MPIX_H */

@@ -80,6 +80,8 @@ _EOF
   AC_CHECK_FUNCS([PMPI_Put_c PMPI_Accumulate_c PMPI_Win_create_c PMPI_Win_allocate_c], [],
                  [mpi_large_count=no])
   AC_CHECK_FUNC([PMPI_Session_init], [], [mpi_sessions=no])
+  AC_CHECK_FUNC([PMPI_Psend_init],
+    [AC_DEFINE([HAVE_MPI_PSEND_INIT], [1], [MPI has MPI_Psend_init and its like])])
   AS_IF([test $mpi_large_count = yes],
     [AC_DEFINE([HAVE_MPI_LARGE_COUNT], [1], [MPI has MPI_Put_c and its like])])
   AS_IF([test $mpi_sessions = yes],

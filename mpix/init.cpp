@@ -6,6 +6,7 @@
 #include "channel.h"
 #include "collectives.h"
 #include "device_memory.h"
+#include "device_requests.h"
 #include "domain.h"
 #include "errors.h"
 #include "halo.h"
@@ -70,6 +71,7 @@ MPIX_INTERPOSED int MPI_Query_thread(int* provided) {
 
 MPIX_INTERPOSED int MPI_Finalize(void) {
   mpix::end_halos();
+  mpix::end_device_requests();
   mpix::end_channels();
   mpix::say_farewell_on_all_windows(mpix::Farewell::finalize);
   mpix::release_window_keyval();
@@ -80,7 +82,8 @@ MPIX_INTERPOSED int MPI_Finalize(void) {
   const int finalized = PMPI_Finalize();
   // A program that left a window, a domain, or memory of MPI_Alloc_mem, behind may have work under way on it.
   const bool in_use = mpix::any_window_alive() || mpix::device_memory_in_use() || mpix::any_domain_alive() ||
-                      mpix::any_collectives_alive() || mpix::any_channel_alive() || mpix::any_halo_alive();
+                      mpix::any_collectives_alive() || mpix::any_channel_alive() || mpix::any_halo_alive() ||
+                      mpix::any_device_request_alive();
   if (finalized == MPI_SUCCESS && !in_use) mpix::end_runtime();
   return finalized;
 }

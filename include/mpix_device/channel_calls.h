@@ -10,12 +10,13 @@
 
 #include "notify.h"
 
-/// Channels inside kernels. Each call returns 0, or one of these, and has then done nothing.
+/// Channels, and device requests, inside kernels. Each call returns 0, or one of these, and has then done nothing.
 enum MPIX_Dev_channel_result {
   MPIX_DEV_DONE = 0,
   MPIX_DEV_FULL = 1,      ///< as many replies as the channel is deep are there, or awaited, and were not read
   MPIX_DEV_RELEASED = 2,  ///< the channel is broken, or was freed: nobody waits any more
   MPIX_DEV_ARG = 3,       ///< lane, flag, kind or words out of range; a ticket of another channel; a flag that shrinks
+  MPIX_DEV_ACTIVE = 4,    ///< start of a device request that is not complete
 };
 
 namespace mpix {
@@ -23,7 +24,7 @@ namespace dev {
 
 MPIX_DEV_FN int result_of(Post post) { return static_cast<int>(post); }
 static_assert(static_cast<int>(Post::full) == MPIX_DEV_FULL && static_cast<int>(Post::released) == MPIX_DEV_RELEASED &&
-                  static_cast<int>(Post::argument) == MPIX_DEV_ARG,
+                  static_cast<int>(Post::argument) == MPIX_DEV_ARG && static_cast<int>(Post::active) == MPIX_DEV_ACTIVE,
               "the same numbers");
 
 /// What one thread of a block has come to, for all of it.
@@ -167,6 +168,8 @@ MPIX_DEV_FN unsigned long long MPIX_Dev_clock() {
   return now;
 #elif defined(__HIP_DEVICE_COMPILE__)
   return __builtin_amdgcn_s_memrealtime() * 10;  // 100 MHz
+#elif defined(__CUDACC__) || defined(__HIPCC__)  // kernels, as the host's compiler reads them
+  return 0;
 #else
   timespec now{};
   (void)clock_gettime(CLOCK_MONOTONIC, &now);

@@ -129,7 +129,7 @@ MPIX_FN std::uint64_t channel_note(ChannelWait what, std::uint64_t number) {
   return number << 2 | static_cast<std::uint64_t>(what);
 }
 
-enum class Post : std::uint32_t { ok, full, released, argument };
+enum class Post : std::uint32_t { ok, full, released, argument, active };
 
 /// Words of one poster at a time, which the host may look at: on a GPU they may lie in its caches.
 MPIX_FN std::uint64_t own_word(const std::uint64_t* p) {
@@ -197,9 +197,18 @@ MPIX_DEV_FN void pause_on_device(std::uint32_t looks) {
 #endif
 }
 
-/// One thread waits until `done`; false: nobody waits any more. It leaves a note when it takes long.
-template <class Done>
-MPIX_DEV_FN bool wait_in_channel(const MPIX_Dev_channel& c, std::uint64_t noted_at, std::uint64_t note, Done done) {
+/// Who waits: where it says so, when it takes long, and what the host does for it meanwhile.
+struct Waiter {
+  ChannelHost* host;
+  const ChannelHooks* hooks;  ///< host back end
+  std::uint64_t* note_at;
+  std::uint64_t note;
+};
+
+/// One thread waits until `done`; false: nobody waits any more, which is looked at now and then. It leaves a note when
+/// it takes long.
+template <class Released, class Done>
+MPIX_DEV_FN bool wait_as(const Waiter& waiter, Released released, Done done) {
   if (done()) return true;
   bool well = true, noted = false, is_long = false;
 #if !MPIX_ON_DEVICE
@@ -208,27 +217,33 @@ MPIX_DEV_FN bool wait_in_channel(const MPIX_Dev_channel& c, std::uint64_t noted_
   for (std::uint32_t looks = 1;; ++looks) {
 #if MPIX_ON_DEVICE
     is_long = looks % 4096 == 0;
-    if (is_long) well = !is_released(c);
+    if (is_long) well = !released();
 #else
-    well = !is_released(c);  // each time: before it sleeps, lest it miss the ring
+    well = !released();  // each time: before it sleeps, lest it miss the ring
 #endif
     if (!well) break;
     if (is_long) {
-      store_after_loads(&c.host->notes[noted_at], note);
+      store_after_loads(waiter.note_at, waiter.note);
       noted = true;
     }
 #if MPIX_ON_DEVICE
     pause_on_device(looks);
 #else
-    is_long = c.hooks->pause(c.host, &patience) != 0 || looks % 16 == 0;
+    is_long = waiter.hooks->pause(waiter.host, &patience) != 0 || looks % 16 == 0;
 #endif
     if (done()) break;
   }
 #if !MPIX_ON_DEVICE
-  if (patience) c.hooks->end(patience);
+  if (patience) waiter.hooks->end(patience);
 #endif
-  if (noted) store_after_loads(&c.host->notes[noted_at], 0);
+  if (noted) store_after_loads(waiter.note_at, 0);
   return well;
+}
+
+template <class Done>
+MPIX_DEV_FN bool wait_in_channel(const MPIX_Dev_channel& c, std::uint64_t noted_at, std::uint64_t note, Done done) {
+  return wait_as(
+      Waiter{c.host, c.hooks, c.host->notes + noted_at, note}, [&] { return is_released(c); }, done);
 }
 
 MPIX_DEV_FN bool reaches(const std::uint64_t* word, std::uint64_t value, std::uint64_t* seen) {

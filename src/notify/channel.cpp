@@ -9,13 +9,13 @@
 #include <algorithm>
 #include <cstring>
 #include <exception>
-#include <map>
 #include <utility>
 
 #include "base/cores.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/thread.h"
+#include "notify/bells.h"
 
 namespace mpix {
 namespace {
@@ -33,53 +33,6 @@ constexpr auto awake_for = std::chrono::microseconds(200);
 /// What is to be there soon: words that a kernel is writing.
 constexpr auto grace = std::chrono::seconds(2);
 constexpr std::uint64_t words_cleared_each = std::uint64_t{1} << 30;
-
-Polling polling_for(const Settings& settings, int local_ranks) {
-  const bool own_core = cores_per_rank(local_ranks) >= 2;
-  const std::chrono::nanoseconds limit = settings.spin_seconds >= 0
-                                             ? std::chrono::nanoseconds(static_cast<long>(settings.spin_seconds * 1e9))
-                                             : std::chrono::microseconds(own_core ? 200 : 50);
-  return Polling{limit, own_core, limit};
-}
-
-Bell* service_bell(dev::ChannelHost* host) { return reinterpret_cast<Bell*>(&host->service_rings); }
-Bell* kernels_bell(dev::ChannelHost* host) { return reinterpret_cast<Bell*>(&host->rings); }
-
-/// Of threads that are blocks; as a rule all channels have the same. A channel may be made while those of another wait.
-std::atomic<std::int64_t> kernels_poll_for{0};
-std::atomic<bool> kernels_own_core{false};
-
-int pause_kernel(dev::ChannelHost* host, void** patience) {
-  if (!*patience) {
-    const std::chrono::nanoseconds limit(kernels_poll_for.load(std::memory_order_relaxed));
-    *patience = new Patience(kernels_bell(host), Polling{limit, kernels_own_core, limit});
-  }
-  auto* const mine = static_cast<Patience*>(*patience);
-  mine->pause();
-  return mine->is_about_to_sleep() ? 1 : 0;
-}
-void end_pause(void* patience) { delete static_cast<Patience*>(patience); }
-/// Channels that the one thread of the library serves, of the host back end: kernels ring the bell, and it sleeps on
-/// another.
-struct ServedByLibrary {
-  std::mutex mutex;
-  std::map<dev::ChannelHost*, Poller*> pollers;
-  static ServedByLibrary& all() {
-    static ServedByLibrary& one = *new ServedByLibrary;
-    return one;
-  }
-};
-
-void ring_service(dev::ChannelHost* host) {
-  ring(service_bell(host));
-  if (__atomic_load_n(&host->service_sleepers, __ATOMIC_RELAXED) == 0) return;
-  ServedByLibrary& served = ServedByLibrary::all();
-  const std::lock_guard<std::mutex> hold(served.mutex);
-  const auto poller = served.pollers.find(host);
-  if (poller != served.pollers.end()) wake_service(*poller->second);
-}
-
-const dev::ChannelHooks hooks{pause_kernel, end_pause, ring_service};
 
 /// One more, in this scope.
 class Counted {
@@ -101,17 +54,10 @@ class Channel::LibraryService final : public Poller {
   explicit LibraryService(Channel& channel) : channel_(channel) {}
   void begin() {
     begin_service(*this);
-    if (!channel_.is_on_host_) return;
-    ServedByLibrary& served = ServedByLibrary::all();
-    const std::lock_guard<std::mutex> hold(served.mutex);
-    served.pollers[channel_.param_.host] = this;
+    if (channel_.is_on_host_) wake_for(channel_.param_.host, this);
   }
   void end() noexcept {
-    {
-      ServedByLibrary& served = ServedByLibrary::all();
-      const std::lock_guard<std::mutex> hold(served.mutex);
-      served.pollers.erase(channel_.param_.host);
-    }
+    wake_for(channel_.param_.host, nullptr);
     end_service(*this);
   }
 
@@ -157,14 +103,16 @@ Channel::Channel(const ChannelOptions& options, MPIX_Channel handle, Explain exp
       replied_(std::size_t{options.lanes} * options.depth),
       taken_(param_.rings, options.first_number - 1),
       wanted_(options.lanes) {
-  if (is_on_host_) {
-    kernels_poll_for = polling_.limit.count();
-    kernels_own_core = polling_.own_core;
-    param_.hooks = &hooks;
-  }
-  reports_ = std::make_unique<ChannelReports>(
-      param_, options.name, options.flag_text, settings, [this](const std::string& why) { break_for(why); },
-      [this](Clock::time_point now) { watch_host(now); });
+  if (is_on_host_) param_.hooks = hooks_for_threads(polling_);
+  reports_ = std::make_unique<WaitReports>(
+      WaitReports::Waits{param_.host->notes, std::size_t{options.lanes} + options.flags, "lanes and flags",
+                         [lanes = options.lanes, flag_text = options.flag_text](std::uint64_t note, std::size_t index) {
+                           return index >= lanes && flag_text
+                                      ? flag_text(static_cast<std::uint32_t>(index) - lanes, note >> 2)
+                                      : waiting_text(note, static_cast<std::uint32_t>(index), lanes);
+                         },
+                         [this](Clock::time_point now) { watch_host(now); }},
+      options.name, settings, [this](const std::string& why) { break_for(why); });
   if (options.service == TaskService::library) {
     library_ = std::make_unique<LibraryService>(*this);
     library_->begin();

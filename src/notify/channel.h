@@ -164,7 +164,7 @@ class Channel {
   std::condition_variable woken_;
   std::unique_ptr<LibraryService> library_;
   std::thread thread_;
-  std::unique_ptr<ChannelReports> reports_;  ///< last: it asks for the others
+  std::unique_ptr<WaitReports> reports_;  ///< last: it asks for the others
 };
 
 }  // namespace mpix

@@ -27,31 +27,27 @@ std::string waiting_text(std::uint64_t note, std::uint32_t index, std::uint32_t 
   return lane + " waits for reply " + number + ": its task was posted, and nobody has replied";
 }
 
-ChannelReports::ChannelReports(const MPIX_Dev_channel& channel, std::string name, FlagText flag_text,
-                               const Settings& settings, std::function<void(const std::string& why)> fail,
-                               std::function<void(Clock::time_point now)> watch_host)
-    : notes_(channel.host->notes),
-      lanes_(channel.lanes),
+WaitReports::WaitReports(Waits waits, std::string name, const Settings& settings,
+                         std::function<void(const std::string& why)> fail)
+    : waits_(std::move(waits)),
       name_(std::move(name)),
-      flag_text_(std::move(flag_text)),
       seconds_(settings.timeout_seconds),
       fails_(settings.fail_on_timeout),
       fail_(std::move(fail)),
-      watch_host_(std::move(watch_host)),
-      seen_(std::size_t{channel.lanes} + channel.flags) {
+      seen_(waits_.count) {
   if (seconds_ > 0) begin_service(*this, between_looks);
 }
 
-ChannelReports::~ChannelReports() {
+WaitReports::~WaitReports() {
   if (seconds_ > 0) end_service(*this);
 }
 
-Poller::Clock::duration ChannelReports::look(Clock::time_point now) {
+Poller::Clock::duration WaitReports::look(Clock::time_point now) {
   const auto patience = std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds_));
   std::uint32_t due = 0;
   std::string first;
-  for (std::uint32_t i = 0; i < seen_.size(); ++i) {
-    const std::uint64_t note = load_relaxed(notes_ + i);
+  for (std::size_t i = 0; i < seen_.size(); ++i) {
+    const std::uint64_t note = load_relaxed(waits_.notes + i);
     Seen& seen = seen_[i];
     if (note != seen.note) {
       seen = Seen{note, now, {}};
@@ -59,20 +55,19 @@ Poller::Clock::duration ChannelReports::look(Clock::time_point now) {
     }
     if (note == 0 || now - seen.since - seen.reported < patience) continue;
     seen.reported = now - seen.since;
-    const std::string text =
-        i >= lanes_ && flag_text_ ? flag_text_(i - lanes_, note >> 2) : waiting_text(note, i, lanes_);
+    const std::string text = waits_.text(note, i);
     if (due == 0) first = text;
     if (due++ >= most_lines) continue;
     const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(now - seen.since).count();
     log(fails_ ? LogLevel::error : LogLevel::warn, name_ + ": " + text + ", for " + std::to_string(seconds) + " s");
   }
   if (due > most_lines)
-    log(LogLevel::warn, name_ + ": and " + std::to_string(due - most_lines) + " more lanes and flags");
+    log(LogLevel::warn, name_ + ": and " + std::to_string(due - most_lines) + " more " + waits_.what);
   if (due > 0 && fails_) fail_(first + "; MPIX_ON_TIMEOUT=error");
-  watch_host_(now);
+  if (waits_.watch) waits_.watch(now);
   return std::clamp<Clock::duration>(patience / 50, std::chrono::milliseconds(10), between_looks);
 }
 
-void ChannelReports::failed(const char* why) noexcept { log(LogLevel::warn, why); }
+void WaitReports::failed(const char* why) noexcept { log(LogLevel::warn, why); }
 
 }  // namespace mpix

@@ -14,6 +14,8 @@ int (*const complete)(MPI_Win, void*) = MPIX_Win_complete_stream;
 int (*const wait)(MPI_Win, void*) = MPIX_Win_wait_stream;
 int (*const complete_wait)(MPI_Win, void*) = MPIX_Win_complete_wait_stream;
 int (*const query)(int*) = MPIX_Query_stream_rma;
+int (*const get_drequest)(MPI_Request, MPIX_Drequest*) = MPIX_Get_drequest;
+int (*const free_drequest)(MPIX_Drequest*) = MPIX_Free_drequest;
 
 int use_host_stream(MPI_Win win, MPIX_Host_stream stream);
 int use_host_stream(MPI_Win win, MPIX_Host_stream stream) {

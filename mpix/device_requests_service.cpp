@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the libmpix authors
+//
+// The thread of device requests: what kernels have started, and what MPI has completed.
+#include <sched.h>
+#include <sys/prctl.h>
+
+#include <algorithm>
+#include <exception>
+#include <numeric>
+
+#include "base/cores.h"
+#include "base/log.h"
+#include "device_requests.h"
+#include "notify/bells.h"
+
+namespace mpix {
+namespace {
+
+constexpr auto shortest_nap = std::chrono::microseconds(50), longest_nap = std::chrono::microseconds(500);
+/// A nap takes less than such a part of the time that nothing has happened for.
+constexpr int naps_of_quiet = 1000;
+/// Of a receive, each time: a call of MPI each.
+constexpr std::size_t most_partitions_asked_for = 16;
+
+std::string text_of(int code) {
+  char text[MPI_MAX_ERROR_STRING + 1] = "";
+  int length = 0;
+  if (PMPI_Error_string(code, text, &length) != MPI_SUCCESS || length == 0) return "error " + std::to_string(code);
+  return text;
+}
+
+}  // namespace
+
+void DeviceRequests::work() noexcept {
+  serving_ = std::this_thread::get_id();
+  prctl(PR_SET_TIMERSLACK, 1000);
+  if (settings_.channel_core >= 0 && !run_on_core(settings_.channel_core))
+    log(LogLevel::warn, "the thread of device requests cannot run on core " + std::to_string(settings_.channel_core) +
+                            " (MPIX_CHANNEL_CORE): it runs on any");
+  Patience idle(service_bell(words_.host()), polling_), busy(service_bell(words_.host()), polling_, true);
+  Clock::time_point quiet_since = Clock::now();
+  for (std::uint32_t looks = 1; !stop_; ++looks) {
+    if (callers_ > 0) sched_yield();
+    if (look_once()) {
+      idle.refresh();
+      busy.refresh();
+      quiet_since = {};
+      continue;
+    }
+    if (is_on_host_) {
+      const bool waits_for_mpi = !active_.empty();  // only this thread changes it
+      (waits_for_mpi ? idle : busy).refresh();
+      (waits_for_mpi ? busy : idle).pause();
+      continue;
+    }
+    if (spins_ && looks % 64 != 0) {
+      relax();
+      continue;
+    }
+    const Clock::time_point now = Clock::now();
+    if (quiet_since == Clock::time_point{}) quiet_since = now;
+    const Clock::duration nap = std::min<Clock::duration>((now - quiet_since) / naps_of_quiet, longest_nap);
+    if (nap < shortest_nap)
+      sched_yield();
+    else
+      std::this_thread::sleep_for(nap);
+  }
+  serving_ = std::thread::id{};
+}
+
+/// True: something has moved.
+bool DeviceRequests::look_once() noexcept {
+  const std::lock_guard<std::mutex> hold(mutex_);
+  if (!cause_.empty()) return false;
+  try {
+    return round();
+  } catch (const std::exception& error) {
+    break_for(error.what());
+    return false;
+  }
+}
+
+bool DeviceRequests::round() {
+  bool moved = false;
+  for (const std::size_t place : given_out_) {
+    const Place& mine = places_[place];
+    if (mine.is_active) continue;
+    const std::uint64_t up = load_acquire(words_.up(place));
+    if (up == mine.number) continue;
+    if (up != mine.number + 1) {
+      break_for(name_of(place) + ": something has written over its words");
+      return false;
+    }
+    start(place);
+    if (!cause_.empty()) return false;
+    moved = true;
+  }
+  for (const std::size_t place : active_) {
+    if (places_[place].partitions.empty()) continue;
+    moved = serve_partitions(place) || moved;
+    if (!cause_.empty()) return false;
+  }
+  return (!active_.empty() && test_active()) || moved;
+}
+
+void DeviceRequests::failed(const std::string& call, std::size_t place, int code) {
+  break_for(call + " of " + name_of(place) + " has failed: " + text_of(code));
+}
+
+void DeviceRequests::start(std::size_t place) {
+  Place& mine = places_[place];
+  mine.partitions.resize(static_cast<std::size_t>(mine.made.partitions));
+  std::iota(mine.partitions.begin(), mine.partitions.end(), 0);
+  active_.reserve(active_.size() + 1);
+  requests_.reserve(active_.size() + 1);
+  if (mine.made.peer == MPI_PROC_NULL) {  // nothing moves; and MPICH's MPI_Testsome does not tell of such a request
+    complete(place);
+    if (is_on_host_) ring(kernels_bell(words_.host()));
+    return;
+  }
+  const MPI_Request before = mine.request;
+  const int started = PMPI_Start(&mine.request);
+  if (started != MPI_SUCCESS) return failed("MPI_Start", place, started);
+  if (mine.request != before) return break_for(name_of(place) + ": MPI_Start has given it another handle");
+  mine.is_active = true;
+  active_.push_back(place);
+  requests_.push_back(mine.request);
+}
+
+bool DeviceRequests::test_active() {
+  indices_.resize(active_.size());
+  statuses_.resize(active_.size());
+  // Looked at after a success too, which writes this or leaves it as it was.
+  for (MPI_Status& status : statuses_) status.MPI_ERROR = MPI_SUCCESS;
+  int ended = 0;
+  const int tested =
+      PMPI_Testsome(static_cast<int>(active_.size()), requests_.data(), &ended, indices_.data(), statuses_.data());
+  if (ended == MPI_UNDEFINED) ended = 0;
+  const bool by_request = tested == MPI_SUCCESS || tested == MPI_ERR_IN_STATUS;
+  for (std::size_t i = 0; i < static_cast<std::size_t>(ended); ++i)
+    if (const int error = statuses_[i].MPI_ERROR; by_request && error != MPI_SUCCESS)
+      failed("MPI_Testsome", active_[static_cast<std::size_t>(indices_[i])], error);
+  if (!cause_.empty()) return false;
+  if (tested != MPI_SUCCESS) {
+    break_for("MPI_Testsome has failed: " + text_of(tested));
+    return false;
+  }
+  if (ended == 0) return false;
+  for (std::size_t i = 0; i < static_cast<std::size_t>(ended); ++i)
+    complete(active_[static_cast<std::size_t>(indices_[i])]);
+  std::size_t left = 0;
+  for (const std::size_t place : active_) {
+    if (!places_[place].is_active) continue;
+    active_[left] = place;
+    requests_[left++] = places_[place].request;
+  }
+  active_.resize(left);
+  requests_.resize(left);
+  if (is_on_host_) ring(kernels_bell(words_.host()));
+  return true;
+}
+
+void DeviceRequests::complete(std::size_t place) {
+  Place& mine = places_[place];
+  ++mine.number;
+  mine.is_active = false;
+  if (!mine.made.sends)
+    for (const int p : mine.partitions) store_release(words_.partition(place) + p, mine.number);
+  mine.partitions.clear();
+  store_release(words_.down(place), mine.number);
+}
+
+/// Tells MPI which are ready, or kernels which have arrived. True: some.
+bool DeviceRequests::serve_partitions(std::size_t place) {
+#ifdef HAVE_MPI_PSEND_INIT
+  Place& mine = places_[place];
+  const std::uint64_t number = mine.number + 1;
+  const std::size_t before = mine.partitions.size();
+  int result = MPI_SUCCESS;
+  std::size_t asked = 0;
+  const auto is_over = [&](int p) {
+    if (result != MPI_SUCCESS) return false;
+    if (mine.made.sends) {
+      if (load_acquire(words_.partition(place) + p) != number) return false;
+      result = PMPI_Pready(p, mine.request);
+      return result == MPI_SUCCESS;
+    }
+    int arrived = 0;
+    if (asked++ >= most_partitions_asked_for) return false;
+    result = PMPI_Parrived(mine.request, p, &arrived);
+    if (result == MPI_SUCCESS && arrived) store_release(words_.partition(place) + p, number);
+    return result == MPI_SUCCESS && arrived != 0;
+  };
+  mine.partitions.erase(std::remove_if(mine.partitions.begin(), mine.partitions.end(), is_over), mine.partitions.end());
+  if (result != MPI_SUCCESS) failed(mine.made.sends ? "MPI_Pready" : "MPI_Parrived", place, result);
+  const bool moved = mine.partitions.size() != before;
+  if (moved && !mine.made.sends && is_on_host_) ring(kernels_bell(words_.host()));
+  if (!mine.made.sends && !mine.partitions.empty())  // others, the next time
+    std::rotate(mine.partitions.begin(),
+                mine.partitions.begin() +
+                    static_cast<std::ptrdiff_t>(std::min(most_partitions_asked_for, mine.partitions.size() - 1)),
+                mine.partitions.end());
+  return moved;
+#else
+  (void)place;
+  return false;
+#endif
+}
+
+}  // namespace mpix
