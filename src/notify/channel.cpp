@@ -245,6 +245,7 @@ void Channel::handle(const MPIX_Task& task) {
 bool Channel::serve_round() {
   Lock hold(serving_);
   serving_thread_.store(std::this_thread::get_id(), std::memory_order_relaxed);
+  const Clock::time_point begin = armed_ ? Clock::now() : Clock::time_point{};
   const std::uint32_t most = std::clamp<std::uint32_t>(param_.depth / 4, 1, most_in_a_row);
   std::uint64_t found = 0;
   MPIX_Task task;
@@ -268,23 +269,24 @@ bool Channel::serve_round() {
     counts_.chained += chain_ > 0 ? found : found - 1;
     chain_ += found;
     counts_.longest_chain = std::max(counts_.longest_chain, chain_);
-    note_gap(Clock::now());
   } else {
     chain_ = 0;
-    if (is_on_host_)
-      looked_ = {};  // it may sleep: kernels ring
-    else
-      note_gap(Clock::now());
   }
+  note_look(begin, found > 0);
   return found > 0;
 }
 
-void Channel::note_gap(Clock::time_point now) {
-  if (!armed_) return;
-  if (looked_ != Clock::time_point{})
-    counts_.late_ns =
-        std::max(counts_.late_ns, static_cast<std::uint64_t>(std::chrono::nanoseconds(now - looked_).count()));
-  looked_ = now;
+/// How long it was from the look before to this one, and, as what came meanwhile waits for the next, how long this
+/// took.
+void Channel::note_look(Clock::time_point begin, bool found) {
+  if (!armed_ || begin == Clock::time_point{}) return;  // it was armed just now
+  const auto note = [&](Clock::duration gap) {
+    counts_.late_ns = std::max(counts_.late_ns, static_cast<std::uint64_t>(std::chrono::nanoseconds(gap).count()));
+  };
+  if (looked_ != Clock::time_point{}) note(begin - looked_);
+  if (found) note(Clock::now() - begin);
+  // On hosts it sleeps when there is nothing: kernels ring.
+  looked_ = is_on_host_ && !found ? Clock::time_point{} : begin;
 }
 
 void Channel::set_handler(std::uint32_t kind, MPIX_Task_function* handler, void* arg) {

@@ -120,7 +120,7 @@ class Channel {
   bool serve_round();
   std::vector<dev::ChannelLane> lanes_now();
   std::string hole();
-  void note_gap(Clock::time_point now);
+  void note_look(Clock::time_point begin, bool found);
   void work() noexcept;
   void wake();
 
