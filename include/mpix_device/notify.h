@@ -197,7 +197,7 @@ MPIX_DEV_FN void pause_on_device(std::uint32_t looks) {
 #endif
 }
 
-/// Who waits: where it says so, when it takes long, and what the host does for it meanwhile.
+/// A thread that waits: where it says so, when it takes long, and what the host does for it meanwhile.
 struct Waiter {
   ChannelHost* host;
   const ChannelHooks* hooks;  ///< host back end
