@@ -84,6 +84,7 @@ TEST_CASE("the runtime gets the kernels that were registered before it was there
 
   // Its own: all that it loads, and no others.
   device->prepare_collectives();
+  device->prepare_halos();
   device->launch(nullptr, Launch{});
   const std::vector<std::string> all = taken_down();
   std::vector<std::string> own = kernels_in(registered, "kernel ");
