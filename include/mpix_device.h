@@ -301,6 +301,7 @@ MPIX_DEV_FN void MPIX_Dev_log(MPIX_Dev_ctx* ctx, int id, long long a = 0, long l
 }
 
 #include <mpix_device/channel_calls.h>
+#include <mpix_device/halo_calls.h>
 #include <mpix_device/launch.h>
 #include <mpix_device/request_calls.h>
 

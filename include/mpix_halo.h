@@ -5,7 +5,7 @@
 
 /* The halo engine: point-to-point messages of a halo exchange, packed and unpacked by one kernel in a stream, which
  * tells a thread of the library of each message as soon as it is packed; the thread sends it while others are being
- * packed, and tells the kernel of each that has arrived. No synchronization, and one launch an exchange.
+ * packed, and tells the kernel of each that has arrived. No synchronization, and one launch an exchange, or for many.
  *
  *     MPIX_Halo_create(comm, 26, messages, MPI_INFO_NULL, &halo);     // once: what goes where, from which boxes
  *     for (int step = 0; step < steps; ++step) {
@@ -17,6 +17,7 @@
  * doc/notifications.md says when to take which. */
 
 #include <mpi.h>
+#include <mpix_device/halo_param.h>
 #include <stddef.h>
 
 #ifndef MPIX_PUBLIC
@@ -50,15 +51,28 @@ typedef struct MPIX_Halo_message {
   const MPIX_Box *send, *recv;
 } MPIX_Halo_message;
 
-/* Collective over `comm`, which may be freed afterwards. Up to 4096 messages; 0 are legal. Info keys: mpix_form=stream
- * (a block packs a message, another unpacks it) or stacked (several blocks for a large one; preset);
- * mpix_sends=nonblocking (preset) or blocking (one after another, each by MPI_Send); mpix_name (for reports). Errors,
- * on all ranks: MPI_ERR_ARG, MPI_ERR_RANK, MPI_ERR_TAG, MPI_ERR_TRUNCATE (the two ends of a message differ in bytes),
- * MPI_ERR_INFO_VALUE, MPI_ERR_UNSUPPORTED_OPERATION (MPI_THREAD_MULTIPLE is needed). */
+/* Collective over `comm`, which may be freed afterwards. Up to 4096 messages; 0 are legal. Info keys (the first value
+ * is preset, and chunks are the same on all ranks; man MPIX_Halo_create says more):
+ *
+ *   mpix_form        stacked: several blocks share a large message; stream: a block each; barrier: all blocks share a
+ *                    large one, and meet; launches: one packs, another unpacks; blocks: a launch a message
+ *   mpix_buffers     pinned: memory of the host that kernels reach; copied: the copy engine carries it; device: MPI is
+ *                    given memory of the GPU
+ *   mpix_sends       nonblocking; blocking: one after another, each by MPI_Send
+ *   mpix_receives    testsome, testany; waitall: none is unpacked before all have come
+ *   mpix_order       interleaved; sends-first: receives are looked at when all is sent
+ *   mpix_pack_order  given; largest: the largest message is packed first
+ *   mpix_chunk       bytes: longer messages go in pieces; 0: they do not
+ *   mpix_packers     blocks of a launch, at most; 0: by the device and the messages
+ *   mpix_halves      1; 2: buffers of a message, so that an exchange need not wait for the sends of the one before
+ *   mpix_name        for reports
+ *
+ * Errors, on all ranks: MPI_ERR_ARG, MPI_ERR_RANK, MPI_ERR_TAG, MPI_ERR_TRUNCATE (the two ends of a message differ in
+ * bytes), MPI_ERR_INFO_VALUE, MPI_ERR_UNSUPPORTED_OPERATION (MPI_THREAD_MULTIPLE is needed). */
 MPIX_PUBLIC int MPIX_Halo_create(MPI_Comm comm, int messages, const MPIX_Halo_message message[], MPI_Info info,
                                  MPIX_Halo* halo);
-/* Collective: waits until all exchanges of this process that were enqueued are over. No graph with one runs afterwards.
- */
+/* Collective: waits until all exchanges of this process that were enqueued are over. No graph with one, and no kernel
+ * of the program that has it, runs afterwards. MPI_ERR_OTHER while steps are to come. */
 MPIX_PUBLIC int MPIX_Halo_free(MPIX_Halo* halo);
 
 /* Enqueue: pack, send, receive, unpack. Before it in stream order the send boxes are filled; after it the receive boxes
@@ -66,8 +80,32 @@ MPIX_PUBLIC int MPIX_Halo_free(MPIX_Halo* halo);
  * one stream or by events. */
 MPIX_PUBLIC int MPIX_Halo_exchange_stream(MPIX_Halo halo, void* stream);
 
+/* Steps: many exchanges in one launch, which stays and takes `stream` for itself. In another stream the program says
+ * when the send boxes of the next one are filled, and waits for the receive boxes:
+ *
+ *     MPIX_Halo_begin_stream(halo, steps, beside);
+ *     for (int step = 0; step < steps; ++step) {
+ *       MPIX_Halo_ready_stream(halo, stream);       // behind what has filled the send boxes
+ *       inside<<<..., stream>>>(...);               // meanwhile
+ *       MPIX_Halo_wait_stream(halo, stream);        // what follows finds the receive boxes filled
+ *       border<<<..., stream>>>(...);
+ *     }
+ *
+ * begin: no steps of an earlier one are to come. wait: for all that were made ready. end: no further ones, though fewer
+ * were made ready than begun; all ranks make as many ready. MPI_ERR_OTHER: a step that was not begun, an exchange by
+ * itself while steps are to come; MPI_ERR_ARG: the stream of the launch; MPI_ERR_UNSUPPORTED_OPERATION: in a capture,
+ * and where processes use the GPU in turns. */
+MPIX_PUBLIC int MPIX_Halo_begin_stream(MPIX_Halo halo, long steps, void* stream);
+MPIX_PUBLIC int MPIX_Halo_ready_stream(MPIX_Halo halo, void* stream);
+MPIX_PUBLIC int MPIX_Halo_wait_stream(MPIX_Halo halo, void* stream);
+MPIX_PUBLIC int MPIX_Halo_end_stream(MPIX_Halo halo, void* stream);
+
+/* For kernels of the program that exchange by themselves: MPIX_Dev_halo_… in mpix_device.h. They, the calls above and
+ * graphs follow each other, one exchange after the other. */
+MPIX_PUBLIC int MPIX_Halo_get_device(MPIX_Halo halo, MPIX_Dev_halo* device);
+
 typedef struct MPIX_Halo_stats {
-  unsigned long long exchanges;              /* that were enqueued; in a graph once */
+  unsigned long long exchanges;              /* that were enqueued, and steps that are ready; in a graph once */
   unsigned long long sent, received;         /* messages */
   unsigned long long send_bytes, recv_bytes; /* of one exchange */
   unsigned long long blocks;                 /* of its kernel */

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the libmpix authors
-#include <dlfcn.h>
-
 #include <exception>
 
 #include "base/job_environment.h"
 #include "base/log.h"
 #include "device/cuda/cuda_device.h"
 #include "device/hip/hip_device.h"
+#include "device_memory.h"
 #include "errors.h"
 #include "mpi_bootstrap.h"
 #include "right_mpi.h"
@@ -30,14 +29,6 @@ unsigned flags_of(const WinState& state) {
   const bool gpu = std::string(runtime->device->name()) != "host";
   return (state.hidden ? hidden : 0u) | (gpu ? has_gpu : 0u) |
          (runtime->device->hidden_from_host(state.base) ? on_gpu : 0u);
-}
-
-/// Looked up: MPI libraries differ in which of these they have, and where they declare them.
-bool mpi_says_gpu_aware() {
-  for (const char* query : {"MPIX_Query_cuda_support", "MPIX_Query_rocm_support", "MPIX_Query_hip_support"})
-    if (void* found = dlsym(RTLD_DEFAULT, query))
-      if (reinterpret_cast<int (*)()>(found)() == 1) return true;
-  return false;
 }
 
 bool is_mpich() { return mpi_version().find("MPICH") != std::string::npos; }

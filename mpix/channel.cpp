@@ -18,8 +18,8 @@
 #include "base/job_environment.h"
 #include "base/log.h"
 #include "device/host/grid.h"
-#include "device_memory.h"
 #include "errors.h"
+#include "info_keys.h"
 #include "mpix.h"
 #include "notify/channel.h"
 #include "runtime.h"
@@ -62,23 +62,6 @@ T& required(T* p, const char* what) {
   return *p;
 }
 
-[[noreturn]] void reject(const char* key, const std::string& text, const std::string& expected) {
-  throw Error(Fault::info_value, std::string("info ") + key + "=" + text + ": expected " + expected);
-}
-
-template <class Value>
-Value choice_in(MPI_Info info, const char* key, Value preset,
-                std::initializer_list<std::pair<const char*, Value>> choices) {
-  const std::string text = info_value(info, key);
-  if (text.empty()) return preset;
-  std::string expected;
-  for (const auto& choice : choices) {
-    if (text == choice.first) return choice.second;
-    expected += (expected.empty() ? "" : "|") + std::string(choice.first);
-  }
-  reject(key, text, expected);
-}
-
 std::uint32_t depth_in(MPI_Info info, std::uint32_t preset) {
   const std::string text = info_value(info, "mpix_depth");
   if (text.empty()) return preset;
@@ -86,24 +69,8 @@ std::uint32_t depth_in(MPI_Info info, std::uint32_t preset) {
       text.size() <= 4 && std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
   const unsigned long depth = is_number ? std::stoul(text) : 0;
   if (depth == 0 || depth > dev::most_depth || (depth & (depth - 1)) != 0)
-    reject("mpix_depth", text, "1, 2, 4, … 4096");
+    reject_info("mpix_depth", text, "1, 2, 4, … 4096");
   return static_cast<std::uint32_t>(depth);
-}
-
-/// A key that nobody knows is a spelling mistake, as a rule.
-void warn_of_unknown_keys(MPI_Info info) {
-  if (info == MPI_INFO_NULL) return;
-  int count = 0;
-  check(PMPI_Info_get_nkeys(info, &count));
-  for (int i = 0; i < count; ++i) {
-    char key[MPI_MAX_INFO_KEY + 1] = "";
-    check(PMPI_Info_get_nthkey(info, i, key));
-    if (std::strncmp(key, "mpix_", 5) != 0) continue;
-    static const char* const known[] = {"mpix_tasks", "mpix_depth",   "mpix_layout", "mpix_fence",
-                                        "mpix_name",  "mpix_service", "mpix_words"};
-    if (std::none_of(std::begin(known), std::end(known), [&](const char* one) { return std::strcmp(one, key) == 0; }))
-      log(LogLevel::warn, std::string("MPIX_Channel_create: unknown info key ") + key);
-  }
 }
 
 ChannelOptions options_from(int lanes, int flags, MPI_Info info) {
@@ -111,7 +78,9 @@ ChannelOptions options_from(int lanes, int flags, MPI_Info info) {
     throw Error(Fault::argument, std::to_string(lanes) + " lanes: there may be 0 to 65536");
   if (flags < 0 || static_cast<std::uint32_t>(flags) > dev::most_lanes)
     throw Error(Fault::argument, std::to_string(flags) + " flags: there may be 0 to 65536");
-  warn_of_unknown_keys(info);
+  warn_of_unknown_keys(
+      "MPIX_Channel_create", info,
+      {"mpix_tasks", "mpix_depth", "mpix_layout", "mpix_fence", "mpix_name", "mpix_service", "mpix_words"});
   ChannelOptions options;
   options.lanes = static_cast<std::uint32_t>(lanes);
   options.flags = static_cast<std::uint32_t>(flags);

@@ -2,6 +2,8 @@
 // Copyright (c) the libmpix authors
 #include "device_memory.h"
 
+#include <dlfcn.h>
+
 #include <atomic>
 #include <mutex>
 #include <set>
@@ -86,6 +88,13 @@ bool release_device_memory(void* base) {
 }
 
 bool device_memory_in_use() { return allocations().count != 0; }
+
+bool mpi_says_gpu_aware() {
+  for (const char* query : {"MPIX_Query_cuda_support", "MPIX_Query_rocm_support", "MPIX_Query_hip_support"})
+    if (void* found = dlsym(RTLD_DEFAULT, query))
+      if (reinterpret_cast<int (*)()>(found)() == 1) return true;
+  return false;
+}
 
 }  // namespace mpix
 

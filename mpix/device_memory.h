@@ -28,4 +28,8 @@ bool release_device_memory(void* base);
 
 bool device_memory_in_use();
 
+/// Whether it takes memory of GPUs. Looked up: MPI libraries differ in which queries they have, and where they declare
+/// them.
+bool mpi_says_gpu_aware();
+
 }  // namespace mpix

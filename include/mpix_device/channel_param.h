@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 /* Grows with every change of what kernels and the library share of a channel. */
-#define MPIX_DEV_CHANNEL_ABI 1
+#define MPIX_DEV_CHANNEL_ABI 2
 
 #ifdef __cplusplus
 namespace mpix {

@@ -88,6 +88,8 @@ struct ChannelHooks {
   void (*end)(void* patience);
   /// There is something for the service.
   void (*post)(ChannelHost* host);
+  /// There is something for other threads that are blocks.
+  void (*wake)(ChannelHost* host);
 };
 
 MPIX_FN std::uint32_t task_tag(std::uint64_t number) { return static_cast<std::uint32_t>(number) | 0x80000000u; }
@@ -403,12 +405,14 @@ MPIX_DEV_FN Post test_flag(const MPIX_Dev_channel& c, std::uint32_t flag, std::u
   return *yes || !is_released(c) ? Post::ok : Post::released;
 }
 
-MPIX_DEV_FN Post wait_for_flag(const MPIX_Dev_channel& c, std::uint32_t flag, std::uint64_t value) {
+/// `noted`: what is noted of it, in place of the value.
+MPIX_DEV_FN Post wait_for_flag(const MPIX_Dev_channel& c, std::uint32_t flag, std::uint64_t value,
+                               std::uint64_t noted = 0) {
   if (c.abi != MPIX_DEV_CHANNEL_ABI) return Post::released;
   if (flag >= c.flags) return Post::argument;
   const std::uint64_t generation = own_word(&c.state->generation);  // looked at behind the wait, which looks, too
   const std::uint64_t* const word = c.down + std::uint64_t{flag} * c.word_stride;
-  const bool well = wait_in_channel(c, std::uint64_t{c.lanes} + flag, channel_note(ChannelWait::flag, value),
+  const bool well = wait_in_channel(c, std::uint64_t{c.lanes} + flag, channel_note(ChannelWait::flag, noted != 0 ? noted : value),
                                     [&] { return load_acquire(word) >= value; });
   return well && generation == c.generation ? Post::ok : Post::released;
 }

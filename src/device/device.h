@@ -21,6 +21,7 @@ class Copier;
 class NodeMemory;
 struct Collective;
 struct CollectiveLaunch;
+struct HaloGate;
 struct HaloLaunch;
 struct RailLaunch;
 class TeamMemory;
@@ -246,6 +247,7 @@ class Device {
   /// Before the first communicator's: what calls would else wait for.
   virtual void prepare_collectives() {}
   virtual void launch(Stream stream, HaloLaunch&& launch) = 0;
+  virtual void launch(Stream stream, HaloGate&& gate) = 0;
   /// Before the first exchange: likewise.
   virtual void prepare_halos() {}
   /// How many calls of the communicator of `any` have run here; not exact beyond 2^32.

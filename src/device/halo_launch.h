@@ -4,15 +4,42 @@
 
 #include <memory>
 
-#include "wire/halo.h"
+#include "mpix_device/halo.h"
 
 namespace mpix {
 
-/// An exchange of a halo on its way into a stream.
+/// Exchanges of a halo on their way into a stream.
 struct HaloLaunch {
   HaloRun run;
   bool captured = false;
   std::shared_ptr<const void> keep;  ///< what it points to, alive for as long as it may run
+};
+
+/// What a stream of the program has to do with steps, behind what is in it.
+struct HaloGate {
+  enum class What {
+    ready,  ///< says so: `value` of them
+    stop,   ///< of launch `value` none follows
+    done,   ///< holds the stream until `value` of them are done
+    over,   ///< holds it until launch `value` is over
+  };
+  MPIX_Dev_halo halo;
+  What what;
+  std::uint64_t value;
+
+  MPIX_FN std::uint64_t* word() const {
+    switch (what) {
+      case What::ready:
+        return &halo.words->ready;
+      case What::stop:
+        return &halo.words->stopped;
+      case What::done:
+        return &halo.words->done;
+      default:
+        return &halo.words->over;
+    }
+  }
+  MPIX_FN bool holds() const { return what == What::done || what == What::over; }
 };
 
 }  // namespace mpix

@@ -47,6 +47,8 @@ void ring_service(dev::ChannelHost* host) {
   if (poller != served.pollers.end()) wake_service(*poller->second);
 }
 
+void ring_kernels(dev::ChannelHost* host) { ring(kernels_bell(host)); }
+
 }  // namespace
 
 Polling polling_for(const Settings& settings, int local_ranks) {
@@ -58,7 +60,7 @@ Polling polling_for(const Settings& settings, int local_ranks) {
 }
 
 const dev::ChannelHooks* hooks_for_threads(Polling polling) {
-  static const dev::ChannelHooks hooks{pause_kernel, end_pause, ring_service};
+  static const dev::ChannelHooks hooks{pause_kernel, end_pause, ring_service, ring_kernels};
   kernels_poll_for = polling.limit.count();
   kernels_own_core = polling.own_core;
   return &hooks;

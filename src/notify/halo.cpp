@@ -4,43 +4,45 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstring>
+#include <optional>
 #include <thread>
 #include <utility>
 
 #include "base/error.h"
-#include "device/halo_launch.h"
 
 namespace mpix {
 namespace {
 
 /// MPI's reads and writes, and those of kernels, on pages of their own.
 constexpr std::uint64_t apart = 4096;
-/// Of a message that several blocks share: what one moves in some microseconds.
-constexpr std::uint64_t bytes_of_a_part = 32 * 1024;
-constexpr std::uint32_t most_parts_of_a_message = 32;
 /// Blocks on each multiprocessor: others' kernels fit beside them.
 constexpr std::uint32_t blocks_each = 2;
+/// Multiprocessors that have no block which stays.
+constexpr std::uint32_t left_alone = 4;
 constexpr int looks_in_a_row = 32;
-/// Where graphs are launched nobody tells the service.
-constexpr auto longest_nap_for_graphs = std::chrono::microseconds(50);
+/// Where nobody tells the service of kernels.
+constexpr auto longest_nap_unseen = std::chrono::microseconds(50);
+/// For kernels to leave a halo that is broken.
+constexpr auto time_to_leave = std::chrono::seconds(1);
 
 std::uint64_t rounded(std::uint64_t bytes) { return (bytes + apart - 1) / apart * apart; }
 
-std::uint64_t bytes_of(const std::vector<HaloBox>& boxes) {
-  std::uint64_t all = 0;
-  for (const HaloBox& box : boxes) all += box.bytes();
-  return all;
-}
-
-/// What all rows of the box begin and end at, here and in the message.
-std::uint32_t unit_of(const HaloBox& box) {
-  std::uint64_t all = reinterpret_cast<std::uintptr_t>(box.base) | box.row_bytes | box.at;
-  for (int d = 0; d < 4; ++d)
-    if (box.rows[d] > 1) all |= static_cast<std::uint64_t>(box.stride[d]);
-  for (std::uint32_t unit = 16; unit > 1; unit /= 2)
-    if (all % unit == 0) return unit;
-  return 1;
+/// Who waits for what, as the watch of the channel finds it.
+std::string wait_text(const std::vector<std::string>& names, std::uint32_t flag, std::uint64_t packed,
+                      std::uint64_t last_step) {
+  const HaloNote note = HaloNote::unpacked(packed);
+  const std::string step = std::to_string(note.step), block = "block " + std::to_string(note.block) + " waits: ";
+  const std::size_t count = names.size();
+  if (flag < count)
+    return block + names[flag] + " of exchange " + step + " cannot be packed: MPI has not sent the one before";
+  if (flag < 2 * count)
+    return block + names[flag - count] + " of exchange " + step + " cannot be unpacked: MPI has not received it";
+  if (flag == 2 * count)
+    return (note.step < last_step ? "steps " + step + " to " + std::to_string(last_step) + " were"
+                                  : "step " + step + " was") +
+           " not made ready (MPIX_Halo_ready_stream, MPIX_Halo_end_stream), and the launch for them waits";
+  if (flag == 2 * count + 1) return "blocks of a grid wait for others of it, which do not come";
+  return "a stream waits for step " + step + ", which is not over";
 }
 
 }  // namespace
@@ -48,112 +50,114 @@ std::uint32_t unit_of(const HaloBox& box) {
 struct Halo::Memory {
   explicit Memory(Device& to) : device(to) {}
   ~Memory() {
-    if (words) device.release(words);
+    for (void* const p : {words, buffers})
+      if (p) device.release(p);
   }
   Memory(const Memory&) = delete;
   Memory& operator=(const Memory&) = delete;
 
   Device& device;
   std::shared_ptr<char> pinned;
-  std::shared_ptr<const void> messages, boxes, parts;
-  void* words = nullptr;
+  std::shared_ptr<const void> first, messages, boxes, parts;
+  void *words = nullptr, *buffers = nullptr;
 };
 
-ChannelOptions Halo::channel_options(const Options& options, const std::vector<HaloContent>& messages) {
+ChannelOptions Halo::channel_options(const Options& options, const HaloPlan& plan,
+                                     std::shared_ptr<const std::atomic<std::uint64_t>> last_step) {
   ChannelOptions all;
-  all.flags = 2 * static_cast<std::uint32_t>(messages.size());
+  all.flags = 2 * static_cast<std::uint32_t>(plan.cargo.size()) + halo_extra_flags;
   all.service = TaskService::caller;
   all.name = options.name;
   all.local_ranks = options.local_ranks;
   std::vector<std::string> names;
-  for (const HaloContent& message : messages) names.push_back(message.name);
-  all.flag_text = [names](std::uint32_t flag, std::uint64_t number) {
-    const std::size_t count = names.size();
-    return flag < count ? names[flag] + " of exchange " + std::to_string(number + 1) +
-                              " cannot be packed: MPI has not sent the one before"
-                        : names[flag - count] + " of exchange " + std::to_string(number) +
-                              " cannot be unpacked: MPI has not received it";
+  for (const HaloCargo& cargo : plan.cargo) names.push_back(cargo.name);
+  all.flag_text = [names, last_step](std::uint32_t flag, std::uint64_t note) {
+    return wait_text(names, flag, note, *last_step);
   };
   return all;
 }
 
-Halo::Halo(const Options& options, const std::vector<HaloContent>& messages, Device& device, const Settings& settings)
-    : device_(device),
-      channel_(channel_options(options, messages), nullptr, nullptr, device, settings),
-      memory_(std::make_shared<Memory>(device)),
-      room_(device.new_waiting_room()),
-      progress_(messages.size()) {
-  device.prepare_halos();
-  make_buffers(messages, device);
-  std::vector<HaloMessage> all;
-  std::vector<HaloBox> boxes;
-  const auto append = [&boxes](const std::vector<HaloBox>& from) {
-    std::uint64_t at = 0;
-    for (HaloBox box : from) {
-      box.at = at;
-      at += box.bytes();
-      box.unit = unit_of(box);
-      boxes.push_back(box);
-    }
-  };
-  for (std::size_t m = 0; m < messages.size(); ++m) {
-    HaloMessage message{buffers_[m].send, buffers_[m].recv, 0, 0, 0, 0};
-    message.first_send = static_cast<std::uint32_t>(boxes.size());
-    append(messages[m].send);
-    message.send_boxes = static_cast<std::uint32_t>(boxes.size()) - message.first_send;
-    message.first_recv = static_cast<std::uint32_t>(boxes.size());
-    append(messages[m].recv);
-    message.recv_boxes = static_cast<std::uint32_t>(boxes.size()) - message.first_recv;
-    all.push_back(message);
-    moves_.push_back(!messages[m].is_null);
-  }
-  std::vector<HaloPart> parts;
-  for (const std::uint32_t unpacks : {0u, 1u})
-    for (std::uint32_t m = 0; m < messages.size(); ++m) {
-      if (messages[m].is_null) continue;
-      const std::uint64_t bytes = unpacks ? buffers_[m].recv_bytes : buffers_[m].send_bytes;
-      const std::uint32_t count = room_ && options.is_stacked
-                                      ? static_cast<std::uint32_t>(std::clamp<std::uint64_t>(bytes / bytes_of_a_part, 1,
-                                                                                             most_parts_of_a_message))
-                                      : 1;
-      for (std::uint32_t part = 0; part < count; ++part) parts.push_back({m, part, count, unpacks});
-    }
-  run_.message_count = static_cast<std::uint32_t>(messages.size());
-  run_.part_count = static_cast<std::uint32_t>(parts.size());
-  const auto upload = [&device](auto& table) {
-    if (table.empty()) table.emplace_back();  // to have an address
-    return device.upload(table.data(), table.size() * sizeof table[0]);
-  };
-  memory_->messages = upload(all);
-  memory_->boxes = upload(boxes);
-  memory_->parts = upload(parts);
-  memory_->words = device.allocate(sizeof(HaloWords) + 2 * messages.size() * sizeof(std::uint64_t)).base;
-  run_.channel = channel_.param();
-  run_.messages = static_cast<const HaloMessage*>(memory_->messages.get());
-  run_.boxes = static_cast<const HaloBox*>(memory_->boxes.get());
-  run_.parts = static_cast<const HaloPart*>(memory_->parts.get());
-  run_.words = static_cast<HaloWords*>(memory_->words);
-  run_.blocks = room_ ? std::min(run_.part_count, blocks_each * room_->all()) : std::min(run_.part_count, 1u);
-  counts_.blocks = run_.blocks;
+/// On hosts one thread packs and unpacks all, unless it is told otherwise.
+std::uint32_t Halo::most_blocks() const {
+  const std::uint32_t all = room_ ? room_->all() : 0;
+  if (options_.blocks == 0) return all > 0 ? blocks_each * all : 1;
+  return all > 0 ? std::min(options_.blocks, blocks_each * all) : options_.blocks;
 }
 
-void Halo::make_buffers(const std::vector<HaloContent>& messages, Device& device) {
+Halo::Halo(const Options& options, const std::vector<HaloContent>& messages, Device& device, const Settings& settings)
+    : options_(options),
+      device_(device),
+      room_(device.new_waiting_room()),
+      plan_(plan_halo(messages, HaloShape{options.form, options.chunk, most_blocks(), options.largest_first})),
+      last_step_(std::make_shared<std::atomic<std::uint64_t>>(0)),
+      channel_(channel_options(options, plan_, last_step_), nullptr, nullptr, device, settings),
+      memory_(std::make_shared<Memory>(device)),
+      progress_(plan_.cargo.size()) {
+  device.prepare_halos();
+  make_buffers();
+  upload_tables();
+  if (options_.buffers == HaloBuffers::copied) copier_ = device.new_copier();
+  for (const HaloPlan::Range& range : plan_.launches)
+    counts_.blocks = std::max<std::uint64_t>(counts_.blocks, std::min(range.end - range.first, most_blocks()));
+}
+
+void Halo::make_buffers() {
   std::uint64_t bytes = 0;
-  for (const HaloContent& message : messages)
-    bytes += rounded(bytes_of(message.send)) + rounded(bytes_of(message.recv));
-  memory_->pinned = device.allocate_pinned(std::max(bytes, apart));
-  char* at = memory_->pinned.get();
-  for (const HaloContent& message : messages) {
-    HaloBuffers one{at, nullptr, bytes_of(message.send), bytes_of(message.recv)};
-    at += rounded(one.send_bytes);
-    buffers_.push_back(one);
+  for (const HaloCargo& one : plan_.cargo) {
+    bytes += options_.halves * (rounded(one.send_bytes) + rounded(one.recv_bytes));
     counts_.send_bytes += one.send_bytes;
-  }
-  for (HaloBuffers& one : buffers_) {
-    one.recv = at;
-    at += rounded(one.recv_bytes);
     counts_.recv_bytes += one.recv_bytes;
   }
+  const auto cut = [&](char* base, std::vector<HaloBufferPair>& all) {
+    all.resize(plan_.cargo.size());
+    char* at = base;
+    for (const bool send : {true, false})
+      for (std::size_t m = 0; m < all.size(); ++m)
+        for (std::size_t half = 0; half < 2; ++half) {
+          std::array<char*, 2>& place = send ? all[m].send : all[m].recv;
+          place[half] = half < options_.halves ? at : place[0];
+          if (half < options_.halves) at += rounded(send ? plan_.cargo[m].send_bytes : plan_.cargo[m].recv_bytes);
+        }
+  };
+  bytes = std::max(bytes, apart);
+  if (options_.buffers != HaloBuffers::pinned) {
+    memory_->buffers = device_.allocate(bytes).base;
+    cut(static_cast<char*>(memory_->buffers), for_kernels_);
+  }
+  if (options_.buffers != HaloBuffers::device) {
+    memory_->pinned = device_.allocate_pinned(bytes);
+    cut(memory_->pinned.get(), for_mpi_);
+  }
+  if (options_.buffers == HaloBuffers::pinned) for_kernels_ = for_mpi_;
+  if (options_.buffers == HaloBuffers::device) for_mpi_ = for_kernels_;
+}
+
+void Halo::upload_tables() {
+  for (std::size_t m = 0; m < plan_.messages.size(); ++m)
+    for (std::size_t half = 0; half < 2; ++half) {
+      plan_.messages[m].send[half] = for_kernels_[m].send[half];
+      plan_.messages[m].recv[half] = for_kernels_[m].recv[half];
+    }
+  const auto upload = [this](auto table) {
+    if (table.empty()) table.emplace_back();  // to have an address
+    return device_.upload(table.data(), table.size() * sizeof table[0]);
+  };
+  memory_->first = upload(plan_.first);
+  memory_->messages = upload(plan_.messages);
+  memory_->boxes = upload(plan_.boxes);
+  memory_->parts = upload(plan_.parts);
+  memory_->words = device_.allocate(sizeof(HaloWords) + 2 * plan_.messages.size() * sizeof(std::uint64_t)).base;
+  param_.abi = MPIX_DEV_HALO_ABI;
+  param_.given = static_cast<std::uint32_t>(plan_.first.size()) - 1;
+  param_.messages = static_cast<std::uint32_t>(plan_.messages.size());
+  param_.parts = static_cast<std::uint32_t>(plan_.parts.size());
+  param_.halves = options_.halves;
+  param_.first = static_cast<const std::uint32_t*>(memory_->first.get());
+  param_.message = static_cast<const HaloMessage*>(memory_->messages.get());
+  param_.box = static_cast<const HaloBox*>(memory_->boxes.get());
+  param_.part = static_cast<const HaloPart*>(memory_->parts.get());
+  param_.words = static_cast<HaloWords*>(memory_->words);
+  param_.channel = channel_.param();
 }
 
 Halo::~Halo() { end_service(); }
@@ -171,82 +175,155 @@ void Halo::end_service() {
   transport_->cancel();
 }
 
-void Halo::enqueue(Stream stream) {
+// ---- The program -------------------------------------------------------------------------------------
+
+void Halo::require_whole() const {
   if (is_broken()) throw Error(Fault::other, "the halo is broken: " + cause());
+}
+
+void Halo::require_no_steps_to_come() const {
+  if (to_come_ == 0) return;
+  throw Error(Fault::other, std::to_string(to_come_) +
+                                " steps of MPIX_Halo_begin_stream are to come: MPIX_Halo_ready_stream makes them "
+                                "ready, MPIX_Halo_end_stream ends them");
+}
+
+void Halo::require_no_steps() {
+  const std::lock_guard<std::mutex> hold(calls_);
+  if (!is_broken()) require_no_steps_to_come();
+}
+
+HaloRun Halo::run_of(HaloPlan::Range range, std::uint32_t blocks) const {
+  HaloRun run{};
+  run.halo = param_;
+  run.first_part = range.first;
+  run.end_part = range.end;
+  run.blocks = std::min(range.end - range.first, blocks);
+  return run;
+}
+
+void Halo::launch(Stream stream, const HaloRun& run, bool captured) {
   HaloLaunch launch;
-  launch.run = run_;
-  launch.captured = device_.check_stream(stream) != 0;
+  launch.run = run;
+  launch.captured = captured;
   launch.keep = memory_;
-  const bool captured = launch.captured;
-  if (run_.part_count > 0) device_.launch(stream, std::move(launch));
+  device_.launch(stream, std::move(launch));
+}
+
+void Halo::exchange(Stream stream) {
+  const std::lock_guard<std::mutex> hold(calls_);
+  require_whole();
+  require_no_steps_to_come();
+  const bool captured = device_.check_stream(stream) != 0;
+  if (!plan_.launches.empty() && !captured) ++launches_;
+  for (const HaloPlan::Range& range : plan_.launches) {
+    HaloRun run = run_of(range, most_blocks());
+    run.launch = captured ? 0 : launches_;
+    launch(stream, run, captured);
+  }
   {
-    const std::lock_guard<std::mutex> hold(mutex_);
+    const std::lock_guard<std::mutex> hold_counts(mutex_);
     ++counts_.exchanges;
   }
   if (captured)
-    in_graphs_ = true;
-  else if (run_.part_count > 0)
-    ++enqueued_;
+    runs_unseen_ = true;
+  else if (!plan_.launches.empty())
+    ++exchanges_;
   if (is_served_) wake_service(*this);
 }
 
-Poller::Clock::duration Halo::look(Clock::time_point now) {
-  if (channel_.is_broken()) return Poller::when_woken;
-  // Networks in software move a piece a look, and a round of the service takes as long as some looks.
-  bool moved = false;
-  for (int looks = 0; looks < looks_in_a_row && (looks == 0 || is_moving_) && !channel_.is_broken(); ++looks)
-    if (serve()) moved = true;
-  const Clock::duration nap = back_off_.next(moved, false, now);
-  if (run_so_far_ < enqueued_) return {};
-  return in_graphs_ ? std::min<Clock::duration>(nap, longest_nap_for_graphs) : nap;
+void Halo::begin_steps(std::uint64_t steps, Stream stream) {
+  const std::lock_guard<std::mutex> hold(calls_);
+  require_whole();
+  require_no_steps_to_come();
+  if (!options_.no_steps_why.empty()) throw Error(Fault::unsupported, options_.no_steps_why);
+  if (device_.check_stream(stream) != 0)
+    throw Error(Fault::unsupported, "steps are not captured: MPIX_Halo_exchange_stream is");
+  if (steps == 0) return;
+  if (!plan_.parts.empty()) {
+    // One block on a multiprocessor, and not on all: they stay while the program computes.
+    const std::uint32_t all = room_ ? room_->all() : 0;
+    const std::uint32_t most = all > left_alone ? all - left_alone : 1;
+    const bool may_share = options_.form != HaloForm::barrier;  // or its tables are for so many
+    HaloRun run = run_of({0, param_.parts}, room_ && may_share ? std::min(most, most_blocks()) : most_blocks());
+    run.is_gated = 1;
+    run.launch = ++launches_;
+    run.steps = steps;
+    run.ready = ready_;
+    launch(stream, run, false);
+  }
+  to_come_ = steps;
+  stepping_ = stream;
+  *last_step_ = ready_ + steps;
 }
 
-bool Halo::serve() {
-  const std::lock_guard<std::mutex> hold(mutex_);
-  const std::uint32_t count = run_.message_count;
-  std::uint64_t unpacked_by_all = UINT64_MAX;
-  bool moved = false;
-  // Receives first: sends may wait for those of the other side, which are started likewise.
-  for (std::uint32_t m = 0; m < count; ++m) {
-    if (!moves_[m]) continue;
-    Progress& one = progress_[m];
-    const std::uint64_t unpacked = channel_.flag(count + m);
-    unpacked_by_all = std::min(unpacked_by_all, unpacked);
-    if (one.receiving != one.received || unpacked != one.received) continue;
-    transport_->start_receive(m);
-    ++one.receiving;
+void Halo::gate(Stream stream, HaloGate::What what, std::uint64_t value) {
+  if (device_.check_stream(stream) != 0)
+    throw Error(Fault::unsupported, "steps are not captured: MPIX_Halo_exchange_stream is");
+  if (!plan_.parts.empty()) device_.launch(stream, HaloGate{param_, what, value});
+}
+
+void Halo::step_ready(Stream stream) {
+  const std::lock_guard<std::mutex> hold(calls_);
+  require_whole();
+  if (to_come_ == 0) throw Error(Fault::other, "no step is to come: MPIX_Halo_begin_stream launches for some");
+  if (stream == stepping_)
+    throw Error(Fault::argument, "the stream is that of MPIX_Halo_begin_stream: it would wait for itself");
+  // The launch before would take it for one of its own.
+  if (stopped_ != 0) gate(stream, HaloGate::What::over, stopped_);
+  stopped_ = 0;
+  gate(stream, HaloGate::What::ready, ready_ + 1);
+  ++ready_;
+  --to_come_;
+  {
+    const std::lock_guard<std::mutex> hold_counts(mutex_);
+    ++counts_.exchanges;
   }
-  for (std::uint32_t m = 0; m < count; ++m) {
-    Progress& one = progress_[m];
-    if (!moves_[m] || one.sending != one.sent || channel_.flag(m) <= one.sending) continue;
-    transport_->start_send(m);
-    ++one.sending;
-    moved = true;
-  }
-  over_sends_.clear();
-  over_receives_.clear();
-  transport_->look(&over_sends_, &over_receives_);
-  for (const std::uint32_t m : over_sends_) {
-    channel_.set_flag(m, ++progress_[m].sent);
-    ++counts_.sent;
-  }
-  for (const std::uint32_t m : over_receives_) {
-    channel_.set_flag(count + m, ++progress_[m].received);
-    ++counts_.received;
-  }
-  if (unpacked_by_all != UINT64_MAX) run_so_far_ = unpacked_by_all;
-  is_moving_ = std::any_of(progress_.begin(), progress_.end(), [&](const Progress& one) {
-    return one.sending != one.sent || one.sending > one.received;  // what was sent, and what is to come in its exchange
-  });
-  return moved || !over_sends_.empty() || !over_receives_.empty();
+  if (plan_.parts.empty()) return;
+  ++exchanges_;
+  if (is_served_) wake_service(*this);
+}
+
+void Halo::wait_for_steps(Stream stream) {
+  const std::lock_guard<std::mutex> hold(calls_);
+  require_whole();
+  if (ready_ == 0) return;
+  if (to_come_ > 0 && stream == stepping_)
+    throw Error(Fault::argument, "the stream is that of MPIX_Halo_begin_stream: it would wait for itself");
+  gate(stream, HaloGate::What::done, ready_);
+}
+
+void Halo::end_steps(Stream stream) {
+  const std::lock_guard<std::mutex> hold(calls_);
+  require_whole();
+  if (to_come_ == 0) return;
+  if (stream == stepping_)
+    throw Error(Fault::argument, "the stream is that of MPIX_Halo_begin_stream: it would wait for itself");
+  gate(stream, HaloGate::What::stop, launches_);
+  stopped_ = launches_;
+  to_come_ = 0;
+}
+
+MPIX_Dev_halo Halo::param() {
+  require_whole();
+  runs_unseen_ = true;
+  return param_;
 }
 
 bool Halo::wait_for_all() {
-  // Exchanges in graphs have counted, too: so this is not exact, and not too little.
-  const std::uint64_t enqueued = enqueued_;
+  using Clock = std::chrono::steady_clock;
+  std::optional<Clock::time_point> broken_since;
   for (auto nap = std::chrono::microseconds(5);; nap = std::min(2 * nap, std::chrono::microseconds(2000))) {
-    if (run_.part_count == 0 || device_.read_word(&run_.words->step) >= enqueued) break;
-    if (is_broken()) return false;
+    if (plan_.parts.empty() || device_.read_word(&param_.words->over) >= launches_) break;
+    if (is_broken() && !broken_since) broken_since = Clock::now();
+    if (broken_since && Clock::now() - *broken_since > time_to_leave) {
+      // Launches that have not begun will look at it.
+      static auto& kept = *new std::vector<std::shared_ptr<Memory>>;
+      static std::mutex guards_kept;
+      const std::lock_guard<std::mutex> hold(guards_kept);
+      kept.push_back(memory_);
+      return false;
+    }
     std::this_thread::sleep_for(nap);
   }
   // The last sends, which no kernel waits for.
@@ -255,8 +332,8 @@ bool Halo::wait_for_all() {
     {
       const std::lock_guard<std::mutex> hold(mutex_);
       over = true;
-      for (std::uint32_t m = 0; m < run_.message_count; ++m)
-        if (moves_[m] && progress_[m].sent < channel_.flag(m)) over = false;
+      for (std::uint32_t m = 0; m < param_.messages; ++m)
+        if (!plan_.cargo[m].is_null && progress_[m].send.over < channel_.flag(m)) over = false;
     }
     if (!over) std::this_thread::sleep_for(std::chrono::microseconds(50));
   }
@@ -266,6 +343,116 @@ bool Halo::wait_for_all() {
 Halo::Counts Halo::counts() {
   const std::lock_guard<std::mutex> hold(mutex_);
   return counts_;
+}
+
+// ---- The service -------------------------------------------------------------------------------------
+
+Poller::Clock::duration Halo::look(Clock::time_point now) {
+  if (channel_.is_broken()) return Poller::when_woken;
+  // Networks in software move a piece a look, and a round of the service takes as long as some looks.
+  bool moved = false;
+  for (int looks = 0; looks < looks_in_a_row && (looks == 0 || is_moving_) && !channel_.is_broken(); ++looks)
+    if (serve()) moved = true;
+  const Clock::duration nap = back_off_.next(moved, false, now);
+  if (run_so_far_ < exchanges_) return {};
+  return runs_unseen_ ? std::min<Clock::duration>(nap, longest_nap_unseen) : nap;
+}
+
+bool Halo::serve() {
+  const std::lock_guard<std::mutex> hold(mutex_);
+  bool moved = start_moves();
+  over_.clear();
+  transport_->look(options_.sends_first && !are_all_sent(), &over_);
+  moved = moved || !over_.empty();
+  for (const HaloTransport::Over& of : over_) {
+    if (of.is_send || !copier_) {
+      end_move(of);
+      continue;
+    }
+    const HaloBufferPair &from = for_mpi_[of.message], &to = for_kernels_[of.message];
+    copies_.push_back({copier_->start(to.recv[of.half], from.recv[of.half], plan_.cargo[of.message].recv_bytes), of});
+  }
+  if (!copies_.empty()) end_copies();
+  tell();
+  is_moving_ = std::any_of(progress_.begin(), progress_.end(), [](const Progress& one) {
+    return one.send.is_moving() || one.send.begun > one.receive.over;  // what is to come in the exchange of a send, too
+  });
+  return moved;
+}
+
+bool Halo::start_moves() {
+  const std::uint32_t count = param_.messages;
+  std::uint64_t unpacked_by_all = UINT64_MAX;
+  bool moved = false;
+  // Receives first: sends may wait for those of the other side, which are started likewise.
+  for (std::uint32_t m = 0; m < count; ++m) {
+    if (plan_.cargo[m].is_null) continue;
+    Way& way = progress_[m].receive;
+    const std::uint64_t unpacked = channel_.flag(count + m);
+    unpacked_by_all = std::min(unpacked_by_all, unpacked);
+    while (way.begun < unpacked + options_.halves) transport_->start_receive(m, half_of(++way.begun));
+  }
+  if (unpacked_by_all != UINT64_MAX) run_so_far_ = unpacked_by_all;
+  for (std::uint32_t m = 0; m < count; ++m) {
+    if (plan_.cargo[m].is_null) continue;
+    Way& way = progress_[m].send;
+    for (const std::uint64_t packed = channel_.flag(m); way.begun < packed; moved = true) {
+      const std::uint32_t half = half_of(++way.begun);
+      if (!copier_) {
+        transport_->start_send(m, half);
+        continue;
+      }
+      copies_.push_back({copier_->start(for_mpi_[m].send[half], for_kernels_[m].send[half], plan_.cargo[m].send_bytes),
+                         {m, half, true}});
+    }
+  }
+  return moved;
+}
+
+/// In the order of exchanges: MPI may be done with the later one first.
+void Halo::end_move(const HaloTransport::Over& of) {
+  Way& way = of.is_send ? progress_[of.message].send : progress_[of.message].receive;
+  way.is_over[of.half] = true;
+  while (way.is_moving() && way.is_over[half_of(way.over + 1)]) {
+    way.is_over[half_of(++way.over)] = false;
+    ++(of.is_send ? counts_.sent : counts_.received);
+  }
+}
+
+void Halo::end_copies() {
+  for (const std::uint64_t finished = copier_->finished(); !copies_.empty() && copies_.front().number <= finished;
+       copies_.pop_front()) {
+    const HaloTransport::Over of = copies_.front().of;
+    if (of.is_send)
+      transport_->start_send(of.message, of.half);
+    else
+      end_move(of);
+  }
+}
+
+/// Of the exchange that is to be received next.
+bool Halo::are_all_sent() const {
+  std::uint64_t received = UINT64_MAX, sent = UINT64_MAX;
+  for (std::uint32_t m = 0; m < param_.messages; ++m) {
+    if (plan_.cargo[m].is_null) continue;
+    received = std::min(received, progress_[m].receive.over);
+    sent = std::min(sent, progress_[m].send.over);
+  }
+  return sent > received || received == UINT64_MAX;
+}
+
+/// Kernels of what is over.
+void Halo::tell() {
+  std::uint64_t by_all = UINT64_MAX;
+  if (options_.waits_for_all)
+    for (std::uint32_t m = 0; m < param_.messages; ++m)
+      if (!plan_.cargo[m].is_null) by_all = std::min(by_all, progress_[m].receive.over);
+  for (std::uint32_t m = 0; m < param_.messages; ++m) {
+    Progress& one = progress_[m];
+    if (one.told_sent < one.send.over) channel_.set_flag(m, one.told_sent = one.send.over);
+    const std::uint64_t received = std::min(one.receive.over, by_all);
+    if (one.told_received < received) channel_.set_flag(param_.messages + m, one.told_received = received);
+  }
 }
 
 }  // namespace mpix

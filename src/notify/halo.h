@@ -2,8 +2,10 @@
 // Copyright (c) the libmpix authors
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -11,58 +13,96 @@
 
 #include "base/service.h"
 #include "base/settings.h"
+#include "device/copier.h"
 #include "device/device.h"
+#include "device/halo_launch.h"
 #include "notify/channel.h"
-#include "wire/halo.h"
+#include "notify/halo_plan.h"
 
 namespace mpix {
 
-/// Who carries the messages of a halo. One thread at a time; calls throw Error when it cannot go on.
+/// Who carries the messages of a halo: those of MPI, by their index, each with two buffers in turns. One thread at a
+/// time; calls throw Error when it cannot go on.
 class HaloTransport {
  public:
+  struct Over {
+    std::uint32_t message, half;
+    bool is_send;
+  };
   virtual ~HaloTransport() = default;
-  virtual void start_send(std::uint32_t message) = 0;
-  virtual void start_receive(std::uint32_t message) = 0;
-  /// Appends the messages whose send, or receive, is over since the last look.
-  virtual void look(std::vector<std::uint32_t>* sent, std::vector<std::uint32_t>* received) = 0;
+  virtual void start_send(std::uint32_t message, std::uint32_t half) = 0;
+  virtual void start_receive(std::uint32_t message, std::uint32_t half) = 0;
+  /// Appends what is over since the last look.
+  virtual void look(bool only_sends, std::vector<Over>* over) = 0;
   /// Nothing is under way any more.
   virtual void cancel() noexcept = 0;
 };
 
-/// What a message is made of; at its end in this process.
-struct HaloContent {
-  std::vector<HaloBox> send, recv;  ///< without `at`
-  std::string name;                 ///< for reports: "message 3 (to rank 2, from rank 1)"
-  bool is_null = false;             ///< MPI_PROC_NULL: nothing goes, or comes
+/// Where MPI finds what is sent, and puts what is received.
+enum class HaloBuffers {
+  pinned,  ///< memory of the host that kernels reach
+  copied,  ///< memory of the host; the copy engine carries it from memory of the device, and there
+  device,  ///< memory of the device
 };
 
-/// The buffers of a message.
-struct HaloBuffers {
-  char *send, *recv;
-  std::uint64_t send_bytes, recv_bytes;
+/// Buffers of a message of MPI, of exchange s those with index s mod halves.
+struct HaloBufferPair {
+  std::array<char*, 2> send{}, recv{};
 };
 
-/// The halo engine: one launch an exchange (wire/halo.h), and a service that sends what is packed and receives what is
-/// to be unpacked, while the launch runs.
+/// The halo engine: launches that pack and unpack (mpix_device/halo.h), and a service that sends what is packed and
+/// receives what is to be unpacked, while they run. For h halves, of each message:
 ///
-/// | of message m, by the service | when |
-/// |------------------------------|------|
-/// | send s is started            | packed is s, and send s - 1 is over; then, when it is over, `sent` becomes s |
-/// | receive s is started         | unpacked is s - 1; the first one at once. When it is over, `received` becomes s |
+/// | by the service           | when |
+/// |--------------------------|------|
+/// | copy s out, if copied    | packed is s |
+/// | start send s             | that; or the copy is over. When the send is over, `sent` becomes s |
+/// | start receive s          | unpacked is s - h |
+/// | copy s in, if copied     | the receive is over |
+/// | `received` becomes s     | that; or the copy is over. With waits_for_all when all messages have come as far |
+///
+/// Launches are in stream order, and so are steps: an exchange by itself is refused while steps are to come.
+///
+/// | state of steps | begins with | calls |
+/// |----------------|-------------|-------|
+/// | none           | birth, the last step is ready, end_steps | exchange, begin_steps, free |
+/// | to come        | begin_steps | step_ready (one less), wait_for_steps, end_steps |
 class Halo final : public Poller {
  public:
   struct Options {
-    bool is_stacked = true;
+    HaloForm form = HaloForm::stacked;
+    HaloBuffers buffers = HaloBuffers::pinned;
+    std::uint32_t halves = 1;
+    std::uint64_t chunk = 0;
+    std::uint32_t blocks = 0;  ///< of a launch, at most; 0: by the device and the messages
+    bool largest_first = false;
+    bool sends_first = false;    ///< receives are looked at when all sends of the exchange are over
+    bool waits_for_all = false;  ///< of an exchange, before one is unpacked
     std::string name;
     int local_ranks = 1;
+    std::string no_steps_why;  ///< not empty: kernels that live for many exchanges are refused
   };
   Halo(const Options& options, const std::vector<HaloContent>& messages, Device& device, const Settings& settings);
   ~Halo() override;
 
-  const std::vector<HaloBuffers>& buffers() const { return buffers_; }
+  const std::vector<HaloCargo>& cargo() const { return plan_.cargo; }
+  /// For MPI, by cargo.
+  const std::vector<HaloBufferPair>& buffers() const { return for_mpi_; }
   /// Before the first exchange.
   void serve_by(std::unique_ptr<HaloTransport> transport);
-  void enqueue(Stream stream);
+
+  void exchange(Stream stream);
+  /// `steps` exchanges in one launch, each when the program says that it is ready.
+  void begin_steps(std::uint64_t steps, Stream stream);
+  void step_ready(Stream stream);
+  void wait_for_steps(Stream stream);
+  /// No further ones.
+  void end_steps(Stream stream);
+  /// For kernels of the program.
+  MPIX_Dev_halo param();
+
+  /// Throws while steps are to come.
+  void require_no_steps();
   /// Asleep, until all that was enqueued here, but for graphs, has run. False: it is broken.
   bool wait_for_all();
   /// Nobody serves it any more.
@@ -80,31 +120,67 @@ class Halo final : public Poller {
   void failed(const char* why) noexcept override { channel_.break_for(why); }
 
  private:
-  struct Progress {
-    std::uint64_t sending = 0, sent = 0;        ///< exchanges: the last send that was started, that is over
-    std::uint64_t receiving = 0, received = 0;  ///< likewise
+  /// Exchanges: the last one that has begun, of which MPI is done; and further ones that are, by half.
+  struct Way {
+    std::uint64_t begun = 0, over = 0;
+    std::array<bool, 2> is_over{};
+    bool is_moving() const { return begun != over; }
   };
-  static ChannelOptions channel_options(const Options& options, const std::vector<HaloContent>& messages);
-  void make_buffers(const std::vector<HaloContent>& messages, Device& device);
-  bool serve();
-
-  Device& device_;
-  Channel channel_;
-  std::vector<HaloBuffers> buffers_;
-  std::vector<bool> moves_;  ///< by message: anything
+  struct Progress {
+    Way send, receive;
+    std::uint64_t told_sent = 0, told_received = 0;
+  };
+  struct Copy {
+    std::uint64_t number;
+    HaloTransport::Over of;
+  };
   struct Memory;
+
+  static ChannelOptions channel_options(const Options& options, const HaloPlan& plan,
+                                        std::shared_ptr<const std::atomic<std::uint64_t>> last_step);
+  std::uint32_t most_blocks() const;
+  void make_buffers();
+  void upload_tables();
+  std::uint32_t half_of(std::uint64_t exchange) const { return options_.halves == 2 ? exchange & 1 : 0; }
+  void require_whole() const;
+  void require_no_steps_to_come() const;
+  void gate(Stream stream, HaloGate::What what, std::uint64_t value);
+  HaloRun run_of(HaloPlan::Range range, std::uint32_t blocks) const;
+  void launch(Stream stream, const HaloRun& run, bool captured);
+  bool serve();
+  bool start_moves();
+  void end_move(const HaloTransport::Over& of);
+  void end_copies();
+  bool are_all_sent() const;
+  void tell();
+
+  const Options options_;
+  Device& device_;
+  const std::shared_ptr<WaitingRoom> room_;
+  HaloPlan plan_;
+  const std::shared_ptr<std::atomic<std::uint64_t>> last_step_;  ///< that was begun, for reports
+  Channel channel_;
+  std::vector<HaloBufferPair> for_mpi_, for_kernels_;
   std::shared_ptr<Memory> memory_;
-  HaloRun run_{};
-  std::shared_ptr<WaitingRoom> room_;
+  MPIX_Dev_halo param_{};
   std::unique_ptr<HaloTransport> transport_;
+
+  std::mutex calls_;           ///< guards what follows: of the program
+  std::uint64_t ready_ = 0;    ///< steps, so far
+  std::uint64_t to_come_ = 0;  ///< steps: that were begun, and are not ready
+  Stream stepping_ = nullptr;  ///< the stream whose launch runs them
+  std::uint64_t launches_ = 0;
+  std::uint64_t stopped_ = 0;  ///< the last launch, where it was ended early
 
   std::mutex mutex_;  ///< guards what follows, and the transport
   std::vector<Progress> progress_;
-  std::vector<std::uint32_t> over_sends_, over_receives_;
+  std::vector<HaloTransport::Over> over_;
+  std::unique_ptr<Copier> copier_;
+  std::deque<Copy> copies_;
   Counts counts_;
   BackOff back_off_;
-  std::atomic<std::uint64_t> enqueued_{0}, run_so_far_{0};
-  std::atomic<bool> in_graphs_{false};
+  std::atomic<std::uint64_t> exchanges_{0}, run_so_far_{0};
+  std::atomic<bool> runs_unseen_{false};  ///< kernels that nobody announces: in graphs, and of the program
   bool is_served_ = false, is_moving_ = false;
 };
 

@@ -202,10 +202,15 @@ class GpuDevice final : public Device {
     if (launch.captured) keep_for_graph(stream, launch.keep);
     launch_halo(launch, static_cast<gpuStream_t>(stream));
   }
+  void launch(Stream stream, HaloGate&& gate) override {
+    const int device = memory().device();
+    DeviceScope scope(device);
+    pass_halo_gate(gate, static_cast<gpuStream_t>(stream), has_memory_ops(device));
+  }
   void prepare_halos() override {
     OutsideCapture outside;
     DeviceScope scope(memory().device());
-    (void)halo_kernel();
+    (void)halo_kernel(), (void)halo_gate_kernel();
   }
   std::uint64_t collectives_run(const Collective& any) override {
     CollectiveState state{};

@@ -2,6 +2,9 @@
 // Copyright (c) the libmpix authors
 #pragma once
 
+#include <string>
+
+#include "base/error.h"
 #include "device/gpu/check.h"
 #include "device/gpu/launcher.h"
 #include "device/halo_launch.h"
@@ -33,6 +36,29 @@ inline const Kernel& halo_kernel() {
 inline void launch_halo(const HaloLaunch& launch, gpuStream_t stream) {
   HaloRun run = launch.run;
   MPIX_CHECK_GPU(gpu_launch(halo_kernel().function, dim3(run.blocks), halo_threads, &run, sizeof run, stream, false));
+}
+
+__global__ void run_halo_gate(const GPU_GRID_CONSTANT HaloGate gate) {
+  if (gate.holds())
+    wait_for_word(gate.halo, gate.word(), gate.value);
+  else
+    tell_halo(gate.halo, gate.word(), gate.value);
+}
+
+inline const Kernel& halo_gate_kernel() {
+  static const Kernel kernel(run_halo_gate);
+  return kernel;
+}
+
+/// A memory operation takes no multiprocessor while it waits. Where there are none a kernel does it.
+inline void pass_halo_gate(HaloGate gate, gpuStream_t stream, bool by_memory_op) {
+  if (!by_memory_op) {
+    MPIX_CHECK_GPU(gpu_launch(halo_gate_kernel().function, dim3(1), 1, &gate, sizeof gate, stream, false));
+    return;
+  }
+  const MemoryOp op{gate.word(), gate.value, gate.holds()};
+  const std::string error = gpu_enqueue_memory_ops(stream, &op, 1);
+  if (!error.empty()) throw Error(Fault::other, error);
 }
 
 }  // namespace GPU_NAMESPACE

@@ -7,7 +7,8 @@
 
 namespace mpix {
 
-/// Enqueue: the thread of the stream packs all messages, and then unpacks.
+/// Enqueue: threads as blocks; as a rule the one of the stream packs all messages, and then unpacks.
 void launch_halo(Stream stream, HaloLaunch&& launch);
+void launch_halo(Stream stream, HaloGate&& gate);
 
 }  // namespace mpix

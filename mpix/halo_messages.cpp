@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the libmpix authors
+#include "halo_messages.h"
+
+#include <cstdint>
+#include <string>
+#include <utility>
+
+#include "errors.h"
+
+namespace mpix {
+namespace {
+
+/// What a sender says of a message: its bytes, the tag of its first chunk, and the bytes of a chunk.
+struct MessageCard {
+  unsigned long long bytes, tag, chunk;
+};
+
+class MessagesOfMpi final : public HaloTransport {
+ public:
+  MessagesOfMpi(MPI_Comm comm, const MPIX_Halo_message* messages, const Halo& halo, const HaloTags& tags,
+                const HaloCalls& calls)
+      : comm_(comm), calls_(calls), cargo_(halo.cargo()), buffers_(halo.buffers()), tags_(tags) {
+    const std::size_t count = cargo_.size();
+    requests_.assign(4 * count, MPI_REQUEST_NULL);
+    started_.resize(4 * count);
+    indices_.resize(4 * count);
+    statuses_.resize(4 * count);
+    for (std::size_t m = 0; m < count; ++m) {
+      peers_.push_back(messages[cargo_[m].given].peer);
+      if (cargo_[m].is_null) continue;
+      for (std::uint32_t half = 0; half < 2; ++half) {
+        check(PMPI_Send_init(buffers_[m].send[half], static_cast<int>(cargo_[m].send_bytes), MPI_BYTE, peers_[m],
+                             tags_.send[m], comm, &requests_[index_of(Over{index(m), half, true})]));
+        check(PMPI_Recv_init(buffers_[m].recv[half], static_cast<int>(cargo_[m].recv_bytes), MPI_BYTE, peers_[m],
+                             tags_.recv[m], comm, &requests_[index_of(Over{index(m), half, false})]));
+        if (buffers_[m].send[0] == buffers_[m].send[1] && buffers_[m].recv[0] == buffers_[m].recv[1]) break;
+      }
+    }
+  }
+  ~MessagesOfMpi() override {
+    for (MPI_Request& request : requests_)
+      if (request != MPI_REQUEST_NULL) PMPI_Request_free(&request);
+  }
+
+  void start_send(std::uint32_t message, std::uint32_t half) override {
+    if (!calls_.send_blocks) return start(Over{message, half, true});
+    const HaloCargo& cargo = cargo_[message];
+    if (PMPI_Send(buffers_[message].send[half], static_cast<int>(cargo.send_bytes), MPI_BYTE, peers_[message],
+                  tags_.send[message], comm_) != MPI_SUCCESS)
+      throw Error(Fault::other, "MPI_Send has failed for " + cargo.name);
+    blocking_over_.push_back(Over{message, half, true});
+  }
+  void start_receive(std::uint32_t message, std::uint32_t half) override { start(Over{message, half, false}); }
+
+  void look(bool only_sends, std::vector<Over>* over) override {
+    over->insert(over->end(), blocking_over_.begin(), blocking_over_.end());
+    blocking_over_.clear();
+    const auto count = static_cast<int>(only_sends ? requests_.size() / 2 : requests_.size());
+    if (calls_.tests_any)
+      while (test_any(count, over)) {
+      }
+    else
+      test_some(count, over);
+  }
+
+  void cancel() noexcept override {
+    for (std::size_t i = 0; i < requests_.size(); ++i) {
+      if (!started_[i]) continue;
+      PMPI_Cancel(&requests_[i]);
+      PMPI_Wait(&requests_[i], MPI_STATUS_IGNORE);
+      started_[i] = false;
+    }
+  }
+
+ private:
+  static std::uint32_t index(std::size_t m) { return static_cast<std::uint32_t>(m); }
+  /// Sends come first.
+  std::size_t index_of(const Over& of) const {
+    return (of.is_send ? 0 : 2 * cargo_.size()) + 2 * std::size_t{of.message} + of.half;
+  }
+  Over at(std::size_t i) const {
+    const bool is_send = i < 2 * cargo_.size();
+    const std::size_t rest = is_send ? i : i - 2 * cargo_.size();
+    return Over{index(rest / 2), static_cast<std::uint32_t>(rest % 2), is_send};
+  }
+
+  void start(const Over& of) {
+    const std::size_t i = index_of(of);
+    if (PMPI_Start(&requests_[i]) != MPI_SUCCESS)
+      throw Error(Fault::other, "MPI_Start has failed for " + cargo_[of.message].name);
+    started_[i] = true;
+  }
+
+  void note_over(std::size_t i, const MPI_Status& status, std::vector<Over>* over) {
+    started_[i] = false;
+    const Over of = at(i);
+    over->push_back(of);
+    if (of.is_send) return;
+    const HaloCargo& cargo = cargo_[of.message];
+    int bytes = 0;
+    PMPI_Get_count(&status, MPI_BYTE, &bytes);
+    if (static_cast<std::uint64_t>(bytes) != cargo.recv_bytes)
+      throw Error(Fault::truncation, cargo.name + " has come with " + std::to_string(bytes) + " bytes of " +
+                                         std::to_string(cargo.recv_bytes));
+  }
+
+  bool test_any(int count, std::vector<Over>* over) {
+    int which = MPI_UNDEFINED, is_over = 0;
+    MPI_Status status;
+    if (PMPI_Testany(count, requests_.data(), &which, &is_over, &status) != MPI_SUCCESS)
+      throw Error(Fault::other, "MPI_Testany has failed");
+    if (!is_over || which == MPI_UNDEFINED) return false;
+    note_over(static_cast<std::size_t>(which), status, over);
+    return true;
+  }
+
+  void test_some(int count, std::vector<Over>* over) {
+    int some = 0;
+    if (PMPI_Testsome(count, requests_.data(), &some, indices_.data(), statuses_.data()) != MPI_SUCCESS)
+      throw Error(Fault::other, "MPI_Testsome has failed");
+    if (some == MPI_UNDEFINED) return;
+    for (std::size_t i = 0; i < static_cast<std::size_t>(some); ++i)
+      note_over(static_cast<std::size_t>(indices_[i]), statuses_[i], over);
+  }
+
+  const MPI_Comm comm_;
+  const HaloCalls calls_;
+  const std::vector<HaloCargo> cargo_;
+  const std::vector<HaloBufferPair> buffers_;
+  const HaloTags tags_;
+  std::vector<int> peers_;
+  std::vector<Over> blocking_over_;
+  std::vector<MPI_Request> requests_;
+  std::vector<bool> started_;
+  std::vector<int> indices_;
+  std::vector<MPI_Status> statuses_;
+};
+
+}  // namespace
+
+void agree(MPI_Comm comm, const std::optional<Error>& own) {
+  const int mine = own ? 1 + static_cast<int>(own->fault()) : 0;
+  int any = 0;
+  check(PMPI_Allreduce(&mine, &any, 1, MPI_INT, MPI_MAX, comm));
+  if (own) throw Error(*own);
+  if (any != 0) throw Error(static_cast<Fault>(any - 1), "another rank cannot go along: see what it says");
+}
+
+HaloTags compare_ends(MPI_Comm comm, const std::vector<HaloContent>& contents, const MPIX_Halo_message* messages,
+                      const std::vector<HaloCargo>& cargo, std::uint64_t chunk) {
+  struct Sizes {
+    unsigned long long send = 0, recv = 0, first = 0;
+  };
+  const std::size_t count = contents.size();
+  std::vector<Sizes> sizes(count);
+  for (std::size_t k = cargo.size(); k-- > 0;) {
+    Sizes& one = sizes[cargo[k].given];
+    one.send += cargo[k].send_bytes;
+    one.recv += cargo[k].recv_bytes;
+    one.first = k;
+  }
+  std::vector<MessageCard> mine(count), theirs(count);
+  std::vector<MPI_Request> requests;
+  for (std::size_t m = 0; m < count; ++m) {
+    if (contents[m].is_null) continue;
+    mine[m] = MessageCard{sizes[m].send, sizes[m].first, chunk};
+    requests.emplace_back();
+    check(PMPI_Irecv(&theirs[m], 3, MPI_UNSIGNED_LONG_LONG, messages[m].peer, messages[m].recv_tag, comm,
+                     &requests.back()));
+  }
+  for (std::size_t m = 0; m < count; ++m) {
+    if (contents[m].is_null) continue;
+    requests.emplace_back();
+    check(PMPI_Isend(&mine[m], 3, MPI_UNSIGNED_LONG_LONG, messages[m].peer, messages[m].send_tag, comm,
+                     &requests.back()));
+  }
+  check(PMPI_Waitall(static_cast<int>(requests.size()), requests.data(), MPI_STATUSES_IGNORE));
+  std::optional<Error> own;
+  for (std::size_t m = 0; m < count && !own; ++m) {
+    if (contents[m].is_null) continue;
+    if (theirs[m].bytes != sizes[m].recv)
+      own = Error(Fault::truncation, contents[m].name + ": that rank sends " + std::to_string(theirs[m].bytes) +
+                                         " bytes, and this one receives " + std::to_string(sizes[m].recv));
+    else if (theirs[m].chunk != chunk)
+      own = Error(Fault::argument, contents[m].name + ": mpix_chunk is " + std::to_string(theirs[m].chunk) +
+                                       " bytes there, and " + std::to_string(chunk) + " here");
+  }
+  agree(comm, own);
+  HaloTags tags;
+  for (std::size_t k = 0; k < cargo.size(); ++k) {
+    const std::size_t m = cargo[k].given;
+    tags.send.push_back(static_cast<int>(k));
+    tags.recv.push_back(static_cast<int>(theirs[m].tag + (k - sizes[m].first)));
+  }
+  return tags;
+}
+
+std::unique_ptr<HaloTransport> messages_of_mpi(MPI_Comm comm, const MPIX_Halo_message* messages, const Halo& halo,
+                                               const HaloTags& tags, const HaloCalls& calls) {
+  return std::make_unique<MessagesOfMpi>(comm, messages, halo, tags, calls);
+}
+
+}  // namespace mpix

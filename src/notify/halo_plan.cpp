@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the libmpix authors
+#include "notify/halo_plan.h"
+
+#include <algorithm>
+
+namespace mpix {
+namespace {
+
+/// Of a message that several blocks share: what one moves in some microseconds.
+constexpr std::uint64_t bytes_of_a_part = 32 * 1024;
+constexpr std::uint32_t most_parts_of_a_message = 32;
+
+std::uint64_t bytes_of(const std::vector<HaloBox>& boxes) {
+  std::uint64_t all = 0;
+  for (const HaloBox& box : boxes) all += box.bytes();
+  return all;
+}
+
+/// What all rows of the box begin and end at, here and in the message.
+std::uint32_t unit_of(const HaloBox& box) {
+  std::uint64_t all = reinterpret_cast<std::uintptr_t>(box.base) | box.row_bytes | box.at;
+  for (int d = 0; d < 4; ++d)
+    if (box.rows[d] > 1) all |= static_cast<std::uint64_t>(box.stride[d]);
+  for (std::uint32_t unit = 16; unit > 1; unit /= 2)
+    if (all % unit == 0) return unit;
+  return 1;
+}
+
+/// Bytes `from` to `to` of a message, as boxes. Chunks begin at multiples of every unit.
+std::vector<HaloBox> cut(const std::vector<HaloBox>& boxes, std::uint64_t from, std::uint64_t to) {
+  std::vector<HaloBox> all;
+  std::uint64_t at = 0;
+  for (HaloBox box : boxes) {
+    const std::uint64_t bytes = box.bytes();
+    const std::uint64_t first = std::max(at, from), end = std::min(at + bytes, to);
+    box.at = at;
+    box.unit = unit_of(box);
+    if (first < end) {
+      box.first = (first - at) / box.unit;
+      box.units = (end - first) / box.unit;
+      box.at = first - from;
+      all.push_back(box);
+    }
+    at += bytes;
+  }
+  return all;
+}
+
+std::uint32_t parts_of(std::uint64_t bytes, const HaloShape& shape) {
+  if (shape.form == HaloForm::stream || shape.form == HaloForm::blocks || shape.most_blocks == 1) return 1;
+  const std::uint64_t parts = std::clamp<std::uint64_t>(bytes / bytes_of_a_part, 1, most_parts_of_a_message);
+  if (shape.form == HaloForm::barrier) return parts > 1 ? shape.most_blocks : 1;
+  return static_cast<std::uint32_t>(parts);
+}
+
+void add_cargo(HaloPlan& plan, std::uint32_t given, const HaloContent& content, const HaloShape& shape) {
+  const std::uint64_t send = bytes_of(content.send), recv = bytes_of(content.recv), most = std::max(send, recv);
+  const std::uint64_t chunk = shape.chunk == 0 || most == 0 ? std::max<std::uint64_t>(most, 1) : shape.chunk;
+  const std::uint64_t chunks = std::max<std::uint64_t>((most + chunk - 1) / chunk, 1);
+  plan.first.push_back(static_cast<std::uint32_t>(plan.cargo.size()));
+  for (std::uint64_t c = 0; c < chunks; ++c) {
+    const std::uint64_t from = c * chunk, to = from + chunk;
+    HaloMessage message{};
+    const auto append = [&plan, from, to](const std::vector<HaloBox>& boxes, std::uint32_t* first,
+                                          std::uint32_t* count) {
+      *first = static_cast<std::uint32_t>(plan.boxes.size());
+      const std::vector<HaloBox> cuts = cut(boxes, from, to);
+      plan.boxes.insert(plan.boxes.end(), cuts.begin(), cuts.end());
+      *count = static_cast<std::uint32_t>(cuts.size());
+    };
+    append(content.send, &message.first_send, &message.send_boxes);
+    append(content.recv, &message.first_recv, &message.recv_boxes);
+    const auto share = [from, to](std::uint64_t all) { return std::min(all, to) - std::min(all, from); };
+    HaloCargo cargo{given, share(send), share(recv), content.name, content.is_null};
+    if (chunks > 1) cargo.name += ", chunk " + std::to_string(c) + " of " + std::to_string(chunks);
+    message.send_parts = content.is_null ? 0 : parts_of(cargo.send_bytes, shape);
+    message.recv_parts = content.is_null ? 0 : parts_of(cargo.recv_bytes, shape);
+    plan.cargo.push_back(std::move(cargo));
+    plan.messages.push_back(message);
+  }
+}
+
+}  // namespace
+
+HaloPlan plan_halo(const std::vector<HaloContent>& contents, const HaloShape& shape) {
+  HaloPlan plan;
+  for (std::uint32_t m = 0; m < contents.size(); ++m) add_cargo(plan, m, contents[m], shape);
+  plan.first.push_back(static_cast<std::uint32_t>(plan.cargo.size()));
+
+  std::vector<std::uint32_t> order(plan.cargo.size());
+  for (std::uint32_t m = 0; m < order.size(); ++m) order[m] = m;
+  for (const std::uint32_t unpacks : {0u, 1u}) {
+    const auto bytes = [&](std::uint32_t m) { return unpacks ? plan.cargo[m].recv_bytes : plan.cargo[m].send_bytes; };
+    const auto parts = [&](std::uint32_t m) {
+      return unpacks ? plan.messages[m].recv_parts : plan.messages[m].send_parts;
+    };
+    std::sort(order.begin(), order.end());
+    if (shape.largest_first)
+      std::stable_sort(order.begin(), order.end(), [&](auto a, auto b) { return bytes(a) > bytes(b); });
+    // Those that all blocks share come first: so block b has part b of each.
+    if (shape.form == HaloForm::barrier)
+      std::stable_partition(order.begin(), order.end(), [&](auto m) { return parts(m) > 1; });
+    const auto first = static_cast<std::uint32_t>(plan.parts.size());
+    for (const std::uint32_t m : order) {
+      const auto own = static_cast<std::uint32_t>(plan.parts.size());
+      const std::uint32_t count = parts(m), meets = shape.form == HaloForm::barrier && count > 1 ? 1 : 0;
+      for (std::uint32_t part = 0; part < count; ++part) plan.parts.push_back(HaloPart{m, part, count, unpacks, meets});
+      if (shape.form == HaloForm::blocks && count > 0) plan.launches.push_back({own, own + count});
+    }
+    const auto end = static_cast<std::uint32_t>(plan.parts.size());
+    if (shape.form == HaloForm::launches && end > first) plan.launches.push_back({first, end});
+  }
+  const auto all = static_cast<std::uint32_t>(plan.parts.size());
+  if (all > 0 && plan.launches.empty()) plan.launches.push_back({0, all});
+  return plan;
+}
+
+}  // namespace mpix

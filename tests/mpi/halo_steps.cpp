@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the libmpix authors
+
+// Halos that live for many exchanges; every cell is compared with what it has to be.
+//
+//   mpiexec -n N halo_steps steps [STEPS]   one launch for many; stopped early, begun again, exchanges between them
+//   mpiexec -n N halo_steps own [STEPS]     a kernel of the program exchanges by itself, in both ways
+//   mpiexec -n N halo_steps beside          two halos at once, beside stream epochs
+//   mpiexec -n N halo_steps wrong           wrong calls
+//   mpiexec -n N halo_steps never           steps that are never ready: a report, and an end
+#include "support/halo_cube.h"
+
+namespace {
+
+/// Runs beside the program's, which is the default one.
+class Beside {
+ public:
+  Beside() : stream_(support::new_stream()) {}
+  ~Beside() { support::end_stream(stream_); }
+  Beside(const Beside&) = delete;
+  Beside& operator=(const Beside&) = delete;
+  operator void*() const { return stream_; }
+
+ private:
+  void* const stream_;
+};
+
+void run_steps(const CubeHalo& one, int steps, void* stream) {
+  for (int step = 0; step < steps; ++step) {
+    one.fill(stream);
+    CHECK_MPI(MPIX_Halo_ready_stream(one.halo(), stream));
+    CHECK_MPI(MPIX_Halo_wait_stream(one.halo(), stream));
+    one.compare(stream);
+  }
+}
+
+void run_exchanges(const CubeHalo& one, int count) {
+  for (int i = 0; i < count; ++i) {
+    one.fill(nullptr);
+    CHECK_MPI(MPIX_Halo_exchange_stream(one.halo(), nullptr));
+    one.compare(nullptr);
+  }
+}
+
+void steps(int wanted) {
+  const int most = wanted > 0 ? wanted : 200;
+  for (const Keys& keys : {Keys{}, Keys{{"mpix_halves", "2"}, {"mpix_form", "stream"}, {"mpix_packers", "3"}},
+                           Keys{{"mpix_form", "barrier"}, {"mpix_packers", "4"}, {"mpix_chunk", "96"}},
+                           Keys{{"mpix_buffers", "copied"}, {"mpix_halves", "2"}}}) {
+    const Beside beside;
+    CubeHalo one(cube_of(8, 2, 5, 4, 3), keys);
+    CHECK_MPI(MPIX_Halo_begin_stream(one.halo(), most, beside));
+    run_steps(one, most, nullptr);
+    support::synchronize();
+    std::uint64_t all = static_cast<std::uint64_t>(most);
+    one.expect(all);
+    // Again, in a stream that has ended meanwhile; and fewer than were begun.
+    CHECK_MPI(MPIX_Halo_begin_stream(one.halo(), 1000, beside));
+    run_steps(one, 10, nullptr);
+    CHECK_MPI(MPIX_Halo_end_stream(one.halo(), nullptr));
+    support::synchronize();
+    one.expect(all += 10);
+    run_exchanges(one, 5);
+    support::synchronize();
+    CHECK_MPI(MPIX_Halo_begin_stream(one.halo(), 0, beside));
+    CHECK_MPI(MPIX_Halo_begin_stream(one.halo(), 1, beside));
+    CHECK_MPI(MPIX_Halo_end_stream(one.halo(), nullptr));
+    CHECK_MPI(MPIX_Halo_begin_stream(one.halo(), 3, beside));
+    run_steps(one, 3, nullptr);
+    CHECK_MPI(MPIX_Halo_wait_stream(one.halo(), nullptr));
+    support::synchronize();
+    one.expect(all += 8);
+    EXPECT(one.stats().exchanges == all);
+  }
+}
+
+/// A kernel that stays: the whole exchange by all blocks, or message by message.
+struct Own {
+  Fill fill;
+  Compare compare;
+  MPIX_Dev_halo halo;
+  int steps;
+  bool by_message;
+  std::uint64_t* results;  ///< calls that failed; exchanges before
+  MPIX_DEV_METHOD void operator()(const MPIX_Dev_team& team) const {
+    const std::uint64_t before = MPIX_Dev_halo_begin(team, halo);
+    if (team.block == 0 && team.thread == 0) results[1] = before;
+    int failed = 0;
+    for (int i = 1; i <= steps; ++i) {
+      const std::uint64_t step = before + static_cast<std::uint64_t>(i);
+      fill.fill(team, step);
+      failed |= MPIX_Dev_halo_sync(team, halo);
+      if (by_message) {
+        for (unsigned m = team.block; m < 26; m += team.blocks) failed |= MPIX_Dev_halo_send(team, halo, m, step);
+        for (unsigned m = team.block; m < 26; m += team.blocks) failed |= MPIX_Dev_halo_receive(team, halo, m, step);
+      } else {
+        failed |= MPIX_Dev_halo_exchange(team, halo, step);
+      }
+      failed |= MPIX_Dev_halo_sync(team, halo);
+      compare.compare(team, step);
+      failed |= MPIX_Dev_halo_sync(team, halo);
+    }
+    if (MPIX_Dev_halo_send(team, halo, 26, before) != MPIX_DEV_ARG) failed = 1;
+    if (failed != 0 && team.thread == 0) (void)mpix::fetch_add_on_device(results, 1);
+  }
+};
+
+void own(int wanted) {
+  const int count = wanted > 0 ? wanted : 40, blocks = support::ranks_are_blocks ? 20 : 4;
+  auto* const results = static_cast<std::uint64_t*>(support::allocate_on_device(16));
+  for (const Keys& keys : {Keys{}, Keys{{"mpix_form", "barrier"}, {"mpix_packers", "3"}},
+                           Keys{{"mpix_halves", "2"}, {"mpix_chunk", "64"}, {"mpix_buffers", "copied"}}}) {
+    CubeHalo one(cube_of(8, 3, 40, 6, 7), keys);
+    Own kernel{one.fill(), one.compare(), {}, count, false, results};
+    CHECK_MPI(MPIX_Halo_get_device(one.halo(), &kernel.halo));
+    std::uint64_t all = 0, found[2];
+    for (const bool by_message : {false, true, false}) {
+      kernel.by_message = by_message;
+      support::launch_blocks(kernel, blocks, 256);
+      support::synchronize();
+      support::to_host(found, results, sizeof found);
+      EXPECT(found[0] == 0);
+      EXPECT(found[1] == all);
+      one.expect(0);  // fills by launches of their own
+      all += static_cast<std::uint64_t>(count);
+      CHECK_MPI(MPIX_Halo_exchange_stream(one.halo(), nullptr));
+      ++all;
+    }
+    support::synchronize();
+  }
+  support::release_on_device(results);
+}
+
+/// Halos that differ, and a window, each in streams of their own.
+void beside(int) {
+  const Beside first, second, other;
+  CubeHalo one(cube_of(8, 1, 4, 4, 4), {{"mpix_halves", "2"}}), two(cube_of(4, 2, 7, 5, 3), {{"mpix_packers", "2"}}),
+      three(cube_of(2, 1, 3, 3, 3), {});
+  auto* const memory = static_cast<std::uint64_t*>(support::allocate_on_device(16));
+  MPI_Win win = MPI_WIN_NULL;
+  CHECK_MPI(MPI_Win_create(memory, 16, 8, MPI_INFO_NULL, MPI_COMM_WORLD, &win));
+  MPI_Group all = MPI_GROUP_NULL, next = MPI_GROUP_NULL, last = MPI_GROUP_NULL;
+  CHECK_MPI(MPI_Comm_group(MPI_COMM_WORLD, &all));
+  const int to = (rank + 1) % ranks, from = (rank + ranks - 1) % ranks;
+  CHECK_MPI(MPI_Group_incl(all, 1, &to, &next));
+  CHECK_MPI(MPI_Group_incl(all, 1, &from, &last));
+  constexpr int count = 60;
+  CHECK_MPI(MPIX_Halo_begin_stream(one.halo(), count, first));
+  CHECK_MPI(MPIX_Halo_begin_stream(two.halo(), count, second));
+  for (int step = 0; step < count; ++step) {
+    run_steps(one, 1, nullptr);
+    run_steps(two, 1, other);
+    three.fill(nullptr);
+    CHECK_MPI(MPIX_Halo_exchange_stream(three.halo(), nullptr));
+    three.compare(nullptr);
+    CHECK_MPI(MPIX_Win_post_stream(last, win, nullptr));
+    CHECK_MPI(MPI_Win_start(next, MPIX_MODE_STREAM, win));
+    CHECK_MPI(MPI_Put(memory, 1, MPI_UINT64_T, to, 1, 1, MPI_UINT64_T, win));
+    CHECK_MPI(MPIX_Win_complete_stream(win, nullptr));
+    CHECK_MPI(MPIX_Win_wait_stream(win, nullptr));
+  }
+  support::synchronize();
+  for (void* const stream : {static_cast<void*>(first), static_cast<void*>(second), static_cast<void*>(other)})
+    support::synchronize(stream);
+  for (const CubeHalo* const halo : {&one, &two, &three}) halo->expect(count);
+  CHECK_MPI(MPI_Win_free(&win));
+  for (MPI_Group* const group : {&all, &next, &last}) CHECK_MPI(MPI_Group_free(group));
+  support::release_on_device(memory);
+}
+
+void wrong(int) {
+  const Beside beside;
+  CubeHalo one(cube_of(8, 1, 3, 3, 3), {});
+  MPIX_Halo halo = one.halo();
+  EXPECT_ERROR(MPIX_Halo_begin_stream(MPIX_HALO_NULL, 1, beside), MPI_ERR_ARG, "no such halo");
+  EXPECT_ERROR(MPIX_Halo_begin_stream(halo, -1, beside), MPI_ERR_ARG, "-1 steps");
+  EXPECT_ERROR(MPIX_Halo_ready_stream(halo, nullptr), MPI_ERR_OTHER, "no step is to come");
+  EXPECT_ERROR(MPIX_Halo_get_device(halo, nullptr), MPI_ERR_ARG, "no place");
+  CHECK_MPI(MPIX_Halo_wait_stream(halo, nullptr));
+  CHECK_MPI(MPIX_Halo_end_stream(halo, nullptr));
+  CHECK_MPI(MPIX_Halo_begin_stream(halo, 3, beside));
+  EXPECT_ERROR(MPIX_Halo_begin_stream(halo, 3, beside), MPI_ERR_OTHER, "3 steps");
+  EXPECT_ERROR(MPIX_Halo_exchange_stream(halo, nullptr), MPI_ERR_OTHER, "3 steps");
+  EXPECT_ERROR(MPIX_Halo_free(&halo), MPI_ERR_OTHER, "3 steps");
+  EXPECT(halo == one.halo());
+  EXPECT_ERROR(MPIX_Halo_ready_stream(halo, beside), MPI_ERR_ARG, "wait for itself");
+  EXPECT_ERROR(MPIX_Halo_end_stream(halo, beside), MPI_ERR_ARG, "wait for itself");
+  run_steps(one, 1, nullptr);
+  EXPECT_ERROR(MPIX_Halo_wait_stream(halo, beside), MPI_ERR_ARG, "wait for itself");
+  run_steps(one, 2, nullptr);
+  EXPECT_ERROR(MPIX_Halo_ready_stream(halo, nullptr), MPI_ERR_OTHER, "no step is to come");
+  CHECK_MPI(MPIX_Halo_wait_stream(halo, beside));  // the launch ends by itself
+  support::synchronize();
+  support::synchronize(beside);
+  one.expect(3);
+}
+
+/// With MPIX_TIMEOUT=1 MPIX_ON_TIMEOUT=error.
+void never(int) {
+  const Beside beside;
+  CubeHalo one(cube_of(8, 1, 3, 3, 3), {{"mpix_packers", "3"}});
+  CHECK_MPI(MPIX_Halo_begin_stream(one.halo(), 5, beside));
+  run_steps(one, 2, nullptr);
+  support::synchronize(nullptr);
+  one.expect(2);
+  support::synchronize(beside);
+  const int freed = MPIX_Halo_free(one.handle());
+  EXPECT_ERROR(freed, MPI_ERR_OTHER, "steps 3 to 5 were not made ready");
+  EXPECT(one.halo() == MPIX_HALO_NULL);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return run_case(argc, argv, {{"steps", steps}, {"own", own}, {"beside", beside}, {"wrong", wrong}, {"never", never}});
+}
