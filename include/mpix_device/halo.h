@@ -23,7 +23,7 @@
 /// | over            | device  | the last block of a launch: its number | the host, to free | the halo's launches are in stream order |
 /// | ready           | device  | memory operations of the program's stream: steps whose boxes are filled | blocks of a launch for many | a memory operation comes after what is before it in its stream; acquire |
 /// | stopped         | device  | likewise, after the last `ready`: the number of the launch that no step follows | the same, before they look at `ready` | acquire, both: who sees the stop sees all steps before it. A step of the next launch is made ready when that one is over |
-/// | done            | device  | the last block of a step: its number | memory operations that hold the program's stream | release, after all blocks' fences |
+/// | done            | device  | the last block of a step: its number | memory operations that hold the program's stream | release, after all blocks' fences, and after `step` |
 /// | meeting, met    | device  | blocks of a grid: fetch and add; the last of a meeting: one more | the same | fence, add … load, fence |
 ///
 /// Steps are exchanges that one launch for many has been told of; done and ready count them over all launches.
@@ -189,13 +189,13 @@ MPIX_DEV_FN void count_parts(const MPIX_Dev_halo& halo, std::uint32_t parts, std
                              const HaloRunner& runner) {
   HaloWords& words = *halo.words;
   if (fetch_add_on_device(&words.ended, parts) + parts != step * halo.parts) return;
-  if (runner.done != 0) {
-    fence_stores();
-    store_after_loads(&words.done, runner.done);
-    wake_waiters(halo);
-  }
-  if (runner.launch != 0) store_release(&words.over, runner.launch);
+  // Others may begin the next exchange as soon as `done` lets them, and find the number of this one.
   store_release(&words.step, step);
+  if (runner.launch != 0) store_release(&words.over, runner.launch);
+  if (runner.done == 0) return;
+  fence_stores();
+  store_after_loads(&words.done, runner.done);
+  wake_waiters(halo);
 }
 
 /// Part `part` of `parts` of the message, which stands for `weight` parts of the tables. False: the channel is broken.
