@@ -364,7 +364,7 @@ void Rails::tell_partners(std::uint32_t rank) {
 
 /// Whom it waits for itself, of another node; -1: for nobody any more.
 void Rails::tell_node(int rank) {
-  if (has_told_node_ == (rank >= 0)) return;
+  if (places_.locals == 1 || has_told_node_ == (rank >= 0)) return;
   has_told_node_ = rank >= 0;
   const std::uint64_t word = rank < 0 ? 0 : std::uint64_t{1} << 32 | static_cast<std::uint32_t>(rank);
   device_.write_word(reinterpret_cast<std::uint64_t*>(on_node_.own() + on_node_.places.waits()), word);

@@ -189,6 +189,8 @@ void CollectiveReports::tell_of_difference() {
 
 bool CollectiveReports::is_overdue(Seen& seen, std::uint64_t note, Clock::time_point now) const {
   const auto number = static_cast<std::uint32_t>(note >> 32);
+  // The note was the old one then: it may have changed right after that, and the wait have ended, where looks are late.
+  const Clock::time_point known_until = std::exchange(seen.looked, now);
   if (note == seen.note) {
     // It changes no more: that wait is over, if it is one.
     if (now - seen.changed > note_lasts) seen.number = 0;
@@ -203,8 +205,8 @@ bool CollectiveReports::is_overdue(Seen& seen, std::uint64_t note, Clock::time_p
     return false;
   }
   const auto patience = std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds_));
-  if (now - seen.since - seen.reported < patience) return false;
-  seen.reported = now - seen.since;
+  if (known_until - seen.since - seen.reported < patience) return false;
+  seen.reported = known_until - seen.since;
   return true;
 }
 

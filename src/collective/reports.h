@@ -54,11 +54,13 @@ class CollectiveReports final : public Poller {
   void failed(const char* why) noexcept override;
 
  private:
-  /// A wait goes on for as long as its note changes; it is the same wait while the number in it is the same.
+  /// A wait goes on for as long as its note changes; it is the same wait while the number in it is the same. A note
+  /// that has changed says that the wait went on behind the look before, and no more: the service may have been kept
+  /// from looking since.
   struct Seen {
     std::uint64_t note = 0;
     std::uint32_t number = 0;
-    Clock::time_point since{}, changed{};
+    Clock::time_point since{}, changed{}, looked{};
     Clock::duration reported{};
     std::uint32_t told = 0;  ///< of which number the others know
   };

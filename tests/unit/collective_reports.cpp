@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the libmpix authors
+//
+// For how long a collective call has waited, as its reports see it: by notes, at times that the test chooses.
+#include "collective/reports.h"
+
+#include <chrono>
+#include <memory>
+#include <vector>
+
+#include "support/catch.h"
+
+using namespace mpix;
+using std::chrono::milliseconds;
+
+namespace {
+
+/// Reports of two ranks on two nodes, after one second, with whatever follows an error.
+class Bench {
+ public:
+  Bench() {
+    Settings settings;
+    settings.timeout_seconds = 1;
+    settings.fail_on_timeout = true;
+    words_ = reinterpret_cast<CollectiveWords*>(memory_.data());
+    reports_ = std::make_unique<CollectiveReports>(words_, std::vector<int>{0}, 2, "reports", settings);
+  }
+  void note(std::uint32_t call) { reports_->note_wait(1, collective_note(call, ++beat_), -1); }
+  void look(int at) { (void)reports_->look(begin_ + milliseconds(at)); }
+  bool is_reported() const { return reports_->is_broken(); }
+
+ private:
+  std::vector<std::uint64_t> memory_ = std::vector<std::uint64_t>(32);
+  CollectiveWords* words_;
+  std::unique_ptr<CollectiveReports> reports_;
+  std::uint32_t beat_ = 0;
+  const Poller::Clock::time_point begin_ = Poller::Clock::now();
+};
+
+}  // namespace
+
+TEST_CASE("collective reports: a wait that lasts is reported") {
+  Bench bench;
+  int at = 0;
+  for (; at <= 1000; at += 50) {
+    bench.note(7);
+    bench.look(at);
+    CHECK_FALSE(bench.is_reported());
+  }
+  for (; at <= 1100; at += 50) {
+    bench.note(7);
+    bench.look(at);
+  }
+  CHECK(bench.is_reported());
+}
+
+TEST_CASE("collective reports: a short wait is not taken for a long one by looks that are late") {
+  Bench bench;
+  bench.note(7);
+  bench.look(0);
+  bench.note(7);  // and then the wait ends; nobody looks for a while
+  bench.look(1200);
+  bench.look(1250);
+  CHECK_FALSE(bench.is_reported());
+  bench.note(8);
+  bench.look(1300);
+  CHECK_FALSE(bench.is_reported());
+}
+
+TEST_CASE("collective reports: a long wait is reported after looks that were late") {
+  Bench bench;
+  bench.note(7);
+  bench.look(0);
+  bench.note(7);
+  bench.look(1200);
+  bench.note(7);
+  bench.look(1250);
+  CHECK(bench.is_reported());
+}
