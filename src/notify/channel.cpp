@@ -8,7 +8,7 @@
 
 #include <algorithm>
 #include <cstring>
-#include <exception>
+#include <optional>
 #include <utility>
 
 #include "base/cores.h"
@@ -20,9 +20,6 @@
 namespace mpix {
 namespace {
 
-/// Of a ring in a row: the others' turn comes soon, and posters of this one learn in time that there is room.
-constexpr std::uint32_t most_in_a_row = 16;
-constexpr std::uint32_t rings_ahead = 8;
 constexpr auto longest_nap = std::chrono::milliseconds(1);
 constexpr auto shortest_nap = std::chrono::microseconds(50);
 /// Of one that has been quiet for long: a nap of a millisecond takes 1.6 % of a core.
@@ -32,19 +29,8 @@ constexpr auto quiet_nap = std::chrono::milliseconds(2);
 constexpr auto awake_for = std::chrono::microseconds(200);
 /// What is to be there soon: words that a kernel is writing.
 constexpr auto grace = std::chrono::seconds(2);
-constexpr std::uint64_t words_cleared_each = std::uint64_t{1} << 30;
-
-/// One more, in this scope.
-class Counted {
- public:
-  explicit Counted(std::atomic<int>& count) : count_(count) { ++count_; }
-  ~Counted() { --count_; }
-  Counted(const Counted&) = delete;
-  Counted& operator=(const Counted&) = delete;
-
- private:
-  std::atomic<int>& count_;
-};
+/// In a row, where its thread has a core of its own.
+constexpr std::uint32_t looks_at_gpus = 64;
 
 }  // namespace
 
@@ -167,232 +153,6 @@ void Channel::require_whole() const {
   if (is_broken()) throw Error(Fault::other, options_.name + " is broken: " + cause());
 }
 
-void Channel::check_flag(std::uint32_t flag) const {
-  if (flag >= param_.flags)
-    throw Error(Fault::argument,
-                "flag " + std::to_string(static_cast<std::int32_t>(flag)) + " of " + std::to_string(param_.flags));
-}
-
-// ---- Tasks -------------------------------------------------------------------------------------------
-
-std::string Channel::ring_name(std::uint32_t ring) const {
-  return options_.is_queue ? "the queue" : "lane " + std::to_string(ring);
-}
-
-/// False: the next one is not there yet, or not whole.
-bool Channel::take(std::uint32_t ring, MPIX_Task* task) {
-  const std::uint64_t number = taken_[ring] + 1;
-  const std::uint32_t tag = dev::task_tag(number);
-  std::uint64_t data = 0;
-  if (!line_arrived(dev::head_of(param_, ring, number), tag, &data)) return false;
-  const dev::TaskHead head = dev::TaskHead::unpacked(data);
-  if (head.words > dev::task_words || head.lane >= param_.lanes || (param_.rings > 1 && head.lane != ring)) {
-    break_for("task " + std::to_string(number) + " of " + ring_name(ring) +
-              " is garbage: something has written over the words of the channel");
-    return false;
-  }
-  const Line* const words = dev::words_of(param_, ring, number);
-  for (std::uint32_t i = 0; i < head.words; ++i) {
-    std::uint64_t word = 0;
-    if (!line_arrived(words + i, tag, &word)) return false;
-    task->word[i] = word;
-  }
-  for (std::uint32_t i = head.words; i < dev::task_words; ++i) task->word[i] = 0;
-  taken_[ring] = number;
-  if ((number & (words_cleared_each - 1)) < param_.depth) clear_words(ring, number);
-  task->number = number;
-  task->lane = head.lane;
-  task->kind = head.kind;
-  task->words = head.words;
-  task->ticket = 0;
-  if (head.reply)
-    task->ticket = dev::Ticket{head.lane, ++wanted_[head.lane], static_cast<std::uint32_t>(param_.generation)}.packed();
-  return true;
-}
-
-void Channel::clear_words(std::uint32_t ring, std::uint64_t number) {
-  Line* const words = dev::words_of(param_, ring, number);
-  for (std::uint32_t i = 0; i < dev::task_words; ++i) write_line(words + i, 0, 0);
-}
-
-void Channel::publish_taken(std::uint32_t ring_index) {
-  store_release(dev::taken_of(param_, ring_index), taken_[ring_index]);
-  if (is_on_host_) ring(kernels_bell(param_.host));
-}
-
-void Channel::handle(const MPIX_Task& task) {
-  const HandlerOf handler = task.kind < handlers_.size() ? handlers_[task.kind] : HandlerOf{};
-  const auto which = [&] {
-    return "task " + std::to_string(task.number) + " of lane " + std::to_string(task.lane) + ", of kind " +
-           std::to_string(task.kind);
-  };
-  if (!handler.call) return break_for("no handler for " + which());
-  handled_number_.store(task.number, std::memory_order_relaxed);
-  handled_lane_.store(task.lane, std::memory_order_relaxed);
-  handled_.fetch_add(1, std::memory_order_release);  // odd: in a handler
-  try {
-    const int failure = handler.call(handle_, &task, handler.arg);
-    if (failure != 0) break_for("the handler of " + which() + " has failed: " + explain_(failure));
-  } catch (const std::exception& error) {
-    break_for("the handler of " + which() + " has thrown: " + error.what());
-  } catch (...) {
-    break_for("the handler of " + which() + " has thrown what is no std::exception");
-  }
-  handled_.fetch_add(1, std::memory_order_relaxed);
-}
-
-/// Once through all rings. True: there was something.
-bool Channel::serve_round() {
-  Lock hold(serving_);
-  serving_thread_.store(std::this_thread::get_id(), std::memory_order_relaxed);
-  const Clock::time_point begin = armed_ ? Clock::now() : Clock::time_point{};
-  const std::uint32_t most = std::clamp<std::uint32_t>(param_.depth / 4, 1, most_in_a_row);
-  std::uint64_t found = 0;
-  MPIX_Task task;
-  for (std::uint32_t ring = 0; ring < param_.rings; ++ring) {
-    std::uint32_t here = 0;
-    // What a GPU has written is in no cache of this core: several fetches at a time.
-    if (ring + rings_ahead < param_.rings)
-      __builtin_prefetch(dev::head_of(param_, ring + rings_ahead, taken_[ring + rings_ahead] + 1));
-    while (here < most && take(ring, &task)) {
-      ++here;
-      handle(task);
-      if (is_broken()) break;
-    }
-    if (here > 0) publish_taken(ring);
-    found += here;
-    if (here > 0 && is_broken()) break;
-  }
-  serving_thread_.store(std::thread::id{}, std::memory_order_relaxed);
-  if (found > 0) {
-    counts_.tasks += found;
-    counts_.chained += chain_ > 0 ? found : found - 1;
-    chain_ += found;
-    counts_.longest_chain = std::max(counts_.longest_chain, chain_);
-  } else {
-    chain_ = 0;
-  }
-  note_look(begin, found > 0);
-  return found > 0;
-}
-
-/// How long it was from the look before to this one, and, as what came meanwhile waits for the next, how long this
-/// took.
-void Channel::note_look(Clock::time_point begin, bool found) {
-  if (!armed_ || begin == Clock::time_point{}) return;  // it was armed just now
-  const auto note = [&](Clock::duration gap) {
-    counts_.late_ns = std::max(counts_.late_ns, static_cast<std::uint64_t>(std::chrono::nanoseconds(gap).count()));
-  };
-  if (looked_ != Clock::time_point{}) note(begin - looked_);
-  if (found) note(Clock::now() - begin);
-  // On hosts it sleeps when there is nothing: kernels ring.
-  looked_ = is_on_host_ && !found ? Clock::time_point{} : begin;
-}
-
-void Channel::set_handler(std::uint32_t kind, MPIX_Task_function* handler, void* arg) {
-  if (kind >= dev::most_kinds) throw Error(Fault::argument, "kind " + std::to_string(kind) + " is not below 65536");
-  if (armed_) throw Error(Fault::other, "the channel is armed");
-  if (is_in_handler()) throw Error(Fault::other, "this is a handler of the channel");
-  const std::lock_guard<std::mutex> hold(serving_);
-  if (kind >= handlers_.size()) handlers_.resize(std::size_t{kind} + 1);
-  handlers_[kind] = HandlerOf{handler, arg};
-}
-
-bool Channel::poll(MPIX_Task* task) {
-  if (options_.service != TaskService::caller)
-    throw Error(Fault::other, "a thread takes the tasks of this channel (mpix_service=caller: the program does)");
-  if (is_in_handler()) throw Error(Fault::other, "this is a handler of the channel");
-  require_whole();
-  const std::lock_guard<std::mutex> hold(serving_);
-  for (std::uint32_t looked = 0; looked < param_.rings; ++looked) {
-    const std::uint32_t ring = next_polled_;
-    next_polled_ = ring + 1 < param_.rings ? ring + 1 : 0;
-    if (!take(ring, task)) continue;
-    publish_taken(ring);
-    ++counts_.tasks;
-    if (chain_++ > 0) ++counts_.chained;
-    counts_.longest_chain = std::max(counts_.longest_chain, chain_);
-    return true;
-  }
-  chain_ = 0;
-  require_whole();
-  return false;
-}
-
-bool Channel::serve() {
-  if (options_.service != TaskService::caller)
-    throw Error(Fault::other, "a thread serves this channel (mpix_service=caller: the program does)");
-  if (is_in_handler()) throw Error(Fault::other, "this is a handler of the channel");
-  require_whole();
-  const bool moved = serve_round();
-  require_whole();
-  return moved;
-}
-
-void Channel::reply(const MPIX_Task& task, std::uint64_t value) {
-  require_whole();
-  const dev::Ticket near = dev::unpacked_ticket(task.ticket, 0);
-  if (task.ticket == 0) throw Error(Fault::argument, "nobody waits for a reply to this task");
-  if (near.lane >= param_.lanes || near.channel != (param_.generation & 0xff))
-    throw Error(Fault::argument, "the task is of another channel");
-  // No atomic operation, which would wait for the stores before it, on their way to lines that a GPU polls.
-  std::atomic<std::uint64_t>& last =
-      replied_[std::size_t{near.lane} * param_.depth + dev::place_in(param_, near.number)];
-  const std::uint64_t before = last.load(std::memory_order_relaxed);
-  const std::uint64_t number = dev::unpacked_ticket(task.ticket, before).number;
-  if (number <= before) throw Error(Fault::argument, "the task has its reply already");
-  last.store(number, std::memory_order_relaxed);
-  write_line_release(dev::reply_of(param_, near.lane, number), value, dev::task_tag(number));
-  if (is_on_host_) ring(kernels_bell(param_.host));
-  if (is_in_handler())
-    ++counts_.replies;
-  else
-    replies_.fetch_add(1, std::memory_order_relaxed);
-}
-
-// ---- Flags -------------------------------------------------------------------------------------------
-
-void Channel::set_flag(std::uint32_t flag, std::uint64_t value) {
-  check_flag(flag);
-  require_whole();
-  std::uint64_t* const word = param_.down + std::uint64_t{flag} * param_.word_stride;
-  const std::uint64_t before = load_relaxed(word);
-  if (value < before)
-    throw Error(Fault::argument, "flag " + std::to_string(flag) + " is " + std::to_string(before) + ", and " +
-                                     std::to_string(value) + " is less");
-  raise_after_loads(word, value);
-  if (is_on_host_) ring(kernels_bell(param_.host));
-}
-
-std::uint64_t Channel::flag(std::uint32_t flag) const {
-  check_flag(flag);
-  return load_acquire(param_.up + std::uint64_t{flag} * param_.word_stride);
-}
-
-void Channel::wait_for_flag(std::uint32_t flag, std::uint64_t value) {
-  check_flag(flag);
-  const std::uint64_t* const word = param_.up + std::uint64_t{flag} * param_.word_stride;
-  const auto begin = Clock::now();
-  double reported = 0;
-  const Counted here(flag_waits_);
-  // On a GPU nobody rings.
-  Patience patience(service_bell(param_.host), is_on_host_ ? polling_ : Polling{std::chrono::hours(1), spins_, {}});
-  for (std::uint32_t looks = 1; load_acquire(word) < value; ++looks) {
-    require_whole();
-    patience.pause();
-    if (looks % 64 != 0 && !patience.slept()) continue;
-    const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
-    if (patience_ <= 0 || seconds - reported < patience_) continue;
-    reported = seconds;
-    const std::string text = "the program waits for flag " + std::to_string(flag) + " to become " +
-                             std::to_string(value) + ", and kernels have set it to " +
-                             std::to_string(load_acquire(word));
-    log(fails_on_timeout_ ? LogLevel::error : LogLevel::warn,
-        options_.name + ": " + text + ", for " + std::to_string(static_cast<int>(seconds)) + " s");
-    if (fails_on_timeout_) break_for(text + "; MPIX_ON_TIMEOUT=error");
-  }
-}
-
 /// Now and then, from another thread.
 void Channel::watch_host(Clock::time_point now) {
   // Those that wait for flags look at the time when they are awake.
@@ -442,7 +202,7 @@ std::string Channel::hole() {
   if (param_.rings == 0) return "";
   const std::vector<dev::ChannelLane> lanes = param_.rings > 1 ? lanes_now() : std::vector<dev::ChannelLane>{};
   const std::uint64_t tickets = lanes.empty() ? device_.read_word(&param_.state->tickets) : 0;
-  const std::lock_guard<std::mutex> hold(serving_);
+  const Visit visit(*this);
   for (std::uint32_t ring = 0; ring < param_.rings; ++ring) {
     const std::uint64_t posted = lanes.empty() ? tickets : lanes[ring].posted;
     if (posted > taken_[ring])
@@ -463,7 +223,7 @@ void Channel::disarm() {
       moved = serve_round();
     } else {
       std::this_thread::sleep_for(std::chrono::microseconds(20));
-      const std::lock_guard<std::mutex> hold(serving_);
+      const Visit visit(*this);
       moved = std::exchange(tasks, counts_.tasks) != counts_.tasks;
     }
     if (moved) moved_at = Clock::now();
@@ -471,7 +231,7 @@ void Channel::disarm() {
       break_for(missing + " was begun, and has not come: a kernel ended in the middle of a post");
   }
   {
-    const std::lock_guard<std::mutex> hold(serving_);
+    const Visit visit(*this);
     armed_ = false;
     looked_ = {};
   }
@@ -492,8 +252,10 @@ void Channel::work() noexcept {
                             " (MPIX_CHANNEL_CORE): it runs on any");
   Patience patience(service_bell(param_.host), polling_);
   Clock::time_point quiet_since = Clock::now();
-  for (std::uint32_t looks = 0; !stop_; ++looks) {
-    if (!is_broken() && serve_round()) {
+  while (!stop_) {
+    while (visitors_ > 0) sched_yield();
+    const bool looks_all_the_time = armed_ && !is_on_host_;
+    if (!is_broken() && serve_rounds(looks_all_the_time && spins_ ? looks_at_gpus : 1)) {
       patience.refresh();
       quiet_since = {};
       continue;
@@ -503,11 +265,8 @@ void Channel::work() noexcept {
       if (patience.slept()) naps_.fetch_add(1, std::memory_order_relaxed);
       continue;
     }
-    if (armed_ && !is_broken()) {
-      if (spins_ && looks % 64 != 0)
-        relax();
-      else
-        sched_yield();
+    if (looks_all_the_time && !is_broken()) {
+      sched_yield();
       continue;
     }
     const auto now = Clock::now();
@@ -528,11 +287,11 @@ void Channel::work() noexcept {
 Channel::Counts Channel::counts() {
   Counts all;
   {
-    Lock hold(serving_, std::defer_lock);
-    if (!is_in_handler()) hold.lock();
+    std::optional<Visit> visit;
+    if (!is_in_handler()) visit.emplace(*this);
     all = counts_;
   }
-  all.replies += replies_;
+  all.replies = replies();
   all.naps = naps_;
   for (const dev::ChannelLane& lane : lanes_now()) all.full_waits += lane.full_waits;
   all.refused = device_.read_word(&param_.state->refused);

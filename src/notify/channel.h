@@ -53,7 +53,9 @@ struct ChannelOptions {
 /// | armed   | arm         | looks all the time; on hosts it sleeps soon, until a kernel rings |
 /// | broken  | a handler failed, a task that nobody handles, a hole, a time-out | takes nothing any more |
 ///
-/// Calls may come from several threads. One at a time takes tasks (serving_); replies and flags need no lock.
+/// Calls may come from several threads. One at a time takes tasks (serving_); replies and flags need no lock. Between
+/// two tasks that are there its thread executes no locked instruction, which would wait for the stores before it, on
+/// their way to lines that a GPU polls: it keeps the lock until there is nothing, or somebody waits for it.
 class Channel {
  public:
   /// The text for what a handler returned.
@@ -107,6 +109,13 @@ class Channel {
     void* arg = nullptr;
   };
   class LibraryService;
+  class Visit {
+   public:
+    explicit Visit(const Channel& channel);
+
+   private:
+    Lock hold_;
+  };
 
   void stop_service();
   void require_whole() const;
@@ -117,7 +126,10 @@ class Channel {
   void handle(const MPIX_Task& task);
   std::string ring_name(std::uint32_t ring) const;
   void watch_host(Clock::time_point now);
+  bool round();
+  bool serve_rounds(std::uint32_t looks);
   bool serve_round();
+  std::uint64_t replies() const;
   std::vector<dev::ChannelLane> lanes_now();
   std::string hole();
   void note_look(Clock::time_point begin, bool found);
@@ -139,18 +151,20 @@ class Channel {
   MPIX_Dev_channel param_;
   std::vector<std::atomic<std::uint64_t>> replied_;  ///< by lane and place: the last number
 
-  std::mutex serving_;  ///< guards what follows
+  mutable std::atomic<int> visitors_{0};  ///< that wait for serving_
+  mutable std::mutex serving_;            ///< guards what follows
   std::atomic<std::thread::id> serving_thread_{};
   std::vector<HandlerOf> handlers_;    ///< by kind
   std::vector<std::uint64_t> taken_;   ///< by ring: the last number
   std::vector<std::uint64_t> wanted_;  ///< by lane: replies, so far
   std::uint32_t next_polled_ = 0;
   std::uint64_t chain_ = 0;
+  bool tasks_have_words_ = false;  ///< as the last one did: worth a fetch ahead
   Counts counts_;
   Clock::time_point looked_{};  ///< last, while armed
 
-  std::atomic<std::uint64_t> replies_{0}, naps_{0};
-  std::atomic<std::uint64_t> handled_{0};  ///< calls of handlers, begun and ended; and the last one:
+  std::atomic<std::uint64_t> naps_{0};
+  std::atomic<std::uint64_t> handled_{0};  ///< calls of handlers, begun and ended: under serving_; and the last one:
   std::atomic<std::uint64_t> handled_number_{0};
   std::atomic<std::uint32_t> handled_lane_{0};
   std::atomic<int> flag_waits_{0};  ///< of the program

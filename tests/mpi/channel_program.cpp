@@ -39,7 +39,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-int rank = 0, size = 1;
+int size = 1;
 
 /// Each task gets the reply 40 + its word.
 int add_40(MPIX_Channel channel, const MPIX_Task* task, void* arg) {
@@ -224,9 +224,9 @@ void core() {
 
 // ---- Grids -------------------------------------------------------------------------------------------
 
-void grids() {
+void grids(const char* service) {
   constexpr int blocks = 200, rounds = 5;
-  const Channel channel(blocks, 0, {{"mpix_service", "own"}});
+  const Channel channel(blocks, 0, {{"mpix_service", service}});
   std::atomic<int> taken{0}, right{0};
   channel.handle(0, add_40, &taken);
   CHECK_MPI(MPIX_Channel_arm(channel));
@@ -273,6 +273,12 @@ void grids() {
   if (has_epochs) CHECK_MPI(MPI_Win_free(&win));
   CHECK_MPI(MPI_Group_free(&world));
   CHECK_MPI(MPIX_Host_stream_destroy(&stream));
+}
+
+/// The one thread of the library carries the epochs, too, where MPIX_RELAY=on.
+void grids() {
+  grids("own");
+  grids("thread");
 }
 
 // ---- Several channels, signals -----------------------------------------------------------------------

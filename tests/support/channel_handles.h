@@ -4,25 +4,14 @@
 
 #include <mpi.h>
 
-#include <cstdio>
-#include <cstdlib>
 #include <initializer_list>
 #include <string>
 #include <utility>
 
 #include "support/channel.h"
+#include "support/frame.h"
 
 /// What tests of MPIX_Channel share.
-
-inline int failures = 0;
-
-#define EXPECT(holds)                                                  \
-  do {                                                                 \
-    if (!(holds)) {                                                    \
-      std::printf("%s:%d: expected %s\n", __FILE__, __LINE__, #holds); \
-      if (++failures > 20) std::abort();                               \
-    }                                                                  \
-  } while (false)
 
 using Keys = std::initializer_list<std::pair<const char*, std::string>>;
 
@@ -57,24 +46,3 @@ class Channel {
   MPIX_Channel channel_ = MPIX_CHANNEL_NULL;
   MPIX_Dev_channel device_;
 };
-
-inline std::string text_of(int code) {
-  char text[MPI_MAX_ERROR_STRING + 1] = "";
-  int length = 0;
-  CHECK_MPI(MPI_Error_string(code, text, &length));
-  return text;
-}
-inline int class_of(int code) {
-  int error_class = MPI_SUCCESS;
-  CHECK_MPI(MPI_Error_class(code, &error_class));
-  return error_class;
-}
-
-inline void expect_error(int line, int code, int error_class, const char* part) {
-  const std::string text = text_of(code);
-  if (class_of(code) == error_class && text.find(part) != std::string::npos) return;
-  std::printf("line %d: class %d (expected %d): %s (expected: %s)\n", line, class_of(code), error_class, text.c_str(),
-              part);
-  ++failures;
-}
-#define EXPECT_ERROR(call, error_class, part) expect_error(__LINE__, call, error_class, part)

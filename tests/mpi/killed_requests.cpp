@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the libmpix authors
+//
+// killed_requests SCENARIO: the last process is killed while blocks of all others wait for a message from it: by a
+// device request (request), or for the reply of a channel whose handler has begun to receive it (channel). The others
+// have to be told who waits for what, in the time that MPIX_TIMEOUT gives; with MPIX_ON_TIMEOUT=error the waits end
+// with MPIX_DEV_RELEASED, and what they waited with can be freed. Started by killed.sh: its processes end together.
+#include <fcntl.h>
+#include <mpi.h>
+#include <mpix.h>
+#include <mpix_device.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+
+#include "support/channel.h"
+
+namespace {
+
+int process = 0, processes = 0;
+const char* doing = "the start";
+std::string told;  ///< on standard error
+
+double seconds() {
+  using namespace std::chrono;
+  return duration<double>(steady_clock::now().time_since_epoch()).count();
+}
+
+void require(bool holds, const std::string& what) {
+  if (holds) return;
+  std::printf("survivor %d: FAILED at %s: %s; told: %s\n", process, doing, what.c_str(), told.c_str());
+  std::fflush(stdout);
+  _exit(1);
+}
+
+int class_of(int code) {
+  int found = MPI_SUCCESS;
+  MPI_Error_class(code, &found);
+  return found;
+}
+
+/// What has come there by now; it goes where it belongs, too.
+bool is_told(int from, int to, const std::string& what) {
+  char text[4096];
+  for (ssize_t got; (got = read(from, text, sizeof text)) > 0;) {
+    told.append(text, static_cast<std::size_t>(got));
+    if (write(to, text, static_cast<std::size_t>(got)) < 0) break;
+  }
+  return told.find(what) != std::string::npos;
+}
+
+std::atomic<int> result{-1};
+
+struct WaitForMessage {
+  MPIX_Drequest request;
+  void operator()(const MPIX_Dev_team&) const {
+    MPIX_Drequest mine = request;
+    const int started = MPIX_Start(&mine);
+    result = started ? started + 100 : MPIX_Wait(&mine, MPI_STATUS_IGNORE);
+  }
+};
+
+struct WaitForReply {
+  MPIX_Dev_channel channel;
+  void operator()(const MPIX_Dev_team& team) const {
+    std::uint64_t ticket = 0;
+    const int posted = MPIX_Dev_block_post(team, channel, 0, 1, nullptr, 0, &ticket);
+    result = posted ? posted + 100 : MPIX_Dev_block_reply_wait(team, channel, ticket, nullptr);
+  }
+};
+
+}  // namespace
+
+int main(int argc, char* argv[]) {
+  const bool by_request = argc < 2 || std::strcmp(argv[1], "channel") != 0;
+  const double patience = std::atof(std::getenv("MPIX_TIMEOUT"));
+  const bool fails = std::strcmp(std::getenv("MPIX_ON_TIMEOUT"), "error") == 0;
+  int pipes[2];
+  const int old = dup(2);
+  require(old >= 0 && pipe(pipes) == 0 && dup2(pipes[1], 2) >= 0 && fcntl(pipes[0], F_SETFL, O_NONBLOCK) >= 0,
+          "a pipe");
+  int level = 0;
+  CHECK_MPI(MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &level));
+  CHECK_MPI(MPI_Comm_rank(MPI_COMM_WORLD, &process));
+  CHECK_MPI(MPI_Comm_size(MPI_COMM_WORLD, &processes));
+  CHECK_MPI(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN));
+  const int victim = processes - 1;
+  signal(SIGALRM, [](int) {
+    for (const char* text : {"FAILED: hangs at ", doing, "\n"})
+      if (write(STDOUT_FILENO, text, std::strlen(text)) < 0) break;
+    _exit(3);
+  });
+  alarm(static_cast<unsigned>(10 * patience) + 30);
+  signal(SIGUSR1, SIG_IGN);  // how MPICH's mpiexec tells of it, which would end the program
+
+  static int word = 0;
+  MPI_Request request = MPI_REQUEST_NULL;
+  MPIX_Drequest drequest{};
+  MPIX_Channel channel = MPIX_CHANNEL_NULL;
+  MPIX_Dev_channel device{};
+  doing = "the creation";
+  CHECK_MPI(MPI_Barrier(MPI_COMM_WORLD));
+  if (process == victim) {
+    usleep(300000);
+    kill(getpid(), SIGKILL);
+  }
+  if (by_request) {
+    CHECK_MPI(MPI_Recv_init(&word, 1, MPI_INT, victim, 5, MPI_COMM_WORLD, &request));
+    CHECK_MPI(MPIX_Get_drequest(request, &drequest));
+    support::launch_blocks(WaitForMessage{drequest}, 1, 1);
+  } else {
+    CHECK_MPI(MPIX_Channel_create(1, 0, MPI_INFO_NULL, &channel));
+    CHECK_MPI(MPIX_Channel_set_handler(
+        channel, 1,
+        [](MPIX_Channel, const MPIX_Task*, void* arg) {
+          return MPI_Irecv(&word, 1, MPI_INT, processes - 1, 5, MPI_COMM_WORLD, static_cast<MPI_Request*>(arg));
+        },
+        &request));
+    CHECK_MPI(MPIX_Channel_get_device(channel, &device));
+    CHECK_MPI(MPIX_Channel_arm(channel));
+    support::launch_blocks(WaitForReply{device}, 1, 1);
+  }
+
+  doing = "the wait for a report";
+  const double begin = seconds();
+  const std::string what = by_request ? "receive from rank " + std::to_string(victim) + ", tag 5"
+                                      : "lane 0 waits for reply 1: its task was posted, and nobody has replied";
+  while (!is_told(pipes[0], old, what)) usleep(1000);
+  const double reported = seconds() - begin;
+  require(reported < 3 * patience, "the report took " + std::to_string(reported) + " s");
+  if (fails) {
+    doing = "the end of the wait";
+    while (result < 0) usleep(1000);
+    require(result == MPIX_DEV_RELEASED, "the wait has returned " + std::to_string(result));
+    CHECK_MPI(MPIX_Host_stream_synchronize(nullptr));
+    doing = "the end";
+    if (by_request) {
+      require(MPIX_Free_drequest(&drequest) == MPI_SUCCESS && drequest.state == nullptr, "MPIX_Free_drequest");
+    } else {
+      require(class_of(MPIX_Channel_disarm(channel)) == MPI_ERR_OTHER, "MPIX_Channel_disarm");
+      require(MPIX_Channel_free(&channel) == MPI_SUCCESS && channel == MPIX_CHANNEL_NULL, "MPIX_Channel_free");
+    }
+  }
+  std::printf("survivor %d: ok; reported after %.2f s of %.0f\n", process, reported, patience);
+  std::fflush(stdout);
+  _exit(0);  // what is left of MPI would wait for the dead
+}
