@@ -412,8 +412,9 @@ MPIX_DEV_FN Post wait_for_flag(const MPIX_Dev_channel& c, std::uint32_t flag, st
   if (flag >= c.flags) return Post::argument;
   const std::uint64_t generation = own_word(&c.state->generation);  // looked at behind the wait, which looks, too
   const std::uint64_t* const word = c.down + std::uint64_t{flag} * c.word_stride;
-  const bool well = wait_in_channel(c, std::uint64_t{c.lanes} + flag, channel_note(ChannelWait::flag, noted != 0 ? noted : value),
-                                    [&] { return load_acquire(word) >= value; });
+  const bool well =
+      wait_in_channel(c, std::uint64_t{c.lanes} + flag, channel_note(ChannelWait::flag, noted != 0 ? noted : value),
+                      [&] { return load_acquire(word) >= value; });
   return well && generation == c.generation ? Post::ok : Post::released;
 }
 

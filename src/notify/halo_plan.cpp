@@ -3,6 +3,7 @@
 #include "notify/halo_plan.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace mpix {
 namespace {
