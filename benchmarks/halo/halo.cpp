@@ -25,8 +25,12 @@
 // turns; every word is checked after each run. The ratio is to the best baseline with the same sends, in brackets what
 // the papers have. Chained: of what the CPU's loop found, how much was there at its next look; the longest chain
 // of those in an exchange.
+//
+// --model: the lower bound of Elis et al. (model.h) with their constants and with those of this machine, beside what is
+// measured. --timeline: a trace of rank 0 (timeline.h).
 #include <mpi.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <cstdio>
@@ -35,10 +39,12 @@
 #include "baselines.h"
 #include "engine.h"
 #include "messages.h"
+#include "model.h"
 #include "options.h"
 #include "report.h"
 #include "sizes.h"
 #include "task_queue.h"
+#include "timeline.h"
 
 namespace {
 
@@ -81,6 +87,68 @@ void run(const Size& size, const Options& options) {
   if (rank == 0) print_rows(size, ways, times, options.csv);
 }
 
+/// Of the cubes, as the paper has it, unless sizes are given.
+int run_model(const Options& options) {
+  const bool holds = print_paper_model(rank == 0);
+  const Network network = measure_network(rank, 10 * options.runs);
+  for (const Size& size : sizes()) {
+    if (!options.wants(size.name) || (options.sizes.empty() && size.name[0] != 'e')) continue;
+    Messages messages(size, rank);
+    Ways ways;
+    add_task_queues(messages, size, options.threads, ways);
+    add_engine(messages, size, ways);
+    ways.erase(std::remove_if(ways.begin(), ways.end(), [](const Way& way) { return way.blocks; }), ways.end());
+    const auto times = measured(messages, ways, options.runs, options.iterations);
+    if (rank == 0) print_model(network, messages, size, options.threads, options.runs, ways, times);
+    CHECK_MPI(MPI_Barrier(MPI_COMM_WORLD));
+  }
+  return holds ? 0 : 1;
+}
+
+/// The fastest of a kind, by rank 0.
+const Way& best_of(const Ways& ways, Way::Kind kind, const std::vector<std::vector<double>>& times) {
+  int best = -1;
+  for (std::size_t w = 0; w < ways.size(); ++w)
+    if (ways[w].kind == kind && (best < 0 || median(times[w]) < median(times[static_cast<std::size_t>(best)])))
+      best = static_cast<int>(w);
+  CHECK_MPI(MPI_Bcast(&best, 1, MPI_INT, 0, MPI_COMM_WORLD));
+  return ways[static_cast<std::size_t>(best)];
+}
+
+int run_timeline(const Options& options) {
+  for (const Size& size : sizes()) {
+    if (!options.wants(size.name)) continue;
+    Messages messages(size, rank);
+    Ways ways;
+    add_baselines(messages, ways);
+    add_task_queues(messages, size, options.threads, ways);
+    const auto times = measured(messages, ways, options.runs, options.iterations);
+    Clocks clocks;
+    std::vector<Shown> shown;
+    for (const Way::Kind kind : {Way::Kind::baseline, Way::Kind::task_queue})
+      shown.push_back(traced(messages, best_of(ways, kind, times)));
+    clocks.end();
+    if (rank != 0) return 0;
+    if (!write_timeline(options.timeline, shown, clocks)) {
+      std::perror(options.timeline.c_str());
+      return 1;
+    }
+    std::printf("%s: %s; and %s, in %s\n", size.name, shown[0].name.c_str(), shown[1].name.c_str(),
+                options.timeline.c_str());
+    std::printf("clocks of the CPU and the blocks: %.3f us apart at most, rate %.9f\n", clocks.error() * 1e-3,
+                clocks.rate());
+    return 0;
+  }
+  return 0;
+}
+
+int run_table(const Options& options) {
+  if (rank == 0) print_head(options.csv);
+  for (const Size& size : sizes())
+    if (options.wants(size.name)) run(size, options);
+  return 0;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -100,9 +168,9 @@ int main(int argc, char** argv) {
     return 2;
   }
   support::choose_gpu(rank);
-  if (rank == 0) print_head(options.csv);
-  for (const Size& size : sizes())
-    if (options.wants(size.name)) run(size, options);
+  const int result = options.model               ? run_model(options)
+                     : !options.timeline.empty() ? run_timeline(options)
+                                                 : run_table(options);
   CHECK_MPI(MPI_Finalize());
-  return 0;
+  return result;
 }
