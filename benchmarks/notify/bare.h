@@ -70,6 +70,22 @@ struct Fences {
   }
 };
 
+/// What one notification costs by itself: a read of the other side's word and a write of the own, while the other side
+/// does the same. `state` becomes 1 when the kernel is there, and 2 when it is over.
+struct ReadsAndWrites {
+  const std::uint64_t* theirs;
+  std::uint64_t *own, *state, *nanoseconds;
+  std::uint64_t times;
+  MPIX_DEV_METHOD void operator()(const MPIX_Dev_team& team) const {
+    if (team.thread != 0) return;
+    mpix::store_release(state, 1);
+    const std::uint64_t begin = MPIX_Dev_clock();
+    for (std::uint64_t i = 1; i <= times; ++i) mpix::store_release(own, i + (mpix::load_acquire(theirs) & 1));
+    *nanoseconds = MPIX_Dev_clock() - begin;
+    mpix::store_release(state, 2);
+  }
+};
+
 /// The host takes up to 16 numbers of a block in a row.
 inline void serve(const Words& words, std::uint32_t blocks, std::uint64_t tasks, std::uint64_t* next) {
   std::uint64_t left = std::uint64_t{blocks} * tasks;

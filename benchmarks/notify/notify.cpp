@@ -9,8 +9,11 @@
 // pipelined  every block posts events as fast as there is room: millions a second of all blocks
 // blocking   every block posts one, and waits for the answer: likewise; and microseconds a round trip
 // posts      one block posts with a fence in front, or without (event), into a ring with room; and a bare fence and
-// store flags      one block and the program answer each other's flags: microseconds a round trip; by hand a word each
-// way idle       of a channel that is not armed, and of one that is: share of a core that its thread takes
+//            store
+// flags      one block and the program answer each other's flags: microseconds a round trip; by hand a word each way
+// read and   one of the other side's word and of the own, in nanoseconds, while the other side does the same: Table 1
+// of write      Elis et al. 2024, whose figures (Power9 and V100, Icelake and V100, Rome and MI100) stand beside idle
+// of a channel that is not armed, and of one that is: share of a core that its thread takes
 //
 // A figure is the median of several launches, by hand and by the library in turns.
 #include <mpi.h>
@@ -288,6 +291,30 @@ void flags() {
   support::release_pinned(words);
 }
 
+/// Table 1 of Elis et al. 2024.
+void reads_and_writes() {
+  const std::uint64_t times = support::ranks_are_blocks ? 20000 : 2000000;
+  auto* const words = static_cast<std::uint64_t*>(support::allocate_pinned(512));
+  double cpu = 0;
+  const auto kernel = [&] {
+    std::memset(words, 0, 512);
+    timed(bare::ReadsAndWrites{words, words + 16, words + 32, words + 48, times}, 1, [&] {
+      while (mpix::load_acquire(words + 32) == 0) bare::wait_a_little();
+      const auto begin = Clock::now();
+      std::uint64_t pairs = 0;
+      do {
+        for (int i = 0; i < 64; ++i) mpix::store_release(words, ++pairs + (mpix::load_acquire(words + 16) & 1));
+      } while (mpix::load_acquire(words + 32) != 2);
+      cpu = since(begin) * 1e3 / static_cast<double>(pairs);
+    });
+    return static_cast<double>(words[48]) / static_cast<double>(times);
+  };
+  const std::vector<double> all = in_turns({kernel, [&] { return cpu; }});
+  row("a read and a write, the kernel (paper 236, 29184, 27)", all[0], "ns", 0);
+  row("a read and a write, the CPU (paper 134, 311, 1760)", all[1], "ns", 0);
+  support::release_pinned(words);
+}
+
 double cpu_seconds() {
   rusage used{};
   getrusage(RUSAGE_SELF, &used);
@@ -348,6 +375,7 @@ int main(int argc, char** argv) {
   for (const int count : blocks) tasks(count);
   posts();
   flags();
+  reads_and_writes();
   idle();
   support::release_on_device(failed_word);
   CHECK_MPI(MPI_Finalize());

@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the libmpix authors
+#pragma once
+
+#include <mpi.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "sizes.h"
+#include "support/channel.h"
+#include "support/random.h"
+
+namespace halo {
+
+/// What a block copies.
+struct Part {
+  char *to, *from;
+  std::uint64_t words;
+};
+
+MPIX_DEV_FN void copy_part(const MPIX_Dev_team& team, const Part& part) {
+  auto* const to = reinterpret_cast<std::uint64_t*>(part.to);
+  const auto* const from = reinterpret_cast<const std::uint64_t*>(part.from);
+  for (std::uint64_t i = team.thread; i < part.words; i += team.threads) to[i] = from[i];
+}
+
+/// `stamp` may be null. All threads of the block.
+MPIX_DEV_FN void stamp_here(const MPIX_Dev_team& team, std::uint64_t* stamp) {
+  if (!stamp) return;
+  MPIX_Dev_sync(team);
+  if (team.thread == 0) *stamp = MPIX_Dev_clock();
+}
+
+/// By blocks: each a part.
+struct Copy {
+  const Part* parts;
+  std::uint64_t* stamps;  ///< by block, begin and end; or null
+  MPIX_DEV_METHOD void operator()(const MPIX_Dev_team& team) const {
+    std::uint64_t* const mine = stamps ? stamps + 2 * std::size_t{team.block} : nullptr;
+    stamp_here(team, mine);
+    copy_part(team, parts[team.block]);
+    stamp_here(team, mine ? mine + 1 : nullptr);
+  }
+};
+
+/// Words of a message, as both ends compute them.
+TEST_FN std::uint64_t word_of(int from, std::uint64_t message, std::uint64_t word) {
+  return test::mix((message << 40) + word) + static_cast<std::uint64_t>(from);
+}
+
+struct FillAll {
+  std::uint64_t* const* data;
+  const std::uint64_t* words;
+  int from;
+  bool spoils;
+  MPIX_DEV_METHOD void operator()(const MPIX_Dev_team& team) const {
+    for (std::uint64_t i = team.thread; i < words[team.block]; i += team.threads)
+      data[team.block][i] = spoils ? ~std::uint64_t{0} : word_of(from, team.block, i);
+  }
+};
+struct CheckAll {
+  std::uint64_t* const* data;
+  const std::uint64_t* words;
+  int from;
+  std::uint64_t* wrong;
+  MPIX_DEV_METHOD void operator()(const MPIX_Dev_team& team) const {
+    for (std::uint64_t i = team.thread; i < words[team.block]; i += team.threads)
+      if (data[team.block][i] != word_of(from, team.block, i)) (void)mpix::fetch_add_on_device(wrong, 1);
+  }
+};
+
+template <class T>
+T* uploaded(const std::vector<T>& table) {
+  T* const there = static_cast<T*>(support::allocate_on_device(table.size() * sizeof(T)));
+  support::from_host(there, table.data(), table.size() * sizeof(T));
+  return there;
+}
+
+/// Of one size, between two ranks: data in memory of the device, what MPI sends and receives in memory of the host that
+/// kernels reach, and the tables of the kernels.
+class Messages {
+ public:
+  Messages(const Size& size, int rank) : rank_(rank), count_(size.bytes.size()) {
+    for (const std::size_t bytes : size.bytes) words_.push_back(bytes / 8);
+    std::vector<Part> pack, unpack, whole_pack, whole_stage, whole_unpack;
+    for (std::size_t m = 0; m < count_; ++m) {
+      const std::size_t bytes = words_[m] * 8;
+      send_.push_back(static_cast<char*>(support::allocate_on_device(bytes)));
+      recv_.push_back(static_cast<char*>(support::allocate_on_device(bytes)));
+      staged_.push_back(static_cast<char*>(support::allocate_on_device(bytes)));
+      out_.push_back(static_cast<char*>(support::allocate_pinned(bytes)));
+      in_.push_back(static_cast<char*>(support::allocate_pinned(bytes)));
+      whole_pack.push_back({out_[m], send_[m], words_[m]});
+      whole_stage.push_back({staged_[m], send_[m], words_[m]});
+      whole_unpack.push_back({recv_[m], in_[m], words_[m]});
+      // As many blocks as the engine has.
+      const std::uint64_t parts = support::ranks_are_blocks ? std::clamp<std::uint64_t>(bytes / (32 * 1024), 1, 32) : 1;
+      for (std::uint64_t p = 0; p < parts; ++p) {
+        const std::uint64_t first = words_[m] * p / parts, last = words_[m] * (p + 1) / parts;
+        pack.push_back({out_[m] + 8 * first, send_[m] + 8 * first, last - first});
+        unpack.push_back({recv_[m] + 8 * first, in_[m] + 8 * first, last - first});
+        message_of_.push_back(static_cast<int>(m));
+      }
+    }
+    blocks_ = static_cast<int>(pack.size());
+    pack_ = uploaded(pack);
+    unpack_ = uploaded(unpack);
+    whole_pack_ = uploaded(whole_pack);
+    whole_stage_ = uploaded(whole_stage);
+    whole_unpack_ = uploaded(whole_unpack);
+    send_table_ = reinterpret_cast<std::uint64_t**>(uploaded(send_));
+    recv_table_ = reinterpret_cast<std::uint64_t**>(uploaded(recv_));
+    staged_table_ = reinterpret_cast<std::uint64_t**>(uploaded(staged_));
+    words_table_ = uploaded(words_);
+    wrong_ = static_cast<std::uint64_t*>(support::allocate_on_device(8));
+    stamps_ = static_cast<std::uint64_t*>(support::allocate_pinned(static_cast<std::size_t>(blocks_) * 4 * 8));
+    fill(send_table_, false);
+  }
+  ~Messages() {
+    for (std::size_t m = 0; m < count_; ++m) {
+      for (char* const p : {send_[m], recv_[m], staged_[m]}) support::release_on_device(p);
+      support::release_pinned(out_[m]);
+      support::release_pinned(in_[m]);
+    }
+    for (void* const p :
+         {static_cast<void*>(pack_), static_cast<void*>(unpack_), static_cast<void*>(whole_pack_),
+          static_cast<void*>(whole_stage_), static_cast<void*>(whole_unpack_), static_cast<void*>(send_table_),
+          static_cast<void*>(recv_table_), static_cast<void*>(staged_table_), static_cast<void*>(words_table_),
+          static_cast<void*>(wrong_)})
+      support::release_on_device(p);
+    support::release_pinned(stamps_);
+  }
+  Messages(const Messages&) = delete;
+  Messages& operator=(const Messages&) = delete;
+
+  int count() const { return static_cast<int>(count_); }
+  std::uint64_t words(int m) const { return words_[index(m)]; }
+  int bytes(int m) const { return static_cast<int>(words_[index(m)] * 8); }
+  int peer() const { return rank_ ^ 1; }
+  char* send_data(int m) const { return send_[index(m)]; }
+  char* recv_data(int m) const { return recv_[index(m)]; }
+  char* staged(int m) const { return staged_[index(m)]; }
+  char* out(int m) const { return out_[index(m)]; }
+  char* in(int m) const { return in_[index(m)]; }
+
+  // Kernels of several blocks for a large message: parts, and how many.
+  const Part* pack() const { return pack_; }
+  const Part* unpack() const { return unpack_; }
+  int blocks() const { return blocks_; }
+  int message_of(int block) const { return message_of_[index(block)]; }
+  // A part a message.
+  const Part* whole_pack() const { return whole_pack_; }    ///< to the host
+  const Part* whole_stage() const { return whole_stage_; }  ///< in the device
+  const Part* whole_unpack() const { return whole_unpack_; }
+  /// Room for four numbers a block.
+  std::uint64_t* stamps() const { return stamps_; }
+
+  void receive(int m, MPI_Request* request) const {
+    CHECK_MPI(MPI_Irecv(in(m), bytes(m), MPI_BYTE, peer(), m, MPI_COMM_WORLD, request));
+  }
+  /// `request` stays as it is where it blocks.
+  void send(int m, bool blocks, MPI_Request* request) const {
+    if (blocks)
+      CHECK_MPI(MPI_Send(out(m), bytes(m), MPI_BYTE, peer(), m, MPI_COMM_WORLD));
+    else
+      CHECK_MPI(MPI_Isend(out(m), bytes(m), MPI_BYTE, peer(), m, MPI_COMM_WORLD, request));
+  }
+
+  /// Nothing of an earlier exchange is left, on the way either.
+  void spoil() {
+    fill(recv_table_, true);
+    fill(staged_table_, true);
+    for (int m = 0; m < count(); ++m) {
+      std::memset(out(m), 0xff, words(m) * 8);
+      std::memset(in(m), 0xff, words(m) * 8);
+    }
+  }
+  void check(const std::string& what) {
+    support::launch_blocks(CheckAll{recv_table_, words_table_, peer(), wrong_}, count(), 256);
+    support::synchronize();
+    std::uint64_t wrong = 0;
+    support::to_host(&wrong, wrong_, sizeof wrong);
+    if (wrong == 0) return;
+    std::fprintf(stderr, "rank %d: %s: %llu words are wrong\n", rank_, what.c_str(),
+                 static_cast<unsigned long long>(wrong));
+    MPI_Abort(MPI_COMM_WORLD, 1);
+  }
+
+ private:
+  static std::size_t index(int i) { return static_cast<std::size_t>(i); }
+  void fill(std::uint64_t** table, bool spoils) {
+    support::launch_blocks(FillAll{table, words_table_, rank_, spoils}, count(), 256);
+    support::synchronize();
+  }
+
+  const int rank_;
+  const std::size_t count_;
+  std::vector<std::uint64_t> words_;
+  std::vector<char*> send_, recv_, staged_, out_, in_;
+  std::vector<int> message_of_;
+  Part *pack_ = nullptr, *unpack_ = nullptr, *whole_pack_ = nullptr, *whole_stage_ = nullptr, *whole_unpack_ = nullptr;
+  int blocks_ = 0;
+  std::uint64_t **send_table_ = nullptr, **recv_table_ = nullptr, **staged_table_ = nullptr;
+  std::uint64_t *words_table_ = nullptr, *wrong_ = nullptr, *stamps_ = nullptr;
+};
+
+}  // namespace halo
