@@ -56,18 +56,6 @@ inline void release_pinned(void* p) {
   DOMAIN_CHECK_GPU(cudaFreeHost(p));
 #endif
 }
-/// A stream beside the default one.
-inline void* new_stream() {
-  DOMAIN_GPU(Stream_t) stream = nullptr;
-  DOMAIN_CHECK_GPU(DOMAIN_GPU(StreamCreateWithFlags)(&stream, DOMAIN_GPU(StreamNonBlocking)));
-  return stream;
-}
-inline void synchronize(void* stream) {
-  DOMAIN_CHECK_GPU(DOMAIN_GPU(StreamSynchronize)(static_cast<DOMAIN_GPU(Stream_t)>(stream)));
-}
-inline void end_stream(void* stream) {
-  DOMAIN_CHECK_GPU(DOMAIN_GPU(StreamDestroy)(static_cast<DOMAIN_GPU(Stream_t)>(stream)));
-}
 #else
 template <class Kernel>
 void launch_blocks(const Kernel& kernel, int blocks, int, void* stream = nullptr) {
@@ -90,18 +78,6 @@ inline void* allocate_on_device(std::size_t bytes) { return std::calloc(1, bytes
 inline void release_on_device(void* p) { std::free(p); }
 inline void* allocate_pinned(std::size_t bytes) { return std::calloc(1, bytes); }
 inline void release_pinned(void* p) { std::free(p); }
-inline void* new_stream() {
-  MPIX_Host_stream stream = nullptr;
-  CHECK_MPI(MPIX_Host_stream_create(&stream));
-  return stream;
-}
-inline void synchronize(void* stream) {
-  CHECK_MPI(MPIX_Host_stream_synchronize(static_cast<MPIX_Host_stream>(stream)));
-}
-inline void end_stream(void* stream) {
-  auto gone = static_cast<MPIX_Host_stream>(stream);
-  CHECK_MPI(MPIX_Host_stream_destroy(&gone));
-}
 #endif
 
 }  // namespace support

@@ -9,21 +9,9 @@
 //   mpiexec -n N halo_steps wrong           wrong calls
 //   mpiexec -n N halo_steps never           steps that are never ready: a report, and an end
 #include "support/halo_cube.h"
+#include "support/streams.h"
 
 namespace {
-
-/// Runs beside the program's, which is the default one.
-class Beside {
- public:
-  Beside() : stream_(support::new_stream()) {}
-  ~Beside() { support::end_stream(stream_); }
-  Beside(const Beside&) = delete;
-  Beside& operator=(const Beside&) = delete;
-  operator void*() const { return stream_; }
-
- private:
-  void* const stream_;
-};
 
 void run_steps(const CubeHalo& one, int steps, void* stream) {
   for (int step = 0; step < steps; ++step) {
@@ -47,25 +35,25 @@ void steps(int wanted) {
   for (const Keys& keys : {Keys{}, Keys{{"mpix_halves", "2"}, {"mpix_form", "stream"}, {"mpix_packers", "3"}},
                            Keys{{"mpix_form", "barrier"}, {"mpix_packers", "4"}, {"mpix_chunk", "96"}},
                            Keys{{"mpix_buffers", "copied"}, {"mpix_halves", "2"}}}) {
-    const Beside beside;
+    support::Stream beside;
     CubeHalo one(cube_of(8, 2, 5, 4, 3), keys);
-    CHECK_MPI(MPIX_Halo_begin_stream(one.halo(), most, beside));
+    CHECK_MPI(MPIX_Halo_begin_stream(one.halo(), most, beside.handle()));
     run_steps(one, most, nullptr);
     support::synchronize();
     std::uint64_t all = static_cast<std::uint64_t>(most);
     one.expect(all);
     // Again, in a stream that has ended meanwhile; and fewer than were begun.
-    CHECK_MPI(MPIX_Halo_begin_stream(one.halo(), 1000, beside));
+    CHECK_MPI(MPIX_Halo_begin_stream(one.halo(), 1000, beside.handle()));
     run_steps(one, 10, nullptr);
     CHECK_MPI(MPIX_Halo_end_stream(one.halo(), nullptr));
     support::synchronize();
     one.expect(all += 10);
     run_exchanges(one, 5);
     support::synchronize();
-    CHECK_MPI(MPIX_Halo_begin_stream(one.halo(), 0, beside));
-    CHECK_MPI(MPIX_Halo_begin_stream(one.halo(), 1, beside));
+    CHECK_MPI(MPIX_Halo_begin_stream(one.halo(), 0, beside.handle()));
+    CHECK_MPI(MPIX_Halo_begin_stream(one.halo(), 1, beside.handle()));
     CHECK_MPI(MPIX_Halo_end_stream(one.halo(), nullptr));
-    CHECK_MPI(MPIX_Halo_begin_stream(one.halo(), 3, beside));
+    CHECK_MPI(MPIX_Halo_begin_stream(one.halo(), 3, beside.handle()));
     run_steps(one, 3, nullptr);
     CHECK_MPI(MPIX_Halo_wait_stream(one.halo(), nullptr));
     support::synchronize();
@@ -133,7 +121,7 @@ void own(int wanted) {
 
 /// Halos that differ, and a window, each in streams of their own.
 void beside(int) {
-  const Beside first, second, other;
+  support::Stream first, second, other;
   CubeHalo one(cube_of(8, 1, 4, 4, 4), {{"mpix_halves", "2"}}), two(cube_of(4, 2, 7, 5, 3), {{"mpix_packers", "2"}}),
       three(cube_of(2, 1, 3, 3, 3), {});
   auto* const memory = static_cast<std::uint64_t*>(support::allocate_on_device(16));
@@ -145,11 +133,11 @@ void beside(int) {
   CHECK_MPI(MPI_Group_incl(all, 1, &to, &next));
   CHECK_MPI(MPI_Group_incl(all, 1, &from, &last));
   constexpr int count = 60;
-  CHECK_MPI(MPIX_Halo_begin_stream(one.halo(), count, first));
-  CHECK_MPI(MPIX_Halo_begin_stream(two.halo(), count, second));
+  CHECK_MPI(MPIX_Halo_begin_stream(one.halo(), count, first.handle()));
+  CHECK_MPI(MPIX_Halo_begin_stream(two.halo(), count, second.handle()));
   for (int step = 0; step < count; ++step) {
     run_steps(one, 1, nullptr);
-    run_steps(two, 1, other);
+    run_steps(two, 1, other.handle());
     three.fill(nullptr);
     CHECK_MPI(MPIX_Halo_exchange_stream(three.halo(), nullptr));
     three.compare(nullptr);
@@ -160,8 +148,7 @@ void beside(int) {
     CHECK_MPI(MPIX_Win_wait_stream(win, nullptr));
   }
   support::synchronize();
-  for (void* const stream : {static_cast<void*>(first), static_cast<void*>(second), static_cast<void*>(other)})
-    support::synchronize(stream);
+  for (support::Stream* const stream : {&first, &second, &other}) stream->synchronize();
   for (const CubeHalo* const halo : {&one, &two, &three}) halo->expect(count);
   CHECK_MPI(MPI_Win_free(&win));
   for (MPI_Group* const group : {&all, &next, &last}) CHECK_MPI(MPI_Group_free(group));
@@ -169,41 +156,41 @@ void beside(int) {
 }
 
 void wrong(int) {
-  const Beside beside;
+  support::Stream beside;
   CubeHalo one(cube_of(8, 1, 3, 3, 3), {});
   MPIX_Halo halo = one.halo();
-  EXPECT_ERROR(MPIX_Halo_begin_stream(MPIX_HALO_NULL, 1, beside), MPI_ERR_ARG, "no such halo");
-  EXPECT_ERROR(MPIX_Halo_begin_stream(halo, -1, beside), MPI_ERR_ARG, "-1 steps");
+  EXPECT_ERROR(MPIX_Halo_begin_stream(MPIX_HALO_NULL, 1, beside.handle()), MPI_ERR_ARG, "no such halo");
+  EXPECT_ERROR(MPIX_Halo_begin_stream(halo, -1, beside.handle()), MPI_ERR_ARG, "-1 steps");
   EXPECT_ERROR(MPIX_Halo_ready_stream(halo, nullptr), MPI_ERR_OTHER, "no step is to come");
   EXPECT_ERROR(MPIX_Halo_get_device(halo, nullptr), MPI_ERR_ARG, "no place");
   CHECK_MPI(MPIX_Halo_wait_stream(halo, nullptr));
   CHECK_MPI(MPIX_Halo_end_stream(halo, nullptr));
-  CHECK_MPI(MPIX_Halo_begin_stream(halo, 3, beside));
-  EXPECT_ERROR(MPIX_Halo_begin_stream(halo, 3, beside), MPI_ERR_OTHER, "3 steps");
+  CHECK_MPI(MPIX_Halo_begin_stream(halo, 3, beside.handle()));
+  EXPECT_ERROR(MPIX_Halo_begin_stream(halo, 3, beside.handle()), MPI_ERR_OTHER, "3 steps");
   EXPECT_ERROR(MPIX_Halo_exchange_stream(halo, nullptr), MPI_ERR_OTHER, "3 steps");
   EXPECT_ERROR(MPIX_Halo_free(&halo), MPI_ERR_OTHER, "3 steps");
   EXPECT(halo == one.halo());
-  EXPECT_ERROR(MPIX_Halo_ready_stream(halo, beside), MPI_ERR_ARG, "wait for itself");
-  EXPECT_ERROR(MPIX_Halo_end_stream(halo, beside), MPI_ERR_ARG, "wait for itself");
+  EXPECT_ERROR(MPIX_Halo_ready_stream(halo, beside.handle()), MPI_ERR_ARG, "wait for itself");
+  EXPECT_ERROR(MPIX_Halo_end_stream(halo, beside.handle()), MPI_ERR_ARG, "wait for itself");
   run_steps(one, 1, nullptr);
-  EXPECT_ERROR(MPIX_Halo_wait_stream(halo, beside), MPI_ERR_ARG, "wait for itself");
+  EXPECT_ERROR(MPIX_Halo_wait_stream(halo, beside.handle()), MPI_ERR_ARG, "wait for itself");
   run_steps(one, 2, nullptr);
   EXPECT_ERROR(MPIX_Halo_ready_stream(halo, nullptr), MPI_ERR_OTHER, "no step is to come");
-  CHECK_MPI(MPIX_Halo_wait_stream(halo, beside));  // the launch ends by itself
+  CHECK_MPI(MPIX_Halo_wait_stream(halo, beside.handle()));  // the launch ends by itself
   support::synchronize();
-  support::synchronize(beside);
+  beside.synchronize();
   one.expect(3);
 }
 
 /// With MPIX_TIMEOUT=1 MPIX_ON_TIMEOUT=error.
 void never(int) {
-  const Beside beside;
+  support::Stream beside;
   CubeHalo one(cube_of(8, 1, 3, 3, 3), {{"mpix_packers", "3"}});
-  CHECK_MPI(MPIX_Halo_begin_stream(one.halo(), 5, beside));
+  CHECK_MPI(MPIX_Halo_begin_stream(one.halo(), 5, beside.handle()));
   run_steps(one, 2, nullptr);
-  support::synchronize(nullptr);
+  support::synchronize();
   one.expect(2);
-  support::synchronize(beside);
+  beside.synchronize();
   const int freed = MPIX_Halo_free(one.handle());
   EXPECT_ERROR(freed, MPI_ERR_OTHER, "steps 3 to 5 were not made ready");
   EXPECT(one.halo() == MPIX_HALO_NULL);
