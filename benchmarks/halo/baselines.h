@@ -80,6 +80,7 @@ inline void add_baselines(const Messages& messages, Ways& ways) {
       way.name = std::string(blocking ? "Send" : "Isend") + ", " + (testany ? "Testany" : "Waitall");
       way.kind = Way::Kind::baseline;
       way.blocks = blocking;
+      way.launches = 2;
       way.exchange = [&messages, blocking, testany](Trace* trace) {
         exchange_by_two_kernels(messages, blocking, testany, trace, [&](bool packs) {
           std::uint64_t* const stamps = trace ? messages.stamps() + (packs ? 0 : 2 * messages.blocks()) : nullptr;
@@ -110,6 +111,7 @@ inline void add_graphs(const Messages& messages, Ways& ways) {
     Way way;
     way.name = std::string("graphs, ") + (blocking ? "Send" : "Isend") + ", Waitall";
     way.blocks = blocking;
+    way.launches = 2;
     way.exchange = [&messages, graphs, blocking](Trace* trace) {
       exchange_by_two_kernels(messages, blocking, false, trace,
                               [&](bool packs) { (packs ? graphs->pack : graphs->unpack).launch(); });
@@ -181,6 +183,7 @@ inline void add_kernels_per_message(const Messages& messages, int threads, Ways&
     Way way;
     way.name = std::string("kernel a message, ") + (blocking ? "Send" : "Isend");
     way.blocks = blocking;
+    way.launches = 2 * messages.count();
     way.events = std::make_shared<Events>();
     way.exchange = [kernels, blocking, events = way.events](Trace*) { kernels->exchange(blocking, *events); };
     ways.push_back(way);

@@ -4,13 +4,17 @@
 
 #include <mpi.h>
 #include <mpix.h>
+#include <mpix_device.h>
 
+#include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "messages.h"
+#include "support/streams.h"
 #include "way.h"
 
 namespace halo {
@@ -46,13 +50,43 @@ class Engine {
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
+  /// A launch each.
   void exchange(int times) {
     for (int i = 0; i < times; ++i) CHECK_MPI(MPIX_Halo_exchange_stream(halo_, nullptr));
     support::synchronize();
   }
+  /// One launch for all, which the program's stream lets go on.
+  void steps(int times) {
+    CHECK_MPI(MPIX_Halo_begin_stream(halo_, times, beside_.handle()));
+    for (int i = 0; i < times; ++i) {
+      CHECK_MPI(MPIX_Halo_ready_stream(halo_, nullptr));
+      CHECK_MPI(MPIX_Halo_wait_stream(halo_, nullptr));
+    }
+    support::synchronize();
+  }
+  /// By a kernel of the program.
+  void own(int times, int blocks) {
+    Stays kernel{{}, times};
+    CHECK_MPI(MPIX_Halo_get_device(halo_, &kernel.halo));
+    support::launch_blocks(kernel, blocks, 256);
+    support::synchronize();
+  }
 
  private:
+  struct Stays {
+    MPIX_Dev_halo halo;
+    int times;
+    MPIX_DEV_METHOD void operator()(const MPIX_Dev_team& team) const {
+      std::uint64_t step = MPIX_Dev_halo_begin(team, halo);
+      for (int i = 0; i < times; ++i) {
+        (void)MPIX_Dev_halo_exchange(team, halo, ++step);
+        (void)MPIX_Dev_halo_sync(team, halo);
+      }
+    }
+  };
+
   MPIX_Halo halo_ = MPIX_HALO_NULL;
+  support::Stream beside_;
 };
 
 inline Way engine_way(const std::shared_ptr<Engine>& engine, const std::string& name, bool blocking, int at_once,
@@ -62,6 +96,7 @@ inline Way engine_way(const std::shared_ptr<Engine>& engine, const std::string& 
   way.blocks = blocking;
   way.at_once = at_once;
   way.paper = paper;
+  way.launches = 1;
   way.exchange = [engine, at_once](Trace*) { engine->exchange(at_once); };
   return way;
 }
@@ -72,9 +107,24 @@ inline void add_engine(const Messages& messages, const Size& size, Ways& ways) {
       const auto engine = std::make_shared<Engine>(messages, form, blocking ? "blocking" : "nonblocking");
       const std::string name = std::string("engine, ") + form + ", " + (blocking ? "Send" : "Isend");
       ways.push_back(engine_way(engine, name, blocking, 1, size.paper));
-      if (form[3] == 'c' && !blocking)
-        ways.push_back(engine_way(engine, name + ", 10 at once", blocking, 10, size.paper));
     }
+}
+
+/// Many exchanges in a row, without the CPU's program between them; with a launch each, and with one for all.
+inline void add_many(const Messages& messages, Ways& ways) {
+  constexpr int many = 100;
+  const int most_blocks = support::ranks_are_blocks ? support::multiprocessors() : 4;
+  const int blocks = std::min(messages.blocks(), most_blocks);
+  const auto engine = std::make_shared<Engine>(messages, "stacked", "nonblocking");
+  Way way = engine_way(engine, "engine, 100 launches", false, many, "-");
+  ways.push_back(way);
+  way.launches = 1.0 / many;
+  way.name = "engine, 100 steps of a launch";
+  way.exchange = [engine](Trace*) { engine->steps(many); };
+  ways.push_back(way);
+  way.name = "engine, 100 steps of a kernel";
+  way.exchange = [engine, blocks](Trace*) { engine->own(many, blocks); };
+  ways.push_back(way);
 }
 
 }  // namespace halo

@@ -19,12 +19,15 @@
 //   {queue, lanes}, {pinned, copied}      Vanecek's task queues on channels: one kernel an exchange, a block a message;
 //                                         all blocks share a queue or have a lane each; they pack into memory of the
 //                                         host, or in the device's and the CPU starts a copy
-//   engine                                MPIX_Halo, a block a message (stream) or several for a large one (stacked)
+//   engine                                MPIX_Halo, a block a message (stream) or several for a large one (stacked);
+//                                         and 100 exchanges in a row: of a launch each, of one launch that the
+//                                         program's stream lets go on, and of a kernel of the program
+//   epochs                                puts of epochs on a stream, and NCCL, captured and not: nothing is packed
 //
 // A figure is the time of an exchange, from data in memory of the device to data there: the median of all runs, in
 // turns; every word is checked after each run. The ratio is to the best baseline with the same sends, in brackets what
 // the papers have. Chained: of what the CPU's loop found, how much was there at its next look; the longest chain
-// of those in an exchange.
+// of those in an exchange. Launches: of kernels and graphs, for an exchange. CPU: time of all threads of rank 0.
 //
 // --model: the lower bound of Elis et al. (model.h) with their constants and with those of this machine, beside what is
 // measured. --timeline: a trace of rank 0 (timeline.h).
@@ -34,9 +37,13 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdio>
+#include <ctime>
+#include <memory>
+#include <string>
 #include <vector>
 
 #include "baselines.h"
+#include "direct.h"
 #include "engine.h"
 #include "messages.h"
 #include "model.h"
@@ -52,37 +59,52 @@ using namespace halo;
 
 int rank = 0, ranks = 1;
 
-Ways all_ways(const Messages& messages, const Size& size, int threads) {
+Ways all_ways(const Messages& messages, const Size& size, int threads, const std::shared_ptr<nccl::World>& world) {
   Ways ways;
   add_baselines(messages, ways);
   add_graphs(messages, ways);
   add_kernels_per_message(messages, threads, ways);
   add_task_queues(messages, size, threads, ways);
   add_engine(messages, size, ways);
+  add_many(messages, ways);
+  add_epochs(messages, ways);
+  add_nccl(messages, world, ways);
   return ways;
 }
 
+/// Of all threads of the process.
+double cpu_us() {
+  timespec now{};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) * 1e6 + static_cast<double>(now.tv_nsec) * 1e-3;
+}
+
 /// Of each way, in turns, after one turn that does not count.
-std::vector<std::vector<double>> measured(Messages& messages, const Ways& ways, int runs, int iterations) {
-  std::vector<std::vector<double>> all(ways.size());
+std::vector<Times> measured(Messages& messages, const Ways& ways, int runs, int iterations) {
+  std::vector<Times> all(ways.size());
   for (int turn = 0; turn <= runs; ++turn)
     for (std::size_t w = 0; w < ways.size(); ++w) {
       const Way& way = ways[w];
       messages.spoil();
       if (turn == 1 && way.events) way.events->forget();
       CHECK_MPI(MPI_Barrier(MPI_COMM_WORLD));
+      const double cpu = cpu_us();
       const auto begin = Clock::now();
-      for (int i = 0; i < iterations; i += way.at_once) way.exchange(nullptr);
-      const double time = std::chrono::duration<double, std::micro>(Clock::now() - begin).count() / iterations;
+      int exchanges = 0;
+      for (; exchanges < iterations; exchanges += way.at_once) way.exchange(nullptr);
+      const double time = std::chrono::duration<double, std::micro>(Clock::now() - begin).count();
+      const double cpu_time = cpu_us() - cpu;
       messages.check(way.name);
-      if (turn > 0) all[w].push_back(time);
+      if (turn == 0) continue;
+      all[w].us.push_back(time / exchanges);
+      all[w].cpu_us.push_back(cpu_time / exchanges);
     }
   return all;
 }
 
-void run(const Size& size, const Options& options) {
+void run(const Size& size, const Options& options, const std::shared_ptr<nccl::World>& world) {
   Messages messages(size, rank);
-  const Ways ways = all_ways(messages, size, options.threads);
+  const Ways ways = all_ways(messages, size, options.threads, world);
   const auto times = measured(messages, ways, options.runs, options.iterations);
   if (rank == 0) print_rows(size, ways, times, options.csv);
 }
@@ -106,10 +128,10 @@ int run_model(const Options& options) {
 }
 
 /// The fastest of a kind, by rank 0.
-const Way& best_of(const Ways& ways, Way::Kind kind, const std::vector<std::vector<double>>& times) {
+const Way& best_of(const Ways& ways, Way::Kind kind, const std::vector<Times>& times) {
   int best = -1;
   for (std::size_t w = 0; w < ways.size(); ++w)
-    if (ways[w].kind == kind && (best < 0 || median(times[w]) < median(times[static_cast<std::size_t>(best)])))
+    if (ways[w].kind == kind && (best < 0 || median(times[w].us) < median(times[static_cast<std::size_t>(best)].us)))
       best = static_cast<int>(w);
   CHECK_MPI(MPI_Bcast(&best, 1, MPI_INT, 0, MPI_COMM_WORLD));
   return ways[static_cast<std::size_t>(best)];
@@ -143,9 +165,12 @@ int run_timeline(const Options& options) {
 }
 
 int run_table(const Options& options) {
+  std::string missing;
+  const std::shared_ptr<nccl::World> world = nccl::World::make(options.nccl, missing);
+  if (rank == 0 && !world) std::fprintf(stderr, "without NCCL: %s\n", missing.c_str());
   if (rank == 0) print_head(options.csv);
   for (const Size& size : sizes())
-    if (options.wants(size.name)) run(size, options);
+    if (options.wants(size.name)) run(size, options, world);
   return 0;
 }
 

@@ -92,12 +92,19 @@ class Messages {
     for (std::size_t m = 0; m < count_; ++m) {
       const std::size_t bytes = words_[m] * 8;
       send_.push_back(static_cast<char*>(support::allocate_on_device(bytes)));
-      recv_.push_back(static_cast<char*>(support::allocate_on_device(bytes)));
+      recv_bytes_ += (bytes + 255) / 256 * 256;
       staged_.push_back(static_cast<char*>(support::allocate_on_device(bytes)));
       out_.push_back(static_cast<char*>(support::allocate_pinned(bytes)));
       in_.push_back(static_cast<char*>(support::allocate_pinned(bytes)));
       whole_pack.push_back({out_[m], send_[m], words_[m]});
       whole_stage.push_back({staged_[m], send_[m], words_[m]});
+    }
+    recv_all_ = static_cast<char*>(support::allocate_on_device(recv_bytes_));
+    char* next = recv_all_;
+    for (std::size_t m = 0; m < count_; ++m) {
+      const std::size_t bytes = words_[m] * 8;
+      recv_.push_back(next);
+      next += (bytes + 255) / 256 * 256;
       whole_unpack.push_back({recv_[m], in_[m], words_[m]});
       // As many blocks as the engine has.
       const std::uint64_t parts = support::ranks_are_blocks ? std::clamp<std::uint64_t>(bytes / (32 * 1024), 1, 32) : 1;
@@ -124,7 +131,7 @@ class Messages {
   }
   ~Messages() {
     for (std::size_t m = 0; m < count_; ++m) {
-      for (char* const p : {send_[m], recv_[m], staged_[m]}) support::release_on_device(p);
+      for (char* const p : {send_[m], staged_[m]}) support::release_on_device(p);
       support::release_pinned(out_[m]);
       support::release_pinned(in_[m]);
     }
@@ -132,7 +139,7 @@ class Messages {
          {static_cast<void*>(pack_), static_cast<void*>(unpack_), static_cast<void*>(whole_pack_),
           static_cast<void*>(whole_stage_), static_cast<void*>(whole_unpack_), static_cast<void*>(send_table_),
           static_cast<void*>(recv_table_), static_cast<void*>(staged_table_), static_cast<void*>(words_table_),
-          static_cast<void*>(wrong_)})
+          static_cast<void*>(wrong_), static_cast<void*>(recv_all_)})
       support::release_on_device(p);
     support::release_pinned(stamps_);
   }
@@ -145,6 +152,9 @@ class Messages {
   int peer() const { return rank_ ^ 1; }
   char* send_data(int m) const { return send_[index(m)]; }
   char* recv_data(int m) const { return recv_[index(m)]; }
+  /// One piece of memory, with all that is received; at the same places on both sides.
+  char* recv_all() const { return recv_all_; }
+  std::size_t recv_bytes() const { return recv_bytes_; }
   char* staged(int m) const { return staged_[index(m)]; }
   char* out(int m) const { return out_[index(m)]; }
   char* in(int m) const { return in_[index(m)]; }
@@ -203,6 +213,8 @@ class Messages {
   const std::size_t count_;
   std::vector<std::uint64_t> words_;
   std::vector<char*> send_, recv_, staged_, out_, in_;
+  char* recv_all_ = nullptr;
+  std::size_t recv_bytes_ = 0;
   std::vector<int> message_of_;
   Part *pack_ = nullptr, *unpack_ = nullptr, *whole_pack_ = nullptr, *whole_stage_ = nullptr, *whole_unpack_ = nullptr;
   int blocks_ = 0;

@@ -180,7 +180,7 @@ inline double time_of_copy(const Messages& messages, bool packs, int m, int thre
 
 /// `exchange`: microseconds that each way took.
 inline void print_model(const Network& network, const Messages& messages, const Size& size, int threads, int runs,
-                        const Ways& ways, const std::vector<std::vector<double>>& exchange) {
+                        const Ways& ways, const std::vector<Times>& exchange) {
   int shortest = 0, longest = 0;
   for (int m = 1; m < messages.count(); ++m) {
     if (messages.words(m) < messages.words(shortest)) shortest = m;
@@ -191,7 +191,7 @@ inline void print_model(const Network& network, const Messages& messages, const 
   const double k = network.time(messages.bytes(longest)) * 1e6, t = sp + k + lup;
   std::printf("%-8s SP %.2f + K %.1f + LUP %.1f = T %.1f us\n", size.name, sp, k, lup, t);
   for (std::size_t w = 0; w < ways.size(); ++w) {
-    const double us = median(exchange[w]);
+    const double us = median(exchange[w].us);
     std::printf("%-8s %-36s %10.1f us  measured/T %.2f\n", size.name, ways[w].name.c_str(), us, us / t);
   }
 }

@@ -15,6 +15,7 @@ struct Options {
   int runs = 9, iterations = 20, threads = 1024;
   bool csv = false, model = false;
   std::string timeline;  ///< a file
+  std::string nccl = "libnccl.so.2";
 
   bool wants(const char* size) const {
     return sizes.empty() || sizes.find("," + std::string(size) + ",") != std::string::npos;
@@ -28,13 +29,14 @@ inline void usage(std::FILE* to) {
                "The halo engine beside loops over MPI and task queues; every word is checked.\n"
                "  --sizes=NAME,...  of wsmall, w9, w27, wlarge, elis200, elis400, elis800: all\n"
                "  --runs=N          of which the median is shown: %d\n"
-               "  --iterations=N    in a run, rounded to tens: %d\n"
+               "  --iterations=N    in a run, at least: %d\n"
                "  --threads=N       of a block, in task queues and with a kernel a message: %d\n"
+               "  --nccl=FILE       NCCL's library: %s\n"
                "  --csv             comma-separated values\n"
                "  --model           instead: the model of Elis et al. beside what is measured\n"
                "  --timeline=FILE   instead: a trace of an iteration of the best baseline and of the best task\n"
                "                    queue, for chrome://tracing, Perfetto; of the first of the sizes\n",
-               preset.runs, preset.iterations, preset.threads);
+               preset.runs, preset.iterations, preset.threads, preset.nccl.c_str());
 }
 
 /// False: something is not known.
@@ -47,9 +49,11 @@ inline bool read_options(int argc, char** argv, Options& options) {
     else if (std::strncmp(arg, "--runs=", 7) == 0)
       options.runs = number(arg + 7, 1);
     else if (std::strncmp(arg, "--iterations=", 13) == 0)
-      options.iterations = number(arg + 13, 10) / 10 * 10;
+      options.iterations = number(arg + 13, 1);
     else if (std::strncmp(arg, "--threads=", 10) == 0)
       options.threads = std::min(number(arg + 10, 1), 1024);
+    else if (std::strncmp(arg, "--nccl=", 7) == 0)
+      options.nccl = arg + 7;
     else if (std::strcmp(arg, "--csv") == 0)
       options.csv = true;
     else if (std::strcmp(arg, "--model") == 0)

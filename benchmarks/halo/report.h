@@ -18,32 +18,37 @@ inline double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
+/// Of a way, by runs, for an exchange.
+struct Times {
+  std::vector<double> us, cpu_us;
+};
+
 inline void print_head(bool csv) {
   if (csv)
-    std::printf("size,way,us,least,most,ratio,paper,chained,longest\n");
+    std::printf("size,way,us,least,most,ratio,paper,chained,longest,launches,cpu_us\n");
   else
-    std::printf("%-8s %-36s %10s %10s %10s %6s %7s %8s %8s\n", "size", "way", "us", "least", "most", "ratio", "(paper)",
-                "chained", "longest");
+    std::printf("%-8s %-36s %10s %10s %10s %6s %7s %8s %8s %8s %8s\n", "size", "way", "us", "least", "most", "ratio",
+                "(paper)", "chained", "longest", "launches", "CPU us");
 }
 
 /// `times`: of the ways, in microseconds an exchange.
-inline void print_rows(const Size& size, const Ways& ways, const std::vector<std::vector<double>>& times, bool csv) {
+inline void print_rows(const Size& size, const Ways& ways, const std::vector<Times>& times, bool csv) {
   double best[2] = {1e30, 1e30};  // of the baselines, by their kind of sends
   for (std::size_t w = 0; w < ways.size(); ++w)
-    if (ways[w].kind == Way::Kind::baseline) best[ways[w].blocks] = std::min(best[ways[w].blocks], median(times[w]));
+    if (ways[w].kind == Way::Kind::baseline) best[ways[w].blocks] = std::min(best[ways[w].blocks], median(times[w].us));
   for (std::size_t w = 0; w < ways.size(); ++w) {
     const Way& way = ways[w];
-    const auto [least, most] = std::minmax_element(times[w].begin(), times[w].end());
+    const auto [least, most] = std::minmax_element(times[w].us.begin(), times[w].us.end());
     std::string chained = csv ? "" : "-", longest = chained;
     if (way.events) {
       const double share = 100 * static_cast<double>(way.events->chained) / static_cast<double>(way.events->all);
       chained = std::to_string(static_cast<int>(share + 0.5)) + (csv ? "" : " %");
       longest = std::to_string(way.events->longest);
     }
-    std::printf(
-        csv ? "%s,\"%s\",%.2f,%.2f,%.2f,%.3f,%s,%s,%s\n" : "%-8s %-36s %10.1f %10.1f %10.1f %6.2f %7s %8s %8s\n",
-        size.name, way.name.c_str(), median(times[w]), *least, *most, median(times[w]) / best[way.blocks], way.paper,
-        chained.c_str(), longest.c_str());
+    std::printf(csv ? "%s,\"%s\",%.2f,%.2f,%.2f,%.3f,%s,%s,%s,%.2f,%.2f\n"
+                    : "%-8s %-36s %10.1f %10.1f %10.1f %6.2f %7s %8s %8s %8.2f %8.1f\n",
+                size.name, way.name.c_str(), median(times[w].us), *least, *most, median(times[w].us) / best[way.blocks],
+                way.paper, chained.c_str(), longest.c_str(), way.launches, median(times[w].cpu_us));
   }
 }
 

@@ -199,6 +199,7 @@ inline void add_task_queues(const Messages& messages, const Size& size, int thre
                    (blocking ? "Send" : "Isend");
         way.kind = Way::Kind::task_queue;
         way.blocks = blocking;
+        way.launches = 1;
         way.paper = size.task_queues[blocking][2 * copied + lanes];
         way.events = std::make_shared<Events>();
         way.exchange = [queue = queues[lanes], copied, blocking, events = way.events](Trace* trace) {

@@ -37,6 +37,7 @@ struct Way {
   Kind kind = Kind::other;
   bool blocks = false;  ///< its sends
   int at_once = 1;      ///< exchanges of a call
+  double launches = 0;  ///< of kernels and graphs, for an exchange
   const char* paper = "-";
   std::shared_ptr<Events> events = nullptr;
 };
