@@ -30,6 +30,19 @@ void launch_blocks(const Kernel& kernel, int blocks, int threads, void* stream =
   DOMAIN_CHECK_GPU(DOMAIN_GPU(GetLastError)());
 }
 
+/// CUDA loads a kernel when it is first launched, and for that may wait until those that run have ended: what is
+/// launched while others wait for the program is loaded before.
+template <class Kernel>
+void load_blocks() {
+#if defined(__HIPCC__)
+  hipFuncAttributes attributes{};
+  DOMAIN_CHECK_GPU(hipFuncGetAttributes(&attributes, reinterpret_cast<const void*>(&run_blocks<Kernel>)));
+#else
+  cudaFuncAttributes attributes{};
+  DOMAIN_CHECK_GPU(cudaFuncGetAttributes(&attributes, run_blocks<Kernel>));
+#endif
+}
+
 /// Memory of the device, and memory of the host that kernels reach; zeroed.
 inline void* allocate_on_device(std::size_t bytes) {
   void* p = nullptr;
@@ -74,6 +87,8 @@ void launch_blocks(const Kernel& kernel, int blocks, int, void* stream = nullptr
       },
       new Shared{kernel, blocks}));
 }
+template <class Kernel>
+void load_blocks() {}
 inline void* allocate_on_device(std::size_t bytes) { return std::calloc(1, bytes); }
 inline void release_on_device(void* p) { std::free(p); }
 inline void* allocate_pinned(std::size_t bytes) { return std::calloc(1, bytes); }

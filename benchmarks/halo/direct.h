@@ -90,7 +90,7 @@ class Nccl {
  public:
   Nccl(const Messages& messages, std::shared_ptr<nccl::World> world) : messages_(messages), world_(std::move(world)) {}
   void enqueue() {
-    NCCL_CALL(*world_, GroupStart);
+    world_->check(world_->calls.GroupStart(), "ncclGroupStart");
     for (int m = 0; m < messages_.count(); ++m) {
       const auto bytes = static_cast<std::size_t>(messages_.bytes(m));
       NCCL_CALL(*world_, Send, messages_.send_data(m), bytes, nccl::int8, messages_.peer(), world_->comm(),
@@ -98,7 +98,7 @@ class Nccl {
       NCCL_CALL(*world_, Recv, messages_.recv_data(m), bytes, nccl::int8, messages_.peer(), world_->comm(),
                 stream_.handle());
     }
-    NCCL_CALL(*world_, GroupEnd);
+    world_->check(world_->calls.GroupEnd(), "ncclGroupEnd");
   }
   support::Stream& stream() { return stream_; }
 

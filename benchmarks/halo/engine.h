@@ -19,6 +19,19 @@
 
 namespace halo {
 
+/// Exchanges by a kernel of the program.
+struct Stays {
+  MPIX_Dev_halo halo;
+  int times;
+  MPIX_DEV_METHOD void operator()(const MPIX_Dev_team& team) const {
+    std::uint64_t step = MPIX_Dev_halo_begin(team, halo);
+    for (int i = 0; i < times; ++i) {
+      (void)MPIX_Dev_halo_exchange(team, halo, ++step);
+      (void)MPIX_Dev_halo_sync(team, halo);
+    }
+  }
+};
+
 /// The library's, over the same data.
 class Engine {
  public:
@@ -73,18 +86,6 @@ class Engine {
   }
 
  private:
-  struct Stays {
-    MPIX_Dev_halo halo;
-    int times;
-    MPIX_DEV_METHOD void operator()(const MPIX_Dev_team& team) const {
-      std::uint64_t step = MPIX_Dev_halo_begin(team, halo);
-      for (int i = 0; i < times; ++i) {
-        (void)MPIX_Dev_halo_exchange(team, halo, ++step);
-        (void)MPIX_Dev_halo_sync(team, halo);
-      }
-    }
-  };
-
   MPIX_Halo halo_ = MPIX_HALO_NULL;
   support::Stream beside_;
 };

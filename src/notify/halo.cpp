@@ -20,6 +20,8 @@ constexpr std::uint32_t blocks_each = 2;
 /// Multiprocessors that have no block which stays.
 constexpr std::uint32_t left_alone = 4;
 constexpr int looks_in_a_row = 32;
+/// Launches, where they must not fill a stream's queue: of the thousand places of CUDA's most are left to the program.
+constexpr std::size_t most_in_flight = 32;
 /// Where nobody tells the service of kernels.
 constexpr auto longest_nap_unseen = std::chrono::microseconds(50);
 /// For kernels to leave a halo that is broken.
@@ -29,7 +31,7 @@ std::uint64_t rounded(std::uint64_t bytes) { return (bytes + apart - 1) / apart 
 
 /// Who waits for what, as the watch of the channel finds it.
 std::string wait_text(const std::vector<std::string>& names, std::uint32_t flag, std::uint64_t packed,
-                      std::uint64_t last_step) {
+                      std::uint64_t last_step, const std::string& advice) {
   const HaloNote note = HaloNote::unpacked(packed);
   const std::string step = std::to_string(note.step), block = "block " + std::to_string(note.block) + " waits: ";
   const std::size_t count = names.size();
@@ -40,7 +42,7 @@ std::string wait_text(const std::vector<std::string>& names, std::uint32_t flag,
   if (flag == 2 * count)
     return (note.step < last_step ? "steps " + step + " to " + std::to_string(last_step) + " were"
                                   : "step " + step + " was") +
-           " not made ready (MPIX_Halo_ready_stream, MPIX_Halo_end_stream), and the launch for them waits";
+           " not made ready (MPIX_Halo_ready_stream, MPIX_Halo_end_stream), and the launch for them waits" + advice;
   if (flag == 2 * count + 1) return "blocks of a grid wait for others of it, which do not come";
   return "a stream waits for step " + step + ", which is not over";
 }
@@ -63,7 +65,8 @@ struct Halo::Memory {
 };
 
 ChannelOptions Halo::channel_options(const Options& options, const HaloPlan& plan,
-                                     std::shared_ptr<const std::atomic<std::uint64_t>> last_step) {
+                                     std::shared_ptr<const std::atomic<std::uint64_t>> last_step,
+                                     const std::string& hang_advice) {
   ChannelOptions all;
   all.flags = 2 * static_cast<std::uint32_t>(plan.cargo.size()) + halo_extra_flags;
   all.service = TaskService::caller;
@@ -71,8 +74,9 @@ ChannelOptions Halo::channel_options(const Options& options, const HaloPlan& pla
   all.local_ranks = options.local_ranks;
   std::vector<std::string> names;
   for (const HaloCargo& cargo : plan.cargo) names.push_back(cargo.name);
-  all.flag_text = [names, last_step](std::uint32_t flag, std::uint64_t note) {
-    return wait_text(names, flag, note, *last_step);
+  const std::string advice = hang_advice.empty() ? "" : "; " + hang_advice;
+  all.flag_text = [names, last_step, advice](std::uint32_t flag, std::uint64_t note) {
+    return wait_text(names, flag, note, *last_step, advice);
   };
   return all;
 }
@@ -90,7 +94,7 @@ Halo::Halo(const Options& options, const std::vector<HaloContent>& messages, Dev
       room_(device.new_waiting_room()),
       plan_(plan_halo(messages, HaloShape{options.form, options.chunk, most_blocks(), options.largest_first})),
       last_step_(std::make_shared<std::atomic<std::uint64_t>>(0)),
-      channel_(channel_options(options, plan_, last_step_), nullptr, nullptr, device, settings),
+      channel_(channel_options(options, plan_, last_step_, device.hang_advice()), nullptr, nullptr, device, settings),
       memory_(std::make_shared<Memory>(device)),
       progress_(plan_.cargo.size()) {
   device.prepare_halos();
@@ -210,6 +214,28 @@ void Halo::launch(Stream stream, const HaloRun& run, bool captured) {
   device_.launch(stream, std::move(launch));
 }
 
+/// The service copies on the device, or MPI does. A call of CUDA that waits for room in the queue of a stream holds up
+/// all others, and what makes room is what the service does: so the queue never fills with exchanges.
+void Halo::wait_for_room() {
+  if (options_.buffers == HaloBuffers::pinned || !device_.waits_for_launches()) return;
+  for (auto nap = std::chrono::microseconds(5);; nap = std::min(2 * nap, std::chrono::microseconds(500))) {
+    // Where graphs and kernels of the program exchange, too, the flags are further than is counted here: this waits
+    // less.
+    while (!in_flight_.empty() && channel_.flag(in_flight_.front().flag) >= in_flight_.front().exchange)
+      in_flight_.pop_front();
+    if (in_flight_.size() < most_in_flight) return;
+    require_whole();
+    std::this_thread::sleep_for(nap);
+  }
+}
+
+/// A part of the exchange that comes next.
+void Halo::enqueued(std::uint32_t last_part) {
+  if (options_.buffers == HaloBuffers::pinned || !device_.waits_for_launches()) return;
+  const HaloPart& part = plan_.parts[last_part];
+  in_flight_.push_back({part.unpacks ? param_.messages + part.message : part.message, exchanges_ + 1});
+}
+
 void Halo::exchange(Stream stream) {
   const std::lock_guard<std::mutex> hold(calls_);
   require_whole();
@@ -219,7 +245,9 @@ void Halo::exchange(Stream stream) {
   for (const HaloPlan::Range& range : plan_.launches) {
     HaloRun run = run_of(range, most_blocks());
     run.launch = captured ? 0 : launches_;
+    if (!captured) wait_for_room();
     launch(stream, run, captured);
+    if (!captured) enqueued(range.end - 1);
   }
   {
     const std::lock_guard<std::mutex> hold_counts(mutex_);
@@ -269,6 +297,7 @@ void Halo::step_ready(Stream stream) {
   if (to_come_ == 0) throw Error(Fault::other, "no step is to come: MPIX_Halo_begin_stream launches for some");
   if (stream == stepping_)
     throw Error(Fault::argument, "the stream is that of MPIX_Halo_begin_stream: it would wait for itself");
+  if (!plan_.parts.empty()) wait_for_room();
   // The launch before would take it for one of its own.
   if (stopped_ != 0) gate(stream, HaloGate::What::over, stopped_);
   stopped_ = 0;
@@ -280,6 +309,7 @@ void Halo::step_ready(Stream stream) {
     ++counts_.exchanges;
   }
   if (plan_.parts.empty()) return;
+  enqueued(param_.parts - 1);
   ++exchanges_;
   if (is_served_) wake_service(*this);
 }

@@ -134,10 +134,16 @@ class Halo final : public Poller {
     std::uint64_t number;
     HaloTransport::Over of;
   };
+  /// A launch, or a step of one: over when a flag of the kernels has come as far.
+  struct InFlight {
+    std::uint32_t flag;
+    std::uint64_t exchange;
+  };
   struct Memory;
 
   static ChannelOptions channel_options(const Options& options, const HaloPlan& plan,
-                                        std::shared_ptr<const std::atomic<std::uint64_t>> last_step);
+                                        std::shared_ptr<const std::atomic<std::uint64_t>> last_step,
+                                        const std::string& hang_advice);
   std::uint32_t most_blocks() const;
   void make_buffers();
   void upload_tables();
@@ -147,6 +153,8 @@ class Halo final : public Poller {
   void gate(Stream stream, HaloGate::What what, std::uint64_t value);
   HaloRun run_of(HaloPlan::Range range, std::uint32_t blocks) const;
   void launch(Stream stream, const HaloRun& run, bool captured);
+  void wait_for_room();
+  void enqueued(std::uint32_t last_part);
   bool serve();
   bool start_moves();
   void end_move(const HaloTransport::Over& of);
@@ -171,6 +179,7 @@ class Halo final : public Poller {
   Stream stepping_ = nullptr;  ///< the stream whose launch runs them
   std::uint64_t launches_ = 0;
   std::uint64_t stopped_ = 0;  ///< the last launch, where it was ended early
+  std::deque<InFlight> in_flight_;
 
   std::mutex mutex_;  ///< guards what follows, and the transport
   std::vector<Progress> progress_;

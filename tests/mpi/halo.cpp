@@ -6,6 +6,7 @@
 //   mpiexec -n N halo cube [STEPS]    N ranks in a periodic grid, 26 messages each (several to one rank, and to itself,
 //                                     where the grid is narrow), one or two fields of cells of 1 to 24 bytes
 //   mpiexec -n N halo keys [STEPS]    all pairs of values of info keys
+//   mpiexec -n N halo ahead [STEPS]   the CPU is thousands of exchanges ahead
 //   mpiexec -n N halo wrong           wrong calls: the same error on all ranks, and what it says
 //   mpiexec -n 2 halo hang            a rank that does not come: a report that names the message, and an end
 #include "support/halo_cube.h"
@@ -119,6 +120,14 @@ void keys(int wanted) {
 
 // ---- Wrong calls -------------------------------------------------------------------------------------
 
+/// More than the queue of a stream of CUDA takes, while the service copies.
+void ahead(int wanted) {
+  const int steps = wanted > 0 ? wanted : 3000;
+  exchange(steps, cube_of(8, 1, 2, 2, 2), {{"mpix_buffers", "copied"}});
+  exchange(steps / 200, cube_of(8, 1, 20, 3, 2),
+           {{"mpix_buffers", "copied"}, {"mpix_form", "blocks"}, {"mpix_chunk", "16"}});
+}
+
 void wrong(int) {
   auto* const data = static_cast<char*>(support::allocate_on_device(4096));
   const MPIX_Box box{data, 8, 1, {4, 0, 0}, {8, 0, 0}, 1, 0};
@@ -231,5 +240,5 @@ void hang(int) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  return run_case(argc, argv, {{"cube", cube}, {"keys", keys}, {"wrong", wrong}, {"hang", hang}});
+  return run_case(argc, argv, {{"cube", cube}, {"keys", keys}, {"ahead", ahead}, {"wrong", wrong}, {"hang", hang}});
 }

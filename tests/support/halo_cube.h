@@ -184,6 +184,8 @@ class CubeHalo {
       : cube_(cube),
         data_(static_cast<unsigned char*>(support::allocate_on_device(cube.bytes()))),
         words_(static_cast<std::uint64_t*>(support::allocate_on_device(16))) {
+    support::load_blocks<Fill>();
+    support::load_blocks<Compare>();
     const Neighbours neighbours(cube, data_);
     CHECK_MPI(MPIX_Halo_create(MPI_COMM_WORLD, 26, neighbours.messages.data(), Info(keys), &halo_));
   }
