@@ -2,7 +2,7 @@
 # Copyright (c) the libmpix authors
 
 # MPIX_CUDA: --with-cuda=auto|yes|no|DIR, --with-cuda-arch=LIST. Compiles and links a kernel.
-# HAVE_CUDA, NVCC, NVCCFLAGS, NVCC_GENCODE, CUDA_CPPFLAGS, CUDA_LIBS
+# HAVE_CUDA, NVCC, NVCCFLAGS, NVCC_GENCODE, NVCC_PROGRAM_GENCODE, CUDA_CPPFLAGS, CUDA_LIBS
 AC_DEFUN([MPIX_CUDA], [
   AC_ARG_WITH([cuda], [AS_HELP_STRING([--with-cuda=auto|yes|no|DIR],
     [the CUDA toolkit: DIR is searched, or PATH and /usr/local/cuda @<:@auto@:>@])], [], [with_cuda=auto])
@@ -23,6 +23,7 @@ AC_DEFUN([MPIX_CUDA], [
   AC_SUBST([CUDA_CPPFLAGS])
   AC_SUBST([CUDA_LIBS])
   AC_SUBST([NVCC_GENCODE])
+  AC_SUBST([NVCC_PROGRAM_GENCODE])
 ])
 
 AC_DEFUN([MPIX_CUDA_TRY], [
@@ -37,6 +38,7 @@ AC_DEFUN([MPIX_CUDA_TRY], [
     NVCC_GENCODE="$NVCC_GENCODE -gencode arch=compute_$sm,code=sm_$sm"
   done
   NVCC_GENCODE="$NVCC_GENCODE -gencode arch=compute_$sm,code=compute_$sm"
+  MPIX_CUDA_PROGRAMS
   AS_IF([test "x$NVCCFLAGS" = x], [NVCCFLAGS="-O2 -g"])
   AC_MSG_CHECKING([whether $NVCC compiles a kernel for $with_cuda_arch])
   cat > conftest.cu <<'_EOF'
@@ -55,6 +57,17 @@ _EOF
     [AC_MSG_RESULT([no])
      mpix_why="$NVCC cannot compile and link a kernel, see config.log"])
   rm -f conftest.cu conftest.o conftest$EXEEXT
+])
+
+# Tests, benchmarks and examples run where they are built, and take most of the time of a build: they are for the GPU that
+# is here, or for the oldest.
+AC_DEFUN([MPIX_CUDA_PROGRAMS], [
+  NVCC_PROGRAM_GENCODE=$NVCC_GENCODE
+  AS_CASE([$with_cuda_arch], [*' '*], [
+    sm=`nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>&AS_MESSAGE_LOG_FD | sed -n '1s/^\([[0-9]]*\)\.\([[0-9]]*\)$/\1\2/p'`
+    AS_IF([test "x$sm" = x],
+      [sm=${with_cuda_arch%% *}; NVCC_PROGRAM_GENCODE="-gencode arch=compute_$sm,code=compute_$sm"],
+      [NVCC_PROGRAM_GENCODE="-gencode arch=compute_$sm,code=sm_$sm -gencode arch=compute_$sm,code=compute_$sm"])])
 ])
 
 # Code for GPUs an eighth as large: it is part of the library, which every program maps. Drivers that CUDA 13 runs on can
