@@ -11,11 +11,6 @@
 namespace mpix {
 namespace {
 
-/// What a sender says of a message: its bytes, the tag of its first chunk, and the bytes of a chunk.
-struct MessageCard {
-  unsigned long long bytes, tag, chunk;
-};
-
 class MessagesOfMpi final : public HaloTransport {
  public:
   MessagesOfMpi(MPI_Comm comm, const MPIX_Halo_message* messages, const Halo& halo, const HaloTags& tags,
@@ -138,63 +133,6 @@ class MessagesOfMpi final : public HaloTransport {
 };
 
 }  // namespace
-
-void agree(MPI_Comm comm, const std::optional<Error>& own) {
-  const int mine = own ? 1 + static_cast<int>(own->fault()) : 0;
-  int any = 0;
-  check(PMPI_Allreduce(&mine, &any, 1, MPI_INT, MPI_MAX, comm));
-  if (own) throw Error(*own);
-  if (any != 0) throw Error(static_cast<Fault>(any - 1), "another rank cannot go along: see what it says");
-}
-
-HaloTags compare_ends(MPI_Comm comm, const std::vector<HaloContent>& contents, const MPIX_Halo_message* messages,
-                      const std::vector<HaloCargo>& cargo, std::uint64_t chunk) {
-  struct Sizes {
-    unsigned long long send = 0, recv = 0, first = 0;
-  };
-  const std::size_t count = contents.size();
-  std::vector<Sizes> sizes(count);
-  for (std::size_t k = cargo.size(); k-- > 0;) {
-    Sizes& one = sizes[cargo[k].given];
-    one.send += cargo[k].send_bytes;
-    one.recv += cargo[k].recv_bytes;
-    one.first = k;
-  }
-  std::vector<MessageCard> mine(count), theirs(count);
-  std::vector<MPI_Request> requests;
-  for (std::size_t m = 0; m < count; ++m) {
-    if (contents[m].is_null) continue;
-    mine[m] = MessageCard{sizes[m].send, sizes[m].first, chunk};
-    requests.emplace_back();
-    check(PMPI_Irecv(&theirs[m], 3, MPI_UNSIGNED_LONG_LONG, messages[m].peer, messages[m].recv_tag, comm,
-                     &requests.back()));
-  }
-  for (std::size_t m = 0; m < count; ++m) {
-    if (contents[m].is_null) continue;
-    requests.emplace_back();
-    check(PMPI_Isend(&mine[m], 3, MPI_UNSIGNED_LONG_LONG, messages[m].peer, messages[m].send_tag, comm,
-                     &requests.back()));
-  }
-  check(PMPI_Waitall(static_cast<int>(requests.size()), requests.data(), MPI_STATUSES_IGNORE));
-  std::optional<Error> own;
-  for (std::size_t m = 0; m < count && !own; ++m) {
-    if (contents[m].is_null) continue;
-    if (theirs[m].bytes != sizes[m].recv)
-      own = Error(Fault::truncation, contents[m].name + ": that rank sends " + std::to_string(theirs[m].bytes) +
-                                         " bytes, and this one receives " + std::to_string(sizes[m].recv));
-    else if (theirs[m].chunk != chunk)
-      own = Error(Fault::argument, contents[m].name + ": mpix_chunk is " + std::to_string(theirs[m].chunk) +
-                                       " bytes there, and " + std::to_string(chunk) + " here");
-  }
-  agree(comm, own);
-  HaloTags tags;
-  for (std::size_t k = 0; k < cargo.size(); ++k) {
-    const std::size_t m = cargo[k].given;
-    tags.send.push_back(static_cast<int>(k));
-    tags.recv.push_back(static_cast<int>(theirs[m].tag + (k - sizes[m].first)));
-  }
-  return tags;
-}
 
 std::unique_ptr<HaloTransport> messages_of_mpi(MPI_Comm comm, const MPIX_Halo_message* messages, const Halo& halo,
                                                const HaloTags& tags, const HaloCalls& calls) {

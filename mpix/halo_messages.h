@@ -3,29 +3,14 @@
 #pragma once
 
 #include <memory>
-#include <optional>
-#include <vector>
 
-#include "base/error.h"
+#include "halo_ends.h"
 #include "halo_options.h"
 #include "mpi_library.h"
 #include "mpix.h"
 #include "notify/halo.h"
 
 namespace mpix {
-
-/// All ranks go on, or none. A rank whose own part is well says that another's is not.
-void agree(MPI_Comm comm, const std::optional<Error>& own);
-
-/// The tags of MPI's messages, by cargo, in a communicator of the halo's own: a sender numbers its messages, and has
-/// told the receiver.
-struct HaloTags {
-  std::vector<int> send, recv;
-};
-
-/// Both ends of each message have the same bytes, and cut them alike; else an error on all ranks.
-HaloTags compare_ends(MPI_Comm comm, const std::vector<HaloContent>& contents, const MPIX_Halo_message* messages,
-                      const std::vector<HaloCargo>& cargo, std::uint64_t chunk);
 
 /// Persistent requests of MPI.
 std::unique_ptr<HaloTransport> messages_of_mpi(MPI_Comm comm, const MPIX_Halo_message* messages, const Halo& halo,

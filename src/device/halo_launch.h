@@ -21,7 +21,8 @@ struct HaloGate {
     ready,  ///< says so: `value` of them
     stop,   ///< of launch `value` none follows
     done,   ///< holds the stream until `value` of them are done
-    over,   ///< holds it until launch `value` is over
+    over,   ///< holds it until launch `value` is over, which runs steps
+    after,  ///< likewise, of any launch: which may not be over where the halo is broken, and then the stream goes on
   };
   MPIX_Dev_halo halo;
   What what;
@@ -39,7 +40,7 @@ struct HaloGate {
         return &halo.words->over;
     }
   }
-  MPIX_FN bool holds() const { return what == What::done || what == What::over; }
+  MPIX_FN bool holds() const { return what == What::done || what == What::over || what == What::after; }
 };
 
 }  // namespace mpix

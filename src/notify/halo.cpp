@@ -274,6 +274,8 @@ void Halo::begin_steps(std::uint64_t steps, Stream stream) {
     const std::uint32_t most = all > left_alone ? all - left_alone : 1;
     const bool may_share = options_.form != HaloForm::barrier;  // or its tables are for so many
     HaloRun run = run_of({0, param_.parts}, room_ && may_share ? std::min(most, most_blocks()) : most_blocks());
+    // The launch counts from the last exchange before, and that may be in another stream.
+    if (launches_ > 0) gate(stream, HaloGate::What::after, launches_);
     run.is_gated = 1;
     run.launch = ++launches_;
     run.steps = steps;

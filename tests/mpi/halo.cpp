@@ -181,6 +181,16 @@ void wrong(int) {
   MPIX_Halo_message ring{next, 3, 3, 1, 1, &longer, &box};
   ring.peer = ranks == 2 ? next : rank;
   EXPECT_ERROR(make(ring), MPI_ERR_TRUNCATE, "sends 40 bytes, and this one receives 32");
+  // One end alone knows of a message.
+  ring = MPIX_Halo_message{rank, 3, 4, 1, 1, &box, &box};
+  EXPECT_ERROR(make(ring), MPI_ERR_TAG, "that rank sends nothing with tag 4 to this one (it does with 3)");
+  if (ranks > 1) {
+    ring = MPIX_Halo_message{next, 3, 3, 1, 1, &box, &box};
+    EXPECT_ERROR(make(ring, rank == 0 ? 1 : 0), MPI_ERR_TAG,
+                 rank == 0   ? "that rank has no message for this one"
+                 : rank == 1 ? "rank 0 has messages for this one that this one does not receive, with tag 3"
+                             : "another rank");
+  }
   for (const auto& pair : Keys{{"mpix_form", "heap"},
                                {"mpix_buffers", "paper"},
                                {"mpix_sends", "never"},

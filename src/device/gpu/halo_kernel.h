@@ -50,9 +50,10 @@ inline const Kernel& halo_gate_kernel() {
   return kernel;
 }
 
-/// A memory operation takes no multiprocessor while it waits. Where there are none a kernel does it.
+/// A memory operation takes no multiprocessor while it waits, and waits for one word. Where there are none a kernel
+/// does it.
 inline void pass_halo_gate(HaloGate gate, gpuStream_t stream, bool by_memory_op) {
-  if (!by_memory_op) {
+  if (!by_memory_op || gate.what == HaloGate::What::after) {
     MPIX_CHECK_GPU(gpu_launch(halo_gate_kernel().function, dim3(1), 1, &gate, sizeof gate, stream, false));
     return;
   }

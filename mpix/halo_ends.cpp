@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the libmpix authors
+#include "halo_ends.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <map>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "errors.h"
+
+namespace mpix {
+namespace {
+
+/// What a rank says of a message to the one that receives it.
+struct Announcement {
+  unsigned long long tag;         ///< the program's
+  unsigned long long bytes;       ///< in all
+  unsigned long long first_part;  ///< number of its first chunk, which is the tag of MPI's message
+  unsigned long long chunk;       ///< bytes of a chunk
+};
+constexpr std::size_t words_each = sizeof(Announcement) / sizeof(unsigned long long);
+using ByPeer = std::map<int, std::vector<Announcement>>;
+
+/// A round of what several ranks do for each other; the thread of a rank that waits naps.
+class Rounds {
+ public:
+  void again() {
+    std::this_thread::sleep_for(nap_);
+    nap_ = std::min(2 * nap_, std::chrono::microseconds(1000));
+  }
+  void moved() { nap_ = std::chrono::microseconds(1); }
+
+ private:
+  std::chrono::microseconds nap_{1};
+};
+
+/// Announcements for this rank, by sender. Nobody knows who has some for it, so it takes all that come, until all
+/// ranks' have been taken: a synchronous send is over when it has, and a barrier when all of them are. So a message
+/// that one end alone knows holds up nobody.
+ByPeer exchanged(MPI_Comm comm, const ByPeer& outgoing) {
+  constexpr int tag = 0;
+  ByPeer incoming;
+  std::vector<MPI_Request> sends;
+  for (const auto& [peer, all] : outgoing) {
+    sends.emplace_back();
+    check(PMPI_Issend(all.data(), static_cast<int>(all.size() * words_each), MPI_UNSIGNED_LONG_LONG, peer, tag, comm,
+                      &sends.back()));
+  }
+  MPI_Request barrier = MPI_REQUEST_NULL;
+  bool is_in_barrier = false;
+  Rounds rounds;
+  for (;;) {
+    int is_there = 0;
+    MPI_Message message = MPI_MESSAGE_NULL;
+    MPI_Status status;
+    check(PMPI_Improbe(MPI_ANY_SOURCE, tag, comm, &is_there, &message, &status));
+    if (is_there) {
+      int words = 0;
+      check(PMPI_Get_count(&status, MPI_UNSIGNED_LONG_LONG, &words));
+      std::vector<Announcement>& all = incoming[status.MPI_SOURCE];
+      all.resize(static_cast<std::size_t>(words) / words_each);
+      check(PMPI_Mrecv(all.data(), words, MPI_UNSIGNED_LONG_LONG, &message, MPI_STATUS_IGNORE));
+      rounds.moved();
+      continue;
+    }
+    int is_over = 0;
+    if (is_in_barrier) {
+      check(PMPI_Test(&barrier, &is_over, MPI_STATUS_IGNORE));
+      if (is_over) return incoming;
+    } else {
+      check(PMPI_Testall(static_cast<int>(sends.size()), sends.data(), &is_over, MPI_STATUSES_IGNORE));
+      if (is_over) {
+        check(PMPI_Ibarrier(comm, &barrier));
+        is_in_barrier = true;
+        continue;
+      }
+    }
+    rounds.again();
+  }
+}
+
+std::string tags_of(const std::vector<Announcement>& all) {
+  constexpr std::size_t most = 8;
+  std::string text;
+  for (std::size_t i = 0; i < std::min(all.size(), most); ++i)
+    text += (i == 0 ? "" : ", ") + std::to_string(all[i].tag);
+  return text + (all.size() > most ? ", …" : "");
+}
+
+/// What this rank sees of it, which receives the message.
+std::optional<Error> fault_of(const HaloContent& content, const MPIX_Halo_message& message, std::uint64_t bytes,
+                              std::uint64_t chunk, const std::vector<Announcement>& from_peer,
+                              const Announcement* announced) {
+  const std::string there = content.name + ": that rank ";
+  if (!announced && from_peer.empty()) return Error(Fault::tag, there + "has no message for this one");
+  if (!announced)
+    return Error(Fault::tag, there + "sends nothing with tag " + std::to_string(message.recv_tag) +
+                                 " to this one (it does with " + tags_of(from_peer) + ")");
+  if (announced->bytes != bytes)
+    return Error(Fault::truncation, there + "sends " + std::to_string(announced->bytes) +
+                                        " bytes, and this one receives " + std::to_string(bytes));
+  if (announced->chunk != chunk)
+    return Error(Fault::argument, content.name + ": mpix_chunk is " + std::to_string(announced->chunk) +
+                                      " bytes there, and " + std::to_string(chunk) + " here");
+  return std::nullopt;
+}
+
+}  // namespace
+
+void agree(MPI_Comm comm, const std::optional<Error>& own) {
+  const int mine = own ? 1 + static_cast<int>(own->fault()) : 0;
+  int any = 0;
+  check(PMPI_Allreduce(&mine, &any, 1, MPI_INT, MPI_MAX, comm));
+  if (own) throw Error(*own);
+  if (any != 0) throw Error(static_cast<Fault>(any - 1), "another rank cannot go along: see what it says");
+}
+
+HaloTags compare_ends(MPI_Comm comm, const std::vector<HaloContent>& contents, const MPIX_Halo_message* messages,
+                      const std::vector<HaloCargo>& cargo, std::uint64_t chunk) {
+  const std::size_t count = contents.size();
+  std::vector<std::uint64_t> received(count);
+  std::vector<Announcement> mine(count);
+  for (std::size_t k = cargo.size(); k-- > 0;) {
+    const std::size_t m = cargo[k].given;
+    received[m] += cargo[k].recv_bytes;
+    mine[m].bytes += cargo[k].send_bytes;
+    mine[m].first_part = k;
+  }
+  ByPeer outgoing;
+  for (std::size_t m = 0; m < count; ++m) {
+    if (contents[m].is_null) continue;
+    mine[m].tag = static_cast<unsigned long long>(messages[m].send_tag);
+    mine[m].chunk = chunk;
+    outgoing[messages[m].peer].push_back(mine[m]);
+  }
+  ByPeer incoming = exchanged(comm, outgoing);
+
+  std::optional<Error> own;
+  std::vector<unsigned long long> first_part(count);
+  for (std::size_t m = 0; m < count && !own; ++m) {
+    if (contents[m].is_null) continue;
+    std::vector<Announcement>& from_peer = incoming[messages[m].peer];
+    const auto announced = std::find_if(from_peer.begin(), from_peer.end(), [&](const Announcement& one) {
+      return one.tag == static_cast<unsigned long long>(messages[m].recv_tag);
+    });
+    const bool is_there = announced != from_peer.end();
+    own = fault_of(contents[m], messages[m], received[m], chunk, from_peer, is_there ? &*announced : nullptr);
+    if (own) break;
+    first_part[m] = announced->first_part;
+    from_peer.erase(announced);
+  }
+  for (const auto& [peer, left] : incoming)
+    if (!own && !left.empty())
+      own = Error(Fault::tag, "rank " + std::to_string(peer) +
+                                  " has messages for this one that this one does not receive, "
+                                  "with tag " +
+                                  tags_of(left));
+  agree(comm, own);
+  HaloTags tags;
+  for (std::size_t k = 0; k < cargo.size(); ++k) {
+    const std::size_t m = cargo[k].given;
+    tags.send.push_back(static_cast<int>(k));
+    tags.recv.push_back(static_cast<int>(first_part[m] + (k - mine[m].first_part)));
+  }
+  return tags;
+}
+
+}  // namespace mpix

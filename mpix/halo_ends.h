@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the libmpix authors
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "base/error.h"
+#include "mpi_library.h"
+#include "mpix.h"
+#include "notify/halo_plan.h"
+
+namespace mpix {
+
+/// All ranks go on, or none. A rank whose own part is well says that another's is not.
+void agree(MPI_Comm comm, const std::optional<Error>& own);
+
+/// The tags of MPI's messages, by cargo, in a communicator of the halo's own: a sender numbers its messages, and has
+/// told the receiver.
+struct HaloTags {
+  std::vector<int> send, recv;
+};
+
+/// Both ends of each message know of it, have the same bytes, and cut them alike; else an error on all ranks.
+HaloTags compare_ends(MPI_Comm comm, const std::vector<HaloContent>& contents, const MPIX_Halo_message* messages,
+                      const std::vector<HaloCargo>& cargo, std::uint64_t chunk);
+
+}  // namespace mpix
