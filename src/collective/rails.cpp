@@ -16,7 +16,6 @@ namespace {
 
 using Hold = std::lock_guard<std::mutex>;
 
-constexpr std::uint64_t least_slot = 4096, most_slot = 4u << 20;
 /// For trouble; and a wait is worth a note when it has lasted as long.
 constexpr auto between_looks = std::chrono::milliseconds(50);
 
@@ -54,38 +53,10 @@ class RailPeer final : public Recipient {
   std::atomic<bool> is_broken_;
 };
 
-std::uint64_t parts_of(std::uint64_t all, std::uint64_t each) { return (all + each - 1) / each; }
-
 }  // namespace
 
-/// The same on all ranks.
-std::uint64_t Rails::slot_bytes_for(const RailShape& shape, std::size_t scratch) {
-  std::uint64_t most = 1;
-  for (std::uint32_t node = 0; node < shape.nodes(); ++node) {
-    const std::uint64_t locals = shape.ranks_of(node).size();
-    std::uint64_t partners = 0, columns = 0;
-    for (std::uint32_t other = 0; other < shape.nodes(); ++other) {
-      const std::uint64_t there = shape.ranks_of(other).size();
-      columns += parts_of(there, locals);
-      if (other != node) partners += parts_of(there, std::min(locals, there));
-    }
-    most = std::max(most, 4 * partners + 2 * columns);
-  }
-  const std::uint64_t least = std::max<std::uint64_t>(least_slot, parts_of(64 * shape.most_locals(), 4096) * 4096);
-  return std::max(least, std::min(most_slot, scratch / most / 4096 * 4096));
-}
-
 void Rails::allocate(std::size_t slot_bytes) {
-  RailPlaces& p = places_;
-  p.ranks = shape_.ranks();
-  p.nodes = shape_.nodes();
-  p.node = shape_.node();
-  p.locals = shape_.locals();
-  p.me = shape_.local();
-  p.columns = shape_.columns();
-  p.column = shape_.column();
-  p.partners = static_cast<std::uint32_t>(shape_.partners().size());
-  p.slot_bytes = slot_bytes;
+  RailPlaces& p = places_ = shape_.places(slot_bytes);
   const std::uint64_t slots = p.waits(), all = sizeof(RailWords) + slots + in_bytes();
   memory_ = device_.allocate_pinned(all);
   p.words = reinterpret_cast<RailWords*>(memory_.get());
@@ -119,7 +90,7 @@ Rails::Rails(std::shared_ptr<const Team> team, Bootstrap& bootstrap, Device& dev
       streams_serve_(device.serves_remote_work()),
       patience_(reports.patience()) {
   budget_.begin();
-  allocate(slot_bytes_for(shape_, scratch));
+  allocate(shape_.slot_bytes(scratch));
   exposed_ = budget_.network().expose(places_.in, in_bytes());
   source_ = budget_.network().register_source(places_.out, places_.waits());
   const std::vector<RemoteMemory> all = bootstrap.allgather(exposed_->remote());

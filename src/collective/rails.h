@@ -72,7 +72,6 @@ class Rails final : public Poller, public RailService {
     bool has_left() const { return unsent == 0 && shipments.empty(); }
   };
 
-  static std::uint64_t slot_bytes_for(const RailShape& shape, std::size_t scratch);
   void allocate(std::size_t slot_bytes);
   bool serve_all();
   void take_tasks(bool* moved);
