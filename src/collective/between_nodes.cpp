@@ -14,10 +14,10 @@ constexpr std::uint64_t unit = 64;  ///< holds whole elements
 
 }  // namespace
 
-BetweenNodes::BetweenNodes(const Rails& rails, const Collectives::Call& call, Stream stream)
-    : rails_(rails),
-      shape_(rails.shape()),
-      places_(rails.places()),
+BetweenNodes::BetweenNodes(const Memory& memory, const Collectives::Call& call, Stream stream)
+    : memory_(memory),
+      shape_(memory.shape),
+      places_(memory.places),
       call_(call),
       stream_(std::move(stream)),
       send_(static_cast<const char*>(call.send)),
@@ -110,10 +110,10 @@ std::uint64_t BetweenNodes::shard_of(std::uint64_t bytes, std::uint64_t shards) 
 
 /// What this node's ranks have, each its piece, to whom this rank is the source for.
 RailStep BetweenNodes::gathered(std::uint64_t at, std::uint64_t bytes, std::uint32_t to) {
-  on_node(CollectiveKind::allgather, send_ + at, rails_.collected(), bytes);
+  on_node(CollectiveKind::allgather, send_ + at, memory_.collected, bytes);
   RailStep step = exchange_of(bytes);
   step.phases |= RailStep::fill;
-  step.taking.own = locals_ > 1 ? rails_.collected() : send_ + at;
+  step.taking.own = locals_ > 1 ? memory_.collected : send_ + at;
   step.taking.own_stride = bytes;
   step.filling = {to, RailStep::By::same, locals_, step.taking.own, 0, bytes};
   return step;
@@ -123,7 +123,7 @@ RailStep BetweenNodes::gathered(std::uint64_t at, std::uint64_t bytes, std::uint
 void BetweenNodes::pack(std::uint64_t at, std::uint64_t bytes) {
   RailStep step = exchange_of(bytes);
   step.phases = RailStep::pack;
-  step.packing = {send_ + at, bytes_, rails_.packed()};
+  step.packing = {send_ + at, bytes_, memory_.packed};
   stream_.step(step);
 }
 
@@ -137,10 +137,10 @@ RailStep BetweenNodes::scattered(std::uint64_t at, std::uint64_t bytes) {
     return step;
   }
   pack(at, bytes);
-  on_node(CollectiveKind::alltoall, rails_.packed(), rails_.collected(), places_.columns * bytes);
-  step.taking.own = rails_.collected() + places_.column * bytes;
+  on_node(CollectiveKind::alltoall, memory_.packed, memory_.collected, places_.columns * bytes);
+  step.taking.own = memory_.collected + places_.column * bytes;
   step.taking.own_stride = places_.columns * bytes;
-  step.filling = {rail_everybody, RailStep::By::column, locals_, rails_.collected(), bytes, places_.columns * bytes};
+  step.filling = {rail_everybody, RailStep::By::column, locals_, memory_.collected, bytes, places_.columns * bytes};
   return step;
 }
 
@@ -163,11 +163,11 @@ std::uint64_t BetweenNodes::bcast_shards() {
       step.phases |= RailStep::take;
       step.taking.how = RailStep::Take::nodes;
       step.taking.only = root_node_;
-      step.taking.to = locals_ > 1 ? rails_.collected() : recv_ + at;
+      step.taking.to = locals_ > 1 ? memory_.collected : recv_ + at;
       step.needs = shape_.sources()[root_node_];
     }
     stream_.step(step);
-    if (!gives) on_node(CollectiveKind::allgather, rails_.collected(), recv_ + at, shard);
+    if (!gives) on_node(CollectiveKind::allgather, memory_.collected, recv_ + at, shard);
     at += shard * locals_;
   }
   return end;
@@ -205,7 +205,7 @@ void BetweenNodes::reduce() {
       step = gathered(at, bytes, to);
       if (is_root) combine(step, RailStep::Take::combine_ranks, step.taking.own, step.taking.own_stride, recv_ + at);
     } else {
-      char* const sum = is_root ? recv_ + at : rails_.collected();
+      char* const sum = is_root ? recv_ + at : memory_.collected;
       const char* const own = locals_ > 1 ? sum : send_ + at;
       on_node(CollectiveKind::reduce, send_ + at, sum, bytes, root_local_ % locals_);
       step = exchange_of(bytes);
@@ -231,9 +231,9 @@ void BetweenNodes::allreduce_whole(std::uint64_t at, std::uint64_t bytes) {
 /// Of this rank's shard of the node's sum one part belongs to each node.
 void BetweenNodes::allreduce_shards(std::uint64_t at, std::uint64_t part) {
   const std::uint64_t shard = part * places_.nodes, own_part = part * places_.node;
-  on_node(CollectiveKind::reduce_scatter, send_ + at, rails_.collected(), shard);
-  const char* const from = locals_ > 1 ? rails_.collected() : send_ + at;
-  char* const to = locals_ > 1 ? rails_.collected() : recv_ + at;
+  on_node(CollectiveKind::reduce_scatter, send_ + at, memory_.collected, shard);
+  const char* const from = locals_ > 1 ? memory_.collected : send_ + at;
+  char* const to = locals_ > 1 ? memory_.collected : recv_ + at;
   RailStep scatter = exchange_of(part);
   scatter.phases |= RailStep::fill;
   scatter.filling = {rail_everybody, RailStep::By::node, 1, from, part, 0};
@@ -246,7 +246,7 @@ void BetweenNodes::allreduce_shards(std::uint64_t at, std::uint64_t part) {
   gather.taking.to = to;
   gather.taking.stride = part;
   stream_.step(gather);
-  on_node(CollectiveKind::allgather, rails_.collected(), recv_ + at, shard);
+  on_node(CollectiveKind::allgather, memory_.collected, recv_ + at, shard);
 }
 
 void BetweenNodes::allreduce() {
@@ -277,11 +277,11 @@ void BetweenNodes::reduce_scatter() {
       return stream_.step(step);
     }
     pack(at, bytes);
-    on_node(CollectiveKind::reduce_scatter, rails_.packed(), rails_.collected(), places_.columns * bytes);
+    on_node(CollectiveKind::reduce_scatter, memory_.packed, memory_.collected, places_.columns * bytes);
     RailStep step = exchange_of(bytes);
     step.phases |= RailStep::fill;
-    step.filling = {rail_everybody, RailStep::By::column, 1, rails_.collected(), bytes, 0};
-    combine(step, RailStep::Take::combine_nodes, rails_.collected() + places_.column * bytes, 0, recv_ + at);
+    step.filling = {rail_everybody, RailStep::By::column, 1, memory_.collected, bytes, 0};
+    combine(step, RailStep::Take::combine_nodes, memory_.collected + places_.column * bytes, 0, recv_ + at);
     stream_.step(step);
   });
 }

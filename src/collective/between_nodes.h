@@ -6,7 +6,7 @@
 #include <functional>
 
 #include "collective/collectives.h"
-#include "collective/rails.h"
+#include "collective/rail_shape.h"
 
 namespace mpix {
 
@@ -34,7 +34,13 @@ class BetweenNodes {
     std::function<void(const Collectives::Call&)> on_node;  ///< its root is a number on the node
     std::function<void(RailStep&)> step;
   };
-  BetweenNodes(const Rails& rails, const Collectives::Call& call, Stream stream);
+  struct Memory {
+    const RailShape& shape;
+    const RailPlaces& places;
+    /// Of the device, of places.columns * places.slot_bytes each.
+    char *packed, *collected;
+  };
+  BetweenNodes(const Memory& memory, const Collectives::Call& call, Stream stream);
   void enqueue();
 
  private:
@@ -58,7 +64,7 @@ class BetweenNodes {
   void each_piece(std::uint64_t most, Piece piece);
   std::uint64_t shard_of(std::uint64_t bytes, std::uint64_t shards) const;
 
-  const Rails& rails_;
+  const Memory memory_;
   const RailShape& shape_;
   const RailPlaces& places_;
   const Collectives::Call& call_;

@@ -256,7 +256,9 @@ void Collectives::enqueue_between_nodes(const Call& call, const InStream& in) {
     if (meets && !in.captured) ++exchanges_;
   };
   try {
-    BetweenNodes(rails, call, {[&](const Call& on_node) { (void)enqueue_on_node(on_node, in); }, on_rails}).enqueue();
+    BetweenNodes({rails.shape(), rails.places(), rails.packed(), rails.collected()}, call,
+                 {[&](const Call& on_node) { (void)enqueue_on_node(on_node, in); }, on_rails})
+        .enqueue();
   } catch (const std::exception& error) {  // the other ranks wait for what could not be enqueued
     memory_->reports->fail(error.what());
     throw;

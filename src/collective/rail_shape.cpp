@@ -6,6 +6,13 @@
 #include <map>
 
 namespace mpix {
+namespace {
+
+constexpr std::uint64_t least_slot = 4096, most_slot = 4u << 20;
+
+std::uint64_t parts_of(std::uint64_t all, std::uint64_t each) { return (all + each - 1) / each; }
+
+}  // namespace
 
 RailShape::RailShape(const Team& team, int rank) : rank_(rank) {
   std::map<int, std::uint32_t> numbers;
@@ -89,6 +96,36 @@ std::vector<std::uint32_t> RailShape::targets() const {
       all.push_back(served[std::min(column, served.size() - 1)]);
   }
   return all;
+}
+
+std::uint64_t RailShape::slot_bytes(std::uint64_t scratch) const {
+  std::uint64_t most = 1;
+  for (std::uint32_t node = 0; node < nodes(); ++node) {
+    const std::uint64_t here = size_of(node);
+    std::uint64_t partners = 0, columns = 0;
+    for (std::uint32_t other = 0; other < nodes(); ++other) {
+      const std::uint64_t there = size_of(other);
+      columns += parts_of(there, here);
+      if (other != node) partners += parts_of(there, std::min(here, there));
+    }
+    most = std::max(most, 4 * partners + 2 * columns);
+  }
+  const std::uint64_t least = std::max(least_slot, parts_of(64 * most_locals(), 4096) * 4096);
+  return std::max(least, std::min(most_slot, scratch / most / 4096 * 4096));
+}
+
+RailPlaces RailShape::places(std::uint64_t slot_bytes) const {
+  RailPlaces p{};
+  p.ranks = ranks();
+  p.nodes = nodes();
+  p.partners = static_cast<std::uint32_t>(partners_.size());
+  p.node = node_;
+  p.locals = locals();
+  p.me = local();
+  p.columns = columns();
+  p.column = column();
+  p.slot_bytes = slot_bytes;
+  return p;
 }
 
 }  // namespace mpix

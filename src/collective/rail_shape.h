@@ -40,6 +40,11 @@ class RailShape {
   std::uint32_t columns() const;
   std::uint32_t column() const;
 
+  /// The data that a slot takes, on all ranks, if memory between nodes may have so many bytes, roughly.
+  std::uint64_t slot_bytes(std::uint64_t scratch) const;
+  /// How many there are of what; no memory yet.
+  RailPlaces places(std::uint64_t slot_bytes) const;
+
  private:
   struct Of {
     std::uint32_t node, local;

@@ -16,7 +16,6 @@ namespace {
 
 using Hold = std::lock_guard<std::mutex>;
 
-constexpr std::uint64_t least_slot = 4096, most_slot = 4u << 20;
 /// For trouble; and a wait is worth a note when it has lasted as long.
 constexpr auto between_looks = std::chrono::milliseconds(50);
 
@@ -54,41 +53,10 @@ class RailPeer final : public Recipient {
   std::atomic<bool> is_broken_;
 };
 
-/// In waits[]. Never 0.
-std::uint64_t wait_of(std::uint64_t number, std::uint32_t rank) { return (number + 1) << 32 | rank; }
-
-std::uint64_t parts_of(std::uint64_t all, std::uint64_t each) { return (all + each - 1) / each; }
-
 }  // namespace
 
-/// The same on all ranks.
-std::uint64_t Rails::slot_bytes_for(const RailShape& shape, std::size_t scratch) {
-  std::uint64_t most = 1;
-  for (std::uint32_t node = 0; node < shape.nodes(); ++node) {
-    const std::uint64_t locals = shape.ranks_of(node).size();
-    std::uint64_t partners = 0, columns = 0;
-    for (std::uint32_t other = 0; other < shape.nodes(); ++other) {
-      const std::uint64_t there = shape.ranks_of(other).size();
-      columns += parts_of(there, locals);
-      if (other != node) partners += parts_of(there, std::min(locals, there));
-    }
-    most = std::max(most, 4 * partners + 2 * columns);
-  }
-  const std::uint64_t least = std::max<std::uint64_t>(least_slot, parts_of(64 * shape.most_locals(), 4096) * 4096);
-  return std::max(least, std::min(most_slot, scratch / most / 4096 * 4096));
-}
-
 void Rails::allocate(std::size_t slot_bytes) {
-  RailPlaces& p = places_;
-  p.ranks = shape_.ranks();
-  p.nodes = shape_.nodes();
-  p.node = shape_.node();
-  p.locals = shape_.locals();
-  p.me = shape_.local();
-  p.columns = shape_.columns();
-  p.column = shape_.column();
-  p.partners = static_cast<std::uint32_t>(shape_.partners().size());
-  p.slot_bytes = slot_bytes;
+  RailPlaces& p = places_ = shape_.places(slot_bytes);
   const std::uint64_t slots = p.waits(), all = sizeof(RailWords) + slots + in_bytes();
   memory_ = device_.allocate_pinned(all);
   p.words = reinterpret_cast<RailWords*>(memory_.get());
@@ -116,17 +84,17 @@ Rails::Rails(std::shared_ptr<const Team> team, Bootstrap& bootstrap, Device& dev
     : team_(std::move(team)),
       device_(device),
       budget_(budget),
-      on_node_(on_node),
       host_(on_node.host),
       reports_(reports),
       shape_(*team_, team_->rank()),
       streams_serve_(device.serves_remote_work()),
       patience_(reports.patience()) {
   budget_.begin();
-  allocate(slot_bytes_for(shape_, scratch));
+  allocate(shape_.slot_bytes(scratch));
   exposed_ = budget_.network().expose(places_.in, in_bytes());
   source_ = budget_.network().register_source(places_.out, places_.waits());
   const std::vector<RemoteMemory> all = bootstrap.allgather(exposed_->remote());
+  std::vector<RailWaits::Listener> listeners;
   for (const RailPartner& partner : shape_.partners()) {
     const int rank = static_cast<int>(partner.rank);
     const RailShape there(*team_, rank);
@@ -136,10 +104,18 @@ Rails::Rails(std::shared_ptr<const Team> team, Bootstrap& bootstrap, Device& dev
     peer.slots = static_cast<std::uint32_t>(there.partners().size());
     peer.to = std::make_shared<RailPeer>(team_, budget_, rank, peer.memory,
                                          peer.position * places_.slot() + offsetof(RailHeader, unused), memory_);
+    listeners.push_back(
+        {peer.to, peer.memory, std::uint64_t{2} * peer.slots * places_.slot() + peer.position * sizeof(std::uint64_t)});
     peers_.push_back(std::move(peer));
   }
-  reports_.set_others(
-      {[this](std::uint32_t rank) { tell_partners(rank); }, [this](std::size_t local) { return wait_on_node(local); }});
+  waits_ = std::make_unique<RailWaits>(device_, budget_, this, on_node,
+                                       reinterpret_cast<const std::uint64_t*>(places_.in + places_.waits()),
+                                       std::move(listeners));
+  reports_.set_others({[this](std::uint32_t rank) {
+                         Hold hold(mutex_);
+                         if (!is_released()) waits_->tell_partners(taken_, rank);
+                       },
+                       [this](std::size_t local) { return waits_->of_node(local); }});
   budget_.enter(this);
   begin_service(*this);
   listed_ = true;
@@ -160,7 +136,7 @@ void Rails::close(bool is_orderly) {
     Hold hold(mutex_);
     turn_.leave();
     exchanges_.clear();
-    told_.clear();
+    waits_->close();
   }
   for (const Peer& peer : peers_) static_cast<RailPeer&>(*peer.to).break_off();
   const auto deadline = Clock::now() + std::chrono::milliseconds(200);
@@ -318,7 +294,7 @@ bool Rails::announce() {
   for (const Exchange& exchange : exchanges_) {
     if (exchange.number <= arrived_) continue;
     if (is_released() || !has_arrived(exchange)) break;
-    tell_node(-1);
+    waits_->tell_node(-1);
     store_release(&places_.words->arrived, arrived_ = exchange.number);
     moved = true;
   }
@@ -341,42 +317,6 @@ bool Rails::is_quiet(std::uint64_t exchanges) {
 }
 
 // ---- trouble -----------------------------------------------------------------------------------------
-
-/// This rank waits for one of its node, before the next exchange.
-void Rails::tell_partners(std::uint32_t rank) {
-  Hold hold(mutex_);
-  if (is_released()) return;
-  told_.remove_if([](const auto& shipment) { return shipment->is_over(); });
-  for (const Peer& peer : peers_) {
-    const RailPlaces& p = places_;
-    const std::uint64_t at = std::uint64_t{2} * peer.slots * p.slot() + peer.position * sizeof(std::uint64_t);
-    Shipment::Content content{peer.to, "wait", taken_, {}, std::nullopt};
-    content.signal = NetworkSignal{NetworkSignal::Kind::set, wait_of(taken_, rank), peer.memory, at};
-    OperationBudget::Turn turn;  // it is not worth waiting for
-    try {
-      if (auto shipment = Shipment::dispatch(budget_, this, std::move(content), turn).shipment)
-        told_.push_back(std::move(shipment));
-    } catch (const Error&) {
-      // Whoever cannot be reached is found out when there is something to send.
-    }
-  }
-}
-
-/// Whom it waits for itself, of another node; -1: for nobody any more.
-void Rails::tell_node(int rank) {
-  if (places_.locals == 1 || has_told_node_ == (rank >= 0)) return;
-  has_told_node_ = rank >= 0;
-  const std::uint64_t word = rank < 0 ? 0 : std::uint64_t{1} << 32 | static_cast<std::uint32_t>(rank);
-  device_.write_word(reinterpret_cast<std::uint64_t*>(on_node_.own() + on_node_.places.waits()), word);
-}
-
-int Rails::wait_on_node(std::size_t local) const {
-  const Collective& c = on_node_;
-  if (local == c.me || local >= Collective::most_near) return -1;
-  const std::uint64_t word =
-      device_.read_word(reinterpret_cast<const std::uint64_t*>(c.near[local] + c.places.waits()));
-  return word == 0 ? -1 : static_cast<int>(static_cast<std::uint32_t>(word));
-}
 
 void Rails::look_for_trouble(Clock::time_point now) {
   if (now - looked_ < between_looks || is_released()) return;
@@ -411,12 +351,11 @@ void Rails::note_missing(Clock::time_point now) {
   for (std::uint32_t i = 0; i < peers_.size(); ++i) {
     const bool holds_back = std::any_of(exchanges_.begin(), waits, [i](const Exchange& one) { return !one.sent[i]; });
     if (!holds_back && (!needs(*waits, i) || peers_[i].heard >= waits->number)) continue;
-    const std::uint64_t told = load_relaxed(reinterpret_cast<const std::uint64_t*>(places_.in + places_.waits()) + i);
-    const auto rank = static_cast<std::uint32_t>(told);
-    const bool tells = told == wait_of(peers_[i].heard, rank);
-    if (is_long) tell_node(static_cast<int>(tells ? rank : shape_.partners()[i].rank));
+    const auto partner = static_cast<int>(shape_.partners()[i].rank);
+    const int told = waits_->of_partner(i, peers_[i].heard);
+    if (is_long) waits_->tell_node(told >= 0 ? told : partner);
     reports_.note_wait(shape_.partners()[i].rank, collective_note(static_cast<std::uint32_t>(waits->number), beat_),
-                       tells ? static_cast<int>(rank) : -1);
+                       told);
   }
 }
 

@@ -12,6 +12,7 @@
 
 #include "base/service.h"
 #include "collective/rail_shape.h"
+#include "collective/rail_waits.h"
 #include "collective/reports.h"
 #include "device/device.h"
 #include "device/rail_launch.h"
@@ -71,7 +72,6 @@ class Rails final : public Poller, public RailService {
     bool has_left() const { return unsent == 0 && shipments.empty(); }
   };
 
-  static std::uint64_t slot_bytes_for(const RailShape& shape, std::size_t scratch);
   void allocate(std::size_t slot_bytes);
   bool serve_all();
   void take_tasks(bool* moved);
@@ -84,9 +84,6 @@ class Rails final : public Poller, public RailService {
   bool announce();
   bool forget();
   std::uint64_t in_bytes() const { return places_.waits() + places_.partners * sizeof(std::uint64_t); }
-  void tell_partners(std::uint32_t rank);
-  void tell_node(int rank);
-  int wait_on_node(std::size_t local) const;
   bool is_released() const { return load_acquire(&host_->released) != 0; }
   void look_for_trouble(Clock::time_point now);
   void note_missing(Clock::time_point now);
@@ -94,7 +91,6 @@ class Rails final : public Poller, public RailService {
   const std::shared_ptr<const Team> team_;
   Device& device_;
   OperationBudget& budget_;
-  const Collective on_node_;
   CollectiveWords* const host_;
   CollectiveReports& reports_;
   const RailShape shape_;
@@ -109,13 +105,12 @@ class Rails final : public Poller, public RailService {
 
   std::mutex mutex_;  ///< guards what follows
   std::vector<Peer> peers_;
+  std::unique_ptr<RailWaits> waits_;
   std::deque<Exchange> exchanges_;
-  std::list<std::shared_ptr<Shipment>> told_;
   std::uint64_t taken_ = 0, arrived_ = 0;
   OperationBudget::Turn turn_;
   BackOff back_off_;
   bool is_served_ = false;  ///< by a stream, which waits
-  bool has_told_node_ = false;
   std::uint32_t beat_ = 0;
   Clock::time_point looked_{}, probed_{};
   bool listed_ = false, closed_ = false;

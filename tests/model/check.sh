@@ -287,6 +287,7 @@ control 'a message two ahead of those that came'   unread    -DONE_BEHIND
 control 'a place that the network still reads'     unread    -DNO_LEFT
 control 'a number before its data'                 whole     -DSIGNAL_FIRST
 control 'one place'                                whole     -DPLACES=1
+control 'a message after the same one came'        deadlock  -DTOO_LATE
 model=channel
 verify 'channel, lanes, 1 place'                  -DREPLIES=NO -DDEPTH=1
 verify 'channel, lanes, 2 places'                 -DREPLIES=NO -DDEPTH=2

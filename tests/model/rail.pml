@@ -80,95 +80,56 @@ proctype Stream(byte me) {
 #define MAY_SEND(me, to, k) true
 #elif defined(ONE_BEHIND)
 #define MAY_SEND(me, to, k) (heard[PAIR(me, to)] + 2 >= (k))
+#elif defined(TOO_LATE)
+#define MAY_SEND(me, to, k) (heard[PAIR(me, to)] >= (k))
 #else
 #define MAY_SEND(me, to, k) (heard[PAIR(me, to)] + 1 >= (k))
 #endif
 
-/* All that it has sent in k and before has left. */
-inline look_left(k) {
-  d_step {
-    has_left = true;
-    other = 0;
-    do
-    :: other == RANKS -> break
-    :: else ->
-      if
-      :: other != me && sent[PAIR(other, me)] < (k) -> has_left = false
-      :: else
-      fi;
-      p = 0;
-      do
-      :: p == PLACES -> break
-      :: else ->
-        if
-        :: flies[PAIR(other, me) * PLACES + p] != 0 && flies[PAIR(other, me) * PLACES + p] <= (k) -> has_left = false
-        :: else
-        fi;
-        p++
-      od;
-      other++
-    od;
-    other = 0;
-    p = 0
+/* What a service and a network cannot do now they wait for: if they turned instead, nothing would ever stand still, and
+ * no deadlock be found. */
+#define NEXT ((me + 1) % RANKS)
+#define LAST ((me + RANKS - 1) % RANKS)
+
+#define NEXT_TO(to) (sent[PAIR(to, me)] + 1)
+#define SEND(to) \
+  atomic { \
+    sent[PAIR(to, me)] < posted[me] && MAY_SEND(me, to, NEXT_TO(to)) && flies[AT(to, me, NEXT_TO(to))] == 0 -> \
+    sent[PAIR(to, me)]++; \
+    flies[AT(to, me, sent[PAIR(to, me)])] = sent[PAIR(to, me)]; \
+    copied[AT(to, me, sent[PAIR(to, me)])] = false \
   }
-}
-inline look_needed(k) {
-  d_step {
-    has_all = true;
-    other = 0;
-    do
-    :: other == RANKS -> break
-    :: else ->
-      if
-      :: other != me && NEEDS(me, other, k) && heard[PAIR(me, other)] < (k) -> has_all = false
-      :: else
-      fi;
-      other++
-    od;
-    other = 0
+
+#define NEXT_FROM(from) (heard[PAIR(me, from)] + 1)
+#define HEAR(from) \
+  atomic { \
+    heard[PAIR(me, from)] < posted[me] && number[AT(me, from, NEXT_FROM(from))] == NEXT_FROM(from) -> \
+    heard[PAIR(me, from)]++ \
   }
-}
+
+#define FLIES(to, p, k) (flies[PAIR(to, me) * PLACES + (p)] != 0 && flies[PAIR(to, me) * PLACES + (p)] <= (k))
+/* All that it has sent to one in k and before has left. */
+#ifndef NO_LEFT
+#define LEFT(to, k) (sent[PAIR(to, me)] >= (k) && !FLIES(to, 0, k) && !FLIES(to, PLACES - 1, k))
+#else
+#define LEFT(to, k) true
+#endif
+#define HAS(from, k) (!NEEDS(me, from, k) || heard[PAIR(me, from)] >= (k))
 
 proctype Service(byte me) {
-  byte other, to, p;
-  bool has_left, has_all;
 end:
   do
-  :: atomic { /* send */
-    select(to : 0 .. (RANKS - 1));
-    if
-    :: to != me && sent[PAIR(to, me)] < posted[me] && MAY_SEND(me, to, sent[PAIR(to, me)] + 1) &&
-       flies[AT(to, me, sent[PAIR(to, me)] + 1)] == 0 ->
-      sent[PAIR(to, me)]++;
-      flies[AT(to, me, sent[PAIR(to, me)])] = sent[PAIR(to, me)];
-      copied[AT(to, me, sent[PAIR(to, me)])] = false
-    :: else
-    fi;
-    to = 0
-  }
-  :: atomic { /* hear */
-    select(to : 0 .. (RANKS - 1));
-    if
-    :: to != me && heard[PAIR(me, to)] < posted[me] &&
-       number[AT(me, to, heard[PAIR(me, to)] + 1)] == heard[PAIR(me, to)] + 1 -> heard[PAIR(me, to)]++
-    :: else
-    fi;
-    to = 0
-  }
-  :: atomic { arrived[me] < posted[me] ->
-    look_needed(arrived[me] + 1);
-#ifndef NO_LEFT
-    look_left(arrived[me]);
-#else
-    has_left = true;
+  :: SEND(NEXT)
+  :: HEAR(NEXT)
+#if RANKS > 2
+  :: SEND(LAST)
+  :: HEAR(LAST)
 #endif
-    if
-    :: has_all && has_left -> arrived[me]++
-    :: else
-    fi;
-    has_all = false;
-    has_left = false
-  }
+  :: atomic {
+      arrived[me] < posted[me] && HAS(NEXT, arrived[me] + 1) && HAS(LAST, arrived[me] + 1) && LEFT(NEXT, arrived[me]) &&
+      LEFT(LAST, arrived[me]) ->
+      arrived[me]++
+    }
   od
 }
 
@@ -179,33 +140,29 @@ end:
 #define FIRST write_number
 #define SECOND write_data
 #endif
-#define write_data \
+#define write_data(to, at) \
   assert(taken[to] + 2 >= flies[at]); \
   place_read[me] = out[OUT(me, flies[at])]; \
   assert(place_read[me] == flies[at]); \
+  place_read[me] = 0; \
   data[at] = flies[at]
-#define write_number \
+#define write_number(to, at) \
   assert(number[at] < flies[at]); \
   number[at] = flies[at]
+#define TRANSFER(to, at) \
+  atomic { flies[at] != 0 && !copied[at] -> FIRST(to, at); copied[at] = true } \
+  :: atomic { flies[at] != 0 && copied[at] -> SECOND(to, at); flies[at] = 0; copied[at] = false }
+#define PLACE(to, p) (PAIR(to, me) * PLACES + (p))
 
 proctype Network(byte me) {
-  byte to, p, at;
 end:
   do
-  :: atomic {
-      select(to : 0 .. (RANKS - 1));
-      select(p : 0 .. (PLACES - 1));
-      at = PAIR(to, me) * PLACES + p;
-      if
-      :: flies[at] != 0 && !copied[at] -> FIRST; copied[at] = true
-      :: flies[at] != 0 && copied[at] -> SECOND; flies[at] = 0; copied[at] = false
-      :: else
-      fi;
-      to = 0;
-      p = 0;
-      at = 0;
-      place_read[me] = 0
-    }
+  :: TRANSFER(NEXT, PLACE(NEXT, 0))
+  :: TRANSFER(NEXT, PLACE(NEXT, PLACES - 1))
+#if RANKS > 2
+  :: TRANSFER(LAST, PLACE(LAST, 0))
+  :: TRANSFER(LAST, PLACE(LAST, PLACES - 1))
+#endif
   od
 }
 

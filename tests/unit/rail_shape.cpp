@@ -4,53 +4,18 @@
 // Who is whose partner between nodes: each rank computes that by itself, and both ends of every message agree.
 #include "collective/rail_shape.h"
 
-#include <algorithm>
-#include <cstring>
-#include <memory>
 #include <random>
 #include <set>
 #include <string>
 #include <vector>
 
 #include "device/host/host_device.h"
+#include "rail_shapes.h"
 #include "support/catch.h"
 
 using namespace mpix;
 
 namespace {
-
-/// A rank of which nobody knows that it is alone: the others tell what it tells itself.
-class Lonely final : public Bootstrap {
- public:
-  Lonely(const std::vector<int>& nodes, int rank) : nodes_(nodes), rank_(rank) {}
-  int rank() const override { return rank_; }
-  int size() const override { return static_cast<int>(nodes_.size()); }
-  int node_of(int rank) const override { return nodes_[static_cast<std::size_t>(rank)]; }
-  void allgather(const void* mine, std::size_t bytes, void* all) override { repeat(mine, bytes, all, nodes_.size()); }
-  void node_allgather(const void* mine, std::size_t bytes, void* all) override {
-    repeat(mine, bytes, all,
-           static_cast<std::size_t>(std::count(nodes_.begin(), nodes_.end(), nodes_[static_cast<std::size_t>(rank_)])));
-  }
-
- private:
-  static void repeat(const void* mine, std::size_t bytes, void* all, std::size_t times) {
-    for (std::size_t i = 0; i < times; ++i) std::memcpy(static_cast<char*>(all) + i * bytes, mine, bytes);
-  }
-  const std::vector<int> nodes_;
-  const int rank_;
-};
-
-using Shapes = std::vector<std::unique_ptr<const RailShape>>;
-
-Shapes shapes_of(const std::vector<int>& nodes, Device& device) {
-  Shapes shapes;
-  for (int rank = 0; rank < static_cast<int>(nodes.size()); ++rank) {
-    Lonely alone(nodes, rank);
-    const Team team(alone, device, Settings(), nullptr);
-    shapes.push_back(std::make_unique<const RailShape>(team, rank));
-  }
-  return shapes;
-}
 
 const RailShape& of(const Shapes& shapes, std::uint32_t rank) { return *shapes[rank]; }
 
@@ -129,13 +94,6 @@ void check(const std::vector<int>& nodes) {
     check_columns(of(shapes, rank), rank);
     check_ranks(of(shapes, rank));
   }
-}
-
-std::vector<int> in_a_row(const std::vector<int>& sizes) {
-  std::vector<int> nodes;
-  for (std::size_t node = 0; node < sizes.size(); ++node)
-    nodes.insert(nodes.end(), static_cast<std::size_t>(sizes[node]), static_cast<int>(node));
-  return nodes;
 }
 
 }  // namespace

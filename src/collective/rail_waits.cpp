@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the libmpix authors
+#include "collective/rail_waits.h"
+
+#include "base/error.h"
+
+namespace mpix {
+namespace {
+
+/// In waits[]. Never 0.
+std::uint64_t wait_of(std::uint64_t number, std::uint32_t rank) { return (number + 1) << 32 | rank; }
+
+}  // namespace
+
+void RailWaits::tell_partners(std::uint64_t number, std::uint32_t rank) {
+  shipments_.remove_if([](const auto& shipment) { return shipment->is_over(); });
+  for (const Listener& partner : partners_) {
+    Shipment::Content content{partner.to, "wait", number, {}, std::nullopt};
+    content.signal = NetworkSignal{NetworkSignal::Kind::set, wait_of(number, rank), partner.memory, partner.at};
+    OperationBudget::Turn turn;  // it is not worth waiting for
+    try {
+      if (auto shipment = Shipment::dispatch(budget_, owner_, std::move(content), turn).shipment)
+        shipments_.push_back(std::move(shipment));
+    } catch (const Error&) {
+      // Whoever cannot be reached is found out when there is something to send.
+    }
+  }
+}
+
+void RailWaits::tell_node(int rank) {
+  if (on_node_.ranks() == 1 || has_told_node_ == (rank >= 0)) return;
+  has_told_node_ = rank >= 0;
+  const std::uint64_t word = rank < 0 ? 0 : std::uint64_t{1} << 32 | static_cast<std::uint32_t>(rank);
+  device_.write_word(reinterpret_cast<std::uint64_t*>(on_node_.own() + on_node_.places.waits()), word);
+}
+
+int RailWaits::of_partner(std::size_t partner, std::uint64_t number) const {
+  const std::uint64_t told = load_relaxed(told_ + partner);
+  const auto rank = static_cast<std::uint32_t>(told);
+  return told == wait_of(number, rank) ? static_cast<int>(rank) : -1;
+}
+
+int RailWaits::of_node(std::size_t local) const {
+  const Collective& c = on_node_;
+  if (local == c.me || local >= Collective::most_near) return -1;
+  const std::uint64_t word =
+      device_.read_word(reinterpret_cast<const std::uint64_t*>(c.near[local] + c.places.waits()));
+  return word == 0 ? -1 : static_cast<int>(static_cast<std::uint32_t>(word));
+}
+
+}  // namespace mpix

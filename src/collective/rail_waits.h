@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the libmpix authors
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <list>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "device/device.h"
+#include "net/shipment.h"
+#include "wire/rail.h"
+
+namespace mpix {
+
+/// Whom ranks wait for, as they tell each other for the reports: a rank knows by itself for whom it waits, but not for
+/// whom that one does. Nothing hangs on it, so nobody waits to tell, and what is not told is not known.
+///
+/// | who waits              | for          | tells         | by a word                                  |
+/// |------------------------|--------------|---------------|--------------------------------------------|
+/// | a rank, for a while    | its node's   | its partners  | waits[] there (wire/rail.h): since which exchange |
+/// | its service, for long  | another node's | its node    | in its memory for collectives: 0 or a rank |
+///
+/// The owner sees to it that calls do not overlap, but for of_node.
+class RailWaits {
+ public:
+  /// Where a partner looks.
+  struct Listener {
+    std::shared_ptr<Recipient> to;
+    RemoteMemory memory;
+    std::uint64_t at;
+  };
+  /// `owner`: for whom the budget counts. `told`: this rank's waits[].
+  RailWaits(Device& device, OperationBudget& budget, const void* owner, const Collective& on_node,
+            const std::uint64_t* told, std::vector<Listener> partners)
+      : device_(device),
+        budget_(budget),
+        owner_(owner),
+        on_node_(on_node),
+        told_(told),
+        partners_(std::move(partners)) {}
+
+  /// This rank waits for that one of its node, before exchange `number` + 1.
+  void tell_partners(std::uint64_t number, std::uint32_t rank);
+  /// For whom of another node; -1: for nobody any more.
+  void tell_node(int rank);
+  /// Whom a partner waits for before exchange `number` + 1; -1: it has not told.
+  int of_partner(std::size_t partner, std::uint64_t number) const;
+  /// Whom a rank of this node, by its number there, waits for; -1: it has not told. Any thread.
+  int of_node(std::size_t local) const;
+  /// What is on its way is nobody's any more.
+  void close() { shipments_.clear(); }
+
+ private:
+  Device& device_;
+  OperationBudget& budget_;
+  const void* const owner_;
+  const Collective on_node_;
+  const std::uint64_t* const told_;
+  const std::vector<Listener> partners_;
+  std::list<std::shared_ptr<Shipment>> shipments_;
+  bool has_told_node_ = false;
+};
+
+}  // namespace mpix
