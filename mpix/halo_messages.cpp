@@ -16,6 +16,18 @@ struct MessageCard {
   unsigned long long bytes, tag, chunk;
 };
 
+/// What a rank sends to another: how many messages, and their tags as a sum that is in no order.
+struct Ends {
+  unsigned long long messages = 0, tags = 0;
+  void add(int tag) {
+    ++messages;
+    std::uint64_t mixed = static_cast<std::uint64_t>(tag) + 0x9e3779b97f4a7c15u;
+    mixed = (mixed ^ (mixed >> 30)) * 0xbf58476d1ce4e5b9u;
+    mixed = (mixed ^ (mixed >> 27)) * 0x94d049bb133111ebu;
+    tags += mixed ^ (mixed >> 31);
+  }
+};
+
 class MessagesOfMpi final : public HaloTransport {
  public:
   MessagesOfMpi(MPI_Comm comm, const MPIX_Halo_message* messages, const Halo& halo, const HaloTags& tags,
@@ -29,12 +41,11 @@ class MessagesOfMpi final : public HaloTransport {
     for (std::size_t m = 0; m < count; ++m) {
       peers_.push_back(messages[cargo_[m].given].peer);
       if (cargo_[m].is_null) continue;
-      for (std::uint32_t half = 0; half < 2; ++half) {
+      for (std::uint32_t half = 0; half < halo.halves(); ++half) {
         check(PMPI_Send_init(buffers_[m].send[half], static_cast<int>(cargo_[m].send_bytes), MPI_BYTE, peers_[m],
                              tags_.send[m], comm, &requests_[index_of(Over{index(m), half, true})]));
         check(PMPI_Recv_init(buffers_[m].recv[half], static_cast<int>(cargo_[m].recv_bytes), MPI_BYTE, peers_[m],
                              tags_.recv[m], comm, &requests_[index_of(Over{index(m), half, false})]));
-        if (buffers_[m].send[0] == buffers_[m].send[1] && buffers_[m].recv[0] == buffers_[m].recv[1]) break;
       }
     }
   }
@@ -147,8 +158,38 @@ void agree(MPI_Comm comm, const std::optional<Error>& own) {
   if (any != 0) throw Error(static_cast<Fault>(any - 1), "another rank cannot go along: see what it says");
 }
 
+namespace {
+
+/// Each message has another end: else comparing them would wait for it for ever.
+void match_ends(MPI_Comm comm, const std::vector<HaloContent>& contents, const MPIX_Halo_message* messages) {
+  int ranks = 0;
+  check(PMPI_Comm_size(comm, &ranks));
+  std::vector<Ends> mine(static_cast<std::size_t>(ranks)), theirs(mine.size()), expected(mine.size());
+  for (std::size_t m = 0; m < contents.size(); ++m) {
+    if (contents[m].is_null) continue;
+    const auto peer = static_cast<std::size_t>(messages[m].peer);
+    mine[peer].add(messages[m].send_tag);
+    expected[peer].add(messages[m].recv_tag);
+  }
+  check(PMPI_Alltoall(mine.data(), 2, MPI_UNSIGNED_LONG_LONG, theirs.data(), 2, MPI_UNSIGNED_LONG_LONG, comm));
+  std::optional<Error> own;
+  for (std::size_t r = 0; r < mine.size() && !own; ++r) {
+    const std::string rank = "rank " + std::to_string(r);
+    if (theirs[r].messages != expected[r].messages)
+      own = Error(Fault::argument, rank + " has " + std::to_string(theirs[r].messages) +
+                                       " messages for this one, which has " + std::to_string(expected[r].messages) +
+                                       " from it");
+    else if (theirs[r].tags != expected[r].tags)
+      own = Error(Fault::tag, "the tags with which " + rank + " sends are not those with which this one receives");
+  }
+  agree(comm, own);
+}
+
+}  // namespace
+
 HaloTags compare_ends(MPI_Comm comm, const std::vector<HaloContent>& contents, const MPIX_Halo_message* messages,
                       const std::vector<HaloCargo>& cargo, std::uint64_t chunk) {
+  match_ends(comm, contents, messages);
   struct Sizes {
     unsigned long long send = 0, recv = 0, first = 0;
   };
