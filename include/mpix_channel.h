@@ -13,8 +13,8 @@
  *       const MPIX_Dev_team team = MPIX_Dev_team_this();
  *       pack(...);
  *       uint64_t message = team.block, ticket, reply;
- *       MPIX_Dev_block_post(team, channel, team.block, SEND, &message, 1, &ticket);   // all that the block packed is
- * there MPIX_Dev_block_reply_wait(team, channel, ticket, &reply);                   // what the CPU received is there
+ *       MPIX_Dev_block_post(team, channel, team.block, SEND, &message, 1, &ticket);  // what the block packed is there
+ *       MPIX_Dev_block_reply_wait(team, channel, ticket, &reply);                    // what the CPU received is there
  *       unpack(...);
  *     }
  *

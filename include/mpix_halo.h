@@ -68,7 +68,8 @@ typedef struct MPIX_Halo_message {
  *   mpix_name        for reports
  *
  * Errors, on all ranks: MPI_ERR_ARG, MPI_ERR_RANK, MPI_ERR_TAG, MPI_ERR_TRUNCATE (the two ends of a message differ in
- * bytes), MPI_ERR_INFO_VALUE, MPI_ERR_UNSUPPORTED_OPERATION (MPI_THREAD_MULTIPLE is needed). */
+ * bytes); MPI_ERR_TAG also where one end alone names a message; MPI_ERR_INFO_VALUE,
+ * MPI_ERR_UNSUPPORTED_OPERATION (MPI_THREAD_MULTIPLE is needed). */
 MPIX_PUBLIC int MPIX_Halo_create(MPI_Comm comm, int messages, const MPIX_Halo_message message[], MPI_Info info,
                                  MPIX_Halo* halo);
 /* Collective: waits until all exchanges of this process that were enqueued are over. No graph with one, and no kernel

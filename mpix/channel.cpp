@@ -233,7 +233,11 @@ MPIX_INTERPOSED int MPIX_Channel_flag_set(MPIX_Channel channel, int flag, unsign
 
 MPIX_INTERPOSED int MPIX_Channel_flag_get(MPIX_Channel channel, int flag, unsigned long long* value) {
   return guarded(Caller::on_world("MPIX_Channel_flag_get"), [&] {
-    mpix::required(value, "the flag's number") = mpix::of(channel).flag(static_cast<std::uint32_t>(flag));
+    const mpix::Channel& of = mpix::of(channel);
+    unsigned long long& place = mpix::required(value, "the flag's number");
+    const std::uint64_t number = of.flag(static_cast<std::uint32_t>(flag));
+    of.require_whole();  // who looks again and again has to hear of it
+    place = number;
   });
 }
 

@@ -88,6 +88,7 @@ class Channel {
   void wait_for_flag(std::uint32_t flag, std::uint64_t value);
 
   bool is_broken() const { return load_acquire(&param_.host->released) != 0; }
+  void require_whole() const;
   std::string cause() const;
   /// Nobody waits any more. The first cause counts.
   void break_for(const std::string& cause);
@@ -118,7 +119,6 @@ class Channel {
   };
 
   void stop_service();
-  void require_whole() const;
   void check_flag(std::uint32_t flag) const;
   bool take(std::uint32_t ring, MPIX_Task* task);
   void clear_words(std::uint32_t ring, std::uint64_t number);

@@ -88,6 +88,7 @@ class Halo final : public Poller {
   const std::vector<HaloCargo>& cargo() const { return plan_.cargo; }
   /// For MPI, by cargo.
   const std::vector<HaloBufferPair>& buffers() const { return for_mpi_; }
+  std::uint32_t halves() const { return options_.halves; }
   /// Before the first exchange.
   void serve_by(std::unique_ptr<HaloTransport> transport);
 

@@ -237,6 +237,9 @@ void broken() {
     EXPECT_ERROR(MPIX_Channel_arm(channel), MPI_ERR_OTHER, "channel 'doomed' is broken");
     EXPECT_ERROR(MPIX_Channel_flag_set(channel, 0, 9), MPI_ERR_OTHER, way.text);
     EXPECT_ERROR(MPIX_Channel_flag_wait(channel, 0, 9), MPI_ERR_OTHER, way.text);
+    unsigned long long value = 77;
+    EXPECT_ERROR(MPIX_Channel_flag_get(channel, 0, &value), MPI_ERR_OTHER, way.text);
+    EXPECT(value == 77);
   }
   {  // after the end of the channel, also where its memory has another
     Channel channel(1, 1, {{"mpix_service", "own"}});

@@ -217,6 +217,14 @@ void wrong(int) {
   }
   EXPECT_ERROR(MPIX_Halo_exchange_stream(MPIX_HALO_NULL, nullptr), MPI_ERR_ARG, "no such halo");
   EXPECT_ERROR(MPIX_Halo_free(nullptr), MPI_ERR_ARG, "no such halo");
+  if (ranks > 1) {
+    // Ends with other tags: all hear of it, and nobody waits.
+    MPIX_Halo_message only{1, 7, 7, 1, 1, &box, &box};
+    only.peer = rank < 2 ? 1 - rank : MPI_PROC_NULL;
+    if (rank == 1) only.send_tag = 8;
+    EXPECT_ERROR(make(only), MPI_ERR_TAG,
+                 rank == 0 ? "sends nothing with tag 7 to this one (it does with 8)" : "another rank");
+  }
   // None at all, and one to nobody, are legal.
   CHECK_MPI(MPIX_Halo_create(MPI_COMM_WORLD, 0, nullptr, MPI_INFO_NULL, &halo));
   CHECK_MPI(MPIX_Halo_exchange_stream(halo, nullptr));
@@ -227,6 +235,17 @@ void wrong(int) {
   for (int i = 0; i < 10; ++i) CHECK_MPI(MPIX_Halo_exchange_stream(halo, nullptr));
   support::synchronize();
   CHECK_MPI(MPIX_Halo_free(&halo));
+  // So is one that is empty at both ends, with buffers in turns.
+  MPIX_Box empty = box;
+  empty.count[0] = 0;
+  const MPIX_Halo_message around[2] = {{next, 6, 6, 1, 0, &empty, nullptr},
+                                       {(rank + ranks - 1) % ranks, 6, 6, 0, 1, nullptr, &empty}};
+  for (const char* const halves : {"1", "2"}) {
+    CHECK_MPI(MPIX_Halo_create(MPI_COMM_WORLD, ranks > 2 ? 2 : 1, around, Info(Keys{{"mpix_halves", halves}}), &halo));
+    for (int i = 0; i < 10; ++i) CHECK_MPI(MPIX_Halo_exchange_stream(halo, nullptr));
+    support::synchronize();
+    CHECK_MPI(MPIX_Halo_free(&halo));
+  }
   support::release_on_device(data);
 }
 
