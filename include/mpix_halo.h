@@ -62,7 +62,7 @@ typedef struct MPIX_Halo_message {
  *   mpix_receives    testsome, testany; waitall: none is unpacked before all have come
  *   mpix_order       interleaved; sends-first: receives are looked at when all is sent
  *   mpix_pack_order  given; largest: the largest message is packed first
- *   mpix_chunk       bytes: longer messages go in pieces; 0: they do not
+ *   mpix_chunk       bytes: longer messages go in pieces, 2048 at most; 0: they do not
  *   mpix_packers     blocks of a launch, at most; 0: by the device and the messages
  *   mpix_halves      1; 2: buffers of a message, so that an exchange need not wait for the sends of the one before
  *   mpix_name        for reports

@@ -89,7 +89,7 @@ ChannelOptions options_from(int lanes, int flags, MPI_Info info) {
     throw Error(Fault::argument, std::to_string(lanes) + " lanes of mpix_depth " + std::to_string(options.depth) +
                                      " are more than 4 million places");
   options.is_queue = choice_in<bool>(info, "mpix_tasks", false, {{"lanes", false}, {"queue", true}, {"auto", false}});
-  options.is_dense = choice_in<bool>(info, "mpix_layout", true, {{"padded", false}, {"dense", true}});
+  options.is_dense = choice_in<bool>(info, "mpix_layout", true, {{"dense", true}, {"padded", false}});
   options.all_fence = choice_in<bool>(info, "mpix_fence", false, {{"block", false}, {"thread", true}});
   if (choice_in<bool>(info, "mpix_words", false, {{"host", false}, {"auto", false}, {"device", true}}))
     throw Error(Fault::unsupported,
@@ -113,14 +113,6 @@ std::string name_for(MPI_Info info) {
   const std::string name = name_in(info);
   ++created;
   return name.empty() ? "channel " + std::to_string(created) : "channel '" + name + "'";
-}
-
-std::string text_of(int code) {
-  char text[MPI_MAX_ERROR_STRING + 1] = "";
-  int length = 0;
-  if (PMPI_Error_string(code, text, &length) != MPI_SUCCESS || length == 0)
-    return "it returned " + std::to_string(code);
-  return text;
 }
 
 }  // namespace
@@ -154,7 +146,7 @@ using mpix::guarded;
 
 MPIX_INTERPOSED int MPIX_Channel_create(int lanes, int flags, MPI_Info info, MPIX_Channel* channel) {
   return guarded(Caller::on_world("MPIX_Channel_create"), [&] {
-    mpix::required(channel, "the channel") = MPIX_CHANNEL_NULL;
+    MPIX_Channel& given = mpix::required(channel, "the channel");
     mpix::ChannelOptions options = mpix::options_from(lanes, flags, info);
     options.local_ranks = mpix::launcher_local_ranks();
     mpix::Runtime& runtime = mpix::ensure_runtime(options.local_ranks);
@@ -164,7 +156,7 @@ MPIX_INTERPOSED int MPIX_Channel_create(int lanes, int flags, MPI_Info info, MPI
     made->channel =
         std::make_unique<Channel>(options, made.get(), mpix::text_of, mpix::usable_device(runtime), runtime.settings);
     mpix::handles().insert(made.get());
-    *channel = made.release();
+    given = made.release();
   });
 }
 

@@ -12,6 +12,7 @@
 #include "base/cores.h"
 #include "base/log.h"
 #include "device_requests.h"
+#include "errors.h"
 #include "notify/bells.h"
 
 namespace mpix {
@@ -22,13 +23,6 @@ constexpr auto shortest_nap = std::chrono::microseconds(50), longest_nap = std::
 constexpr int naps_of_quiet = 1000;
 /// Of a receive, each time: a call of MPI each.
 constexpr std::size_t most_partitions_asked_for = 16;
-
-std::string text_of(int code) {
-  char text[MPI_MAX_ERROR_STRING + 1] = "";
-  int length = 0;
-  if (PMPI_Error_string(code, text, &length) != MPI_SUCCESS || length == 0) return "error " + std::to_string(code);
-  return text;
-}
 
 }  // namespace
 

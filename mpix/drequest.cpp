@@ -72,7 +72,9 @@ void end_device_requests() noexcept {
     if (last && last->given_out() == 0) all().reset();
   }
   if (!last || last->given_out() == 0) return;
-  log(LogLevel::warn, "MPI_Finalize: " + std::to_string(last->given_out()) + " device requests were not freed");
+  log(LogLevel::warn,
+      "MPI_Finalize: " + std::to_string(last->given_out()) +
+          (last->given_out() == 1 ? " device request was not freed" : " device requests were not freed"));
   last->end_for("MPI_Finalize was called");
 }
 

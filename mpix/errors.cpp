@@ -70,6 +70,13 @@ bool mpi_is_up() {
 
 }  // namespace
 
+std::string text_of(int code) {
+  char text[MPI_MAX_ERROR_STRING + 1] = "";
+  int length = 0;
+  if (PMPI_Error_string(code, text, &length) != MPI_SUCCESS || length == 0) return "error " + std::to_string(code);
+  return text;
+}
+
 Failure current_failure() {
   try {
     throw;

@@ -19,6 +19,9 @@ inline void check(int code) {
   if (code != MPI_SUCCESS) throw Refused{code};
 }
 
+/// What MPI says of a code.
+std::string text_of(int code);
+
 /// Which call reports errors, and through whose error handler: the window's, or, where there is
 /// none, the communicator's. MPI handles are plain ints in some MPI libraries, hence the two named
 /// constructors.

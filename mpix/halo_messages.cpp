@@ -40,9 +40,9 @@ class MessagesOfMpi final : public HaloTransport {
   void start_send(std::uint32_t message, std::uint32_t half) override {
     if (!calls_.send_blocks) return start(Over{message, half, true});
     const HaloCargo& cargo = cargo_[message];
-    if (PMPI_Send(buffers_[message].send[half], static_cast<int>(cargo.send_bytes), MPI_BYTE, peers_[message],
-                  tags_.send[message], comm_) != MPI_SUCCESS)
-      throw Error(Fault::other, "MPI_Send has failed for " + cargo.name);
+    require(PMPI_Send(buffers_[message].send[half], static_cast<int>(cargo.send_bytes), MPI_BYTE, peers_[message],
+                      tags_.send[message], comm_),
+            "MPI_Send of " + cargo.name);
     blocking_over_.push_back(Over{message, half, true});
   }
   void start_receive(std::uint32_t message, std::uint32_t half) override { start(Over{message, half, false}); }
@@ -68,6 +68,9 @@ class MessagesOfMpi final : public HaloTransport {
   }
 
  private:
+  static void require(int code, const std::string& what) {
+    if (code != MPI_SUCCESS) throw Error(Fault::other, what + " has failed: " + text_of(code));
+  }
   static std::uint32_t index(std::size_t m) { return static_cast<std::uint32_t>(m); }
   /// Sends come first.
   std::size_t index_of(const Over& of) const {
@@ -81,8 +84,7 @@ class MessagesOfMpi final : public HaloTransport {
 
   void start(const Over& of) {
     const std::size_t i = index_of(of);
-    if (PMPI_Start(&requests_[i]) != MPI_SUCCESS)
-      throw Error(Fault::other, "MPI_Start has failed for " + cargo_[of.message].name);
+    require(PMPI_Start(&requests_[i]), "MPI_Start of " + cargo_[of.message].name);
     started_[i] = true;
   }
 
@@ -102,8 +104,7 @@ class MessagesOfMpi final : public HaloTransport {
   bool test_any(int count, std::vector<Over>* over) {
     int which = MPI_UNDEFINED, is_over = 0;
     MPI_Status status;
-    if (PMPI_Testany(count, requests_.data(), &which, &is_over, &status) != MPI_SUCCESS)
-      throw Error(Fault::other, "MPI_Testany has failed");
+    require(PMPI_Testany(count, requests_.data(), &which, &is_over, &status), "MPI_Testany");
     if (!is_over || which == MPI_UNDEFINED) return false;
     note_over(static_cast<std::size_t>(which), status, over);
     return true;
@@ -111,8 +112,7 @@ class MessagesOfMpi final : public HaloTransport {
 
   void test_some(int count, std::vector<Over>* over) {
     int some = 0;
-    if (PMPI_Testsome(count, requests_.data(), &some, indices_.data(), statuses_.data()) != MPI_SUCCESS)
-      throw Error(Fault::other, "MPI_Testsome has failed");
+    require(PMPI_Testsome(count, requests_.data(), &some, indices_.data(), statuses_.data()), "MPI_Testsome");
     if (some == MPI_UNDEFINED) return;
     for (std::size_t i = 0; i < static_cast<std::size_t>(some); ++i)
       note_over(static_cast<std::size_t>(indices_[i]), statuses_[i], over);

@@ -55,6 +55,14 @@ HaloBox box_of(const MPIX_Box& from, const std::string& where) {
   return box;
 }
 
+/// Of what is received: several messages to one place.
+void require_places(const std::vector<HaloBox>& boxes, const std::string& where) {
+  for (const HaloBox& box : boxes)
+    for (int d = 0; d < 4; ++d)
+      if (box.rows[d] > 1 && box.stride[d] == 0)
+        throw Error(Fault::argument, where + ": a stride of 0 puts elements on top of each other");
+}
+
 std::vector<HaloBox> boxes_of(const MPIX_Box* from, int count, const std::string& where) {
   if (count < 0 || (count > 0 && !from)) throw Error(Fault::argument, where + ": no boxes");
   std::vector<HaloBox> all;
@@ -106,12 +114,12 @@ HaloOptions halo_options(MPI_Info info, MPI_Comm comm, const Device& device, con
   HaloOptions all;
   Halo::Options& engine = all.engine;
   engine.form = choice_in<HaloForm>(info, "mpix_form", HaloForm::stacked,
-                                    {{"auto", HaloForm::stacked},
+                                    {{"stacked", HaloForm::stacked},
                                      {"stream", HaloForm::stream},
-                                     {"stacked", HaloForm::stacked},
                                      {"barrier", HaloForm::barrier},
                                      {"launches", HaloForm::launches},
-                                     {"blocks", HaloForm::blocks}});
+                                     {"blocks", HaloForm::blocks},
+                                     {"auto", HaloForm::stacked}});
   engine.buffers = buffers_in(info, device, settings);
   engine.halves = static_cast<std::uint32_t>(number_in(info, "mpix_halves", 1, 1, 2));
   const std::uint64_t chunk = number_in(info, "mpix_chunk", 0, 0, most_chunk);
@@ -156,6 +164,7 @@ std::vector<HaloContent> halo_contents(int count, const MPIX_Halo_message* messa
         throw Error(Fault::tag, content.name + ": another message of that rank has the same tag");
       content.send = boxes_of(one.send, one.send_boxes, content.name + ", send");
       content.recv = boxes_of(one.recv, one.recv_boxes, content.name + ", receive");
+      require_places(content.recv, content.name + ", receive");
     }
     all.push_back(std::move(content));
   }

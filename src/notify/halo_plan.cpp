@@ -11,6 +11,9 @@ namespace {
 /// Of a message that several blocks share: what one moves in some microseconds.
 constexpr std::uint64_t bytes_of_a_part = 32 * 1024;
 constexpr std::uint32_t most_parts_of_a_message = 32;
+/// Each is a message of MPI, with words of its own.
+constexpr std::uint64_t most_chunks_of_a_message = 2048;
+constexpr std::uint64_t most_unit = 16;
 
 std::uint64_t bytes_of(const std::vector<HaloBox>& boxes) {
   std::uint64_t all = 0;
@@ -23,7 +26,7 @@ std::uint32_t unit_of(const HaloBox& box) {
   std::uint64_t all = reinterpret_cast<std::uintptr_t>(box.base) | box.row_bytes | box.at;
   for (int d = 0; d < 4; ++d)
     if (box.rows[d] > 1) all |= static_cast<std::uint64_t>(box.stride[d]);
-  for (std::uint32_t unit = 16; unit > 1; unit /= 2)
+  for (std::uint32_t unit = most_unit; unit > 1; unit /= 2)
     if (all % unit == 0) return unit;
   return 1;
 }
@@ -57,7 +60,10 @@ std::uint32_t parts_of(std::uint64_t bytes, const HaloShape& shape) {
 
 void add_cargo(HaloPlan& plan, std::uint32_t given, const HaloContent& content, const HaloShape& shape) {
   const std::uint64_t send = bytes_of(content.send), recv = bytes_of(content.recv), most = std::max(send, recv);
-  const std::uint64_t chunk = shape.chunk == 0 || most == 0 ? std::max<std::uint64_t>(most, 1) : shape.chunk;
+  // Both ends have the same messages, and so the same chunks.
+  const std::uint64_t least = (most / most_chunks_of_a_message + most_unit - 1) / most_unit * most_unit;
+  const std::uint64_t chunk =
+      shape.chunk == 0 || most == 0 ? std::max<std::uint64_t>(most, 1) : std::max(shape.chunk, least);
   const std::uint64_t chunks = std::max<std::uint64_t>((most + chunk - 1) / chunk, 1);
   plan.first.push_back(static_cast<std::uint32_t>(plan.cargo.size()));
   for (std::uint64_t c = 0; c < chunks; ++c) {

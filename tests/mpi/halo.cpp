@@ -169,6 +169,11 @@ void wrong(int) {
   bad = box;
   bad.base = nullptr;
   on_first(one, MPI_ERR_ARG, "no memory");
+  bad = box;
+  bad.stride[0] = 0;
+  one = self;
+  one.recv = &bad;
+  on_first(one, MPI_ERR_ARG, "on top of each other");
   EXPECT_ERROR(make(self, -1), MPI_ERR_ARG, "-1 messages");
   EXPECT_ERROR(make(self, 4097), MPI_ERR_ARG, "4097 messages");
   const MPIX_Halo_message twice[2] = {self, self};
