@@ -5,6 +5,7 @@
 // missing; the waits end, and the communicator's calls return an error from then on. Nothing else is broken.
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <functional>
 #include <thread>
@@ -28,7 +29,7 @@ bool contains(const std::string& text, const std::string& part) { return text.fi
 /// A communicator whose ranks will disagree, and one beside it that must not notice.
 class Bench {
  public:
-  Bench() : comm_(Comm::duplicate()), other_(Comm::duplicate()), a_(65536), b_(65536) {
+  Bench() : comm_(Comm::duplicate()), other_(Comm::duplicate()), a_(most_bytes()), b_(most_bytes()) {
     for (MPI_Comm comm : {MPI_Comm(comm_), MPI_Comm(other_), MPI_COMM_WORLD})
       MPI_OK(MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN));
     MPI_OK(MPI_Comm_set_name(comm_, "pressure"));
@@ -100,6 +101,9 @@ class Bench {
   }
 
  private:
+  /// Of what is called here: 40000 bytes, or a block of 20000 for each rank.
+  static std::size_t most_bytes() { return std::size_t{20000} * std::max(2, size()); }
+
   Comm comm_, other_;
   const Buffer a_, b_;
   Stream stream_;
