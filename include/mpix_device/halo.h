@@ -279,23 +279,23 @@ MPIX_DEV_FN bool wait_until_ready(const HaloRun& run, std::uint64_t number) {
   return well && is_ready;
 }
 
+/// False: the channel is broken.
 template <class Crew>
-MPIX_DEV_FN void run_halo_block(const HaloRun& run, std::uint32_t block, const Crew& crew) {
+MPIX_DEV_FN bool run_halo_block(const HaloRun& run, std::uint32_t block, const Crew& crew) {
   HaloWords& words = *run.halo.words;
   const std::uint64_t before = load_relaxed(&words.step);
-  if (run.is_gated == 0) {
-    (void)run_halo_parts(run.halo, run.first_part, run.end_part, before + 1,
-                         HaloRunner{block, run.blocks, run.launch, 0, true}, crew);
-    return;
-  }
+  if (run.is_gated == 0)
+    return run_halo_parts(run.halo, run.first_part, run.end_part, before + 1,
+                          HaloRunner{block, run.blocks, run.launch, 0, true}, crew);
   for (std::uint64_t i = 1; i <= run.steps; ++i) {
     if (!crew.together([&] { return wait_until_ready(run, run.ready + i); })) break;
     if (!run_halo_parts(run.halo, run.first_part, run.end_part, before + i,
                         HaloRunner{block, run.blocks, 0, run.ready + i, true}, crew))
       break;
   }
-  (void)crew.together([&] {
-    if (dev::is_released(run.halo.channel)) {
+  return crew.together([&] {
+    const bool is_released = dev::is_released(run.halo.channel);
+    if (is_released) {
       store_release(&words.done, no_more_steps);  // lest the program's stream wait for ever
       wake_waiters(run.halo);
     }
@@ -304,7 +304,7 @@ MPIX_DEV_FN void run_halo_block(const HaloRun& run, std::uint32_t block, const C
       store_release(&words.over, run.launch);
       wake_waiters(run.halo);
     }
-    return true;
+    return !is_released;
   });
 }
 
@@ -315,8 +315,9 @@ MPIX_DEV_FN void tell_halo(const MPIX_Dev_halo& halo, std::uint64_t* word, std::
   store_release(word, value);
   wake_waiters(halo);
 }
-MPIX_DEV_FN void wait_for_word(const MPIX_Dev_halo& halo, const std::uint64_t* word, std::uint64_t value) {
-  (void)wait_in_halo(halo, halo_done_flag(halo), HaloNote{value, 0}, [&] { return load_acquire(word) >= value; });
+/// False: the channel is broken.
+MPIX_DEV_FN bool wait_for_word(const MPIX_Dev_halo& halo, const std::uint64_t* word, std::uint64_t value) {
+  return wait_in_halo(halo, halo_done_flag(halo), HaloNote{value, 0}, [&] { return load_acquire(word) >= value; });
 }
 
 }  // namespace mpix

@@ -247,7 +247,9 @@ class Device {
   /// Before the first communicator's: what calls would else wait for.
   virtual void prepare_collectives() {}
   virtual void launch(Stream stream, HaloLaunch&& launch) = 0;
-  virtual void launch(Stream stream, HaloGate&& gate) = 0;
+  /// `keep`: what it points to, alive for as long as the stream may come to it, where memory that is released does not
+  /// wait for that.
+  virtual void launch(Stream stream, const HaloGate& gate, const std::shared_ptr<const void>& keep) = 0;
   /// Before the first exchange: likewise.
   virtual void prepare_halos() {}
   /// How many calls of the communicator of `any` have run here; not exact beyond 2^32.

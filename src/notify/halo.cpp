@@ -290,7 +290,7 @@ void Halo::begin_steps(std::uint64_t steps, Stream stream) {
 void Halo::gate(Stream stream, HaloGate::What what, std::uint64_t value) {
   if (device_.check_stream(stream) != 0)
     throw Error(Fault::unsupported, "steps are not captured: MPIX_Halo_exchange_stream is");
-  if (!plan_.parts.empty()) device_.launch(stream, HaloGate{param_, what, value});
+  if (!plan_.parts.empty()) device_.launch(stream, HaloGate{param_, what, value}, memory_);
 }
 
 void Halo::step_ready(Stream stream) {

@@ -22,6 +22,13 @@ void run_steps(const CubeHalo& one, int steps, void* stream) {
   }
 }
 
+struct Nap {
+  MPIX_DEV_METHOD void operator()(const MPIX_Dev_team&) const {
+    for (const std::uint64_t begin = MPIX_Dev_clock(); MPIX_Dev_clock() - begin < 20000000;)
+      support::let_other_blocks_run();
+  }
+};
+
 void run_exchanges(const CubeHalo& one, int count) {
   for (int i = 0; i < count; ++i) {
     one.fill(nullptr);
@@ -32,6 +39,7 @@ void run_exchanges(const CubeHalo& one, int count) {
 
 void steps(int wanted) {
   const int most = wanted > 0 ? wanted : 200;
+  support::load_blocks<Nap>();
   for (const Keys& keys : {Keys{}, Keys{{"mpix_halves", "2"}, {"mpix_form", "stream"}, {"mpix_packers", "3"}},
                            Keys{{"mpix_form", "barrier"}, {"mpix_packers", "4"}, {"mpix_chunk", "96"}},
                            Keys{{"mpix_buffers", "copied"}, {"mpix_halves", "2"}}}) {
@@ -62,6 +70,16 @@ void steps(int wanted) {
     support::synchronize();
     one.expect(all += 10);
     EXPECT(one.stats().exchanges == all);
+    // Gone before the stream has come to its wait.
+    CHECK_MPI(MPIX_Halo_begin_stream(one.halo(), 1, beside.handle()));
+    one.fill(nullptr);
+    CHECK_MPI(MPIX_Halo_ready_stream(one.halo(), nullptr));
+    support::launch_blocks(Nap{}, 1, 1);
+    CHECK_MPI(MPIX_Halo_wait_stream(one.halo(), nullptr));
+    one.compare(nullptr);
+    CHECK_MPI(MPIX_Halo_free(one.handle()));
+    support::synchronize();
+    one.expect(++all);
   }
 }
 
@@ -193,7 +211,7 @@ void never(int) {
   run_steps(one, 2, nullptr);
   support::synchronize();
   one.expect(2);
-  beside.synchronize();
+  synchronize_broken(beside.handle());
   const int freed = MPIX_Halo_free(one.handle());
   EXPECT_ERROR(freed, MPI_ERR_OTHER, "steps 3 to 5 were not made ready");
   EXPECT(one.halo() == MPIX_HALO_NULL);

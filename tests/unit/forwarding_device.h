@@ -54,7 +54,9 @@ class ForwardingDevice : public mpix::Device {
   void launch(mpix::Stream stream, mpix::Launch&& launch) override { to_.launch(stream, std::move(launch)); }
   void launch(mpix::Stream stream, mpix::CollectiveLaunch&& launch) override { to_.launch(stream, std::move(launch)); }
   void launch(mpix::Stream stream, mpix::HaloLaunch&& launch) override { to_.launch(stream, std::move(launch)); }
-  void launch(mpix::Stream stream, mpix::HaloGate&& gate) override { to_.launch(stream, std::move(gate)); }
+  void launch(mpix::Stream stream, const mpix::HaloGate& gate, const std::shared_ptr<const void>& keep) override {
+    to_.launch(stream, gate, keep);
+  }
   void launch(mpix::Stream stream, mpix::RailLaunch&& launch) override { to_.launch(stream, std::move(launch)); }
   void prepare_collectives() override { to_.prepare_collectives(); }
   std::uint64_t collectives_run(const mpix::Collective& any) override { return to_.collectives_run(any); }

@@ -202,7 +202,7 @@ class GpuDevice final : public Device {
     if (launch.captured) keep_for_graph(stream, launch.keep);
     launch_halo(launch, static_cast<gpuStream_t>(stream));
   }
-  void launch(Stream stream, HaloGate&& gate) override {
+  void launch(Stream stream, const HaloGate& gate, const std::shared_ptr<const void>&) override {
     const int device = memory().device();
     DeviceScope scope(device);
     pass_halo_gate(gate, static_cast<gpuStream_t>(stream), has_memory_ops(device));

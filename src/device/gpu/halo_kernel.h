@@ -25,7 +25,7 @@ struct HaloBlock {
 };
 
 __global__ void __launch_bounds__(halo_threads) run_halo(const GPU_GRID_CONSTANT HaloRun halo) {
-  run_halo_block(halo, blockIdx.x, HaloBlock{});
+  (void)run_halo_block(halo, blockIdx.x, HaloBlock{});
 }
 
 inline const Kernel& halo_kernel() {
@@ -40,7 +40,7 @@ inline void launch_halo(const HaloLaunch& launch, gpuStream_t stream) {
 
 __global__ void run_halo_gate(const GPU_GRID_CONSTANT HaloGate gate) {
   if (gate.holds())
-    wait_for_word(gate.halo, gate.word(), gate.value);
+    (void)wait_for_word(gate.halo, gate.word(), gate.value);
   else
     tell_halo(gate.halo, gate.word(), gate.value);
 }

@@ -119,7 +119,9 @@ class HostDevice final : public Device {
   void launch(Stream stream, Launch&& launch) override { host_stream_launch(stream, std::move(launch)); }
   void launch(Stream stream, CollectiveLaunch&& launch) override { host_stream_launch(stream, std::move(launch)); }
   void launch(Stream stream, HaloLaunch&& launch) override { launch_halo(stream, std::move(launch)); }
-  void launch(Stream stream, HaloGate&& gate) override { launch_halo(stream, std::move(gate)); }
+  void launch(Stream stream, const HaloGate& gate, const std::shared_ptr<const void>& keep) override {
+    launch_halo(stream, gate, keep);
+  }
   void launch(Stream stream, RailLaunch&& launch) override { host_stream_launch(stream, std::move(launch)); }
   std::uint64_t collectives_run(const Collective& any) override { return load_acquire(&any.host->run); }
   std::size_t preferred_line_bytes() const noexcept override { return 4096; }

@@ -26,6 +26,9 @@ namespace mpix {
 
 namespace {
 
+/// The stream whose functions this thread runs.
+thread_local HostStream* running_here = nullptr;
+
 /// What a function of the program must not do, and what then nobody could wait for: end the thread of its stream.
 class MustReturn {
  public:
@@ -124,6 +127,7 @@ void HostStream::finished() {
 }
 
 void HostStream::work() {
+  running_here = this;
   std::vector<Task> batch;
   while (take(batch)) {
     for (Task& task : batch) {
@@ -293,6 +297,10 @@ void host_stream_launch(Stream stream, CollectiveLaunch&& launch) {
 
 void host_stream_launch(Stream stream, RailLaunch&& launch) {
   with_stream(stream, [&](HostStream& live) { live.launch(std::move(launch)); });
+}
+
+void host_stream_note_release() {
+  if (running_here) running_here->note_release();
 }
 
 bool host_stream_synchronize(Stream stream) {

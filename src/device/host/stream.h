@@ -35,6 +35,7 @@ class HostStream {
 
   /// Wait, asleep, for everything enqueued so far. False when a wait in it was released by its time-out.
   bool synchronize();
+  void note_release() { released_ = true; }
   bool is_own_thread() const { return std::this_thread::get_id() == worker_.get_id(); }
 
  private:
@@ -86,6 +87,8 @@ void host_stream_launch(Stream stream, CollectiveLaunch&& launch);
 void host_stream_launch(Stream stream, RailLaunch&& launch);
 /// False: a wait was released by its time-out (MPIX_ON_TIMEOUT=error).
 bool host_stream_synchronize(Stream stream);
+/// By a function that runs on a stream: what follows it there has stale data.
+void host_stream_note_release();
 
 /// How host streams wait. Streams created from here on use it.
 void set_host_polling(Polling polling);
