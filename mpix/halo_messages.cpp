@@ -47,6 +47,8 @@ class MessagesOfMpi final : public HaloTransport {
   }
   void start_receive(std::uint32_t message, std::uint32_t half) override { start(Over{message, half, false}); }
 
+  bool sends_block() const noexcept override { return calls_.send_blocks; }
+
   void look(bool only_sends, std::vector<Over>* over) override {
     over->insert(over->end(), blocking_over_.begin(), blocking_over_.end());
     blocking_over_.clear();

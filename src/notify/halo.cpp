@@ -416,7 +416,6 @@ bool Halo::start_moves() {
   const std::uint32_t count = param_.messages;
   std::uint64_t unpacked_by_all = UINT64_MAX;
   bool moved = false;
-  // Receives first: sends may wait for those of the other side, which are started likewise.
   for (std::uint32_t m = 0; m < count; ++m) {
     if (plan_.cargo[m].is_null) continue;
     Way& way = progress_[m].receive;
@@ -424,11 +423,15 @@ bool Halo::start_moves() {
     unpacked_by_all = std::min(unpacked_by_all, unpacked);
     while (way.begun < unpacked + options_.halves) transport_->start_receive(m, half_of(++way.begun));
   }
-  if (unpacked_by_all != UINT64_MAX) run_so_far_ = unpacked_by_all;
+  if (unpacked_by_all == UINT64_MAX) return false;
+  run_so_far_ = unpacked_by_all;
+  // A send that blocks waits for the receive of the other side; and that side's, perhaps, for one of this. So those of an
+  // exchange begin when all its receives have, here as there.
+  const std::uint64_t last = transport_->sends_block() ? unpacked_by_all + options_.halves : UINT64_MAX;
   for (std::uint32_t m = 0; m < count; ++m) {
     if (plan_.cargo[m].is_null) continue;
     Way& way = progress_[m].send;
-    for (const std::uint64_t packed = channel_.flag(m); way.begun < packed; moved = true) {
+    for (const std::uint64_t packed = std::min(channel_.flag(m), last); way.begun < packed; moved = true) {
       const std::uint32_t half = half_of(++way.begun);
       if (!copier_) {
         transport_->start_send(m, half);

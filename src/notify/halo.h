@@ -32,6 +32,8 @@ class HaloTransport {
   virtual ~HaloTransport() = default;
   virtual void start_send(std::uint32_t message, std::uint32_t half) = 0;
   virtual void start_receive(std::uint32_t message, std::uint32_t half) = 0;
+  /// Until the other side has begun to receive.
+  virtual bool sends_block() const noexcept { return false; }
   /// Appends what is over since the last look.
   virtual void look(bool only_sends, std::vector<Over>* over) = 0;
   /// Nothing is under way any more.

@@ -7,6 +7,7 @@
 //                                     where the grid is narrow), one or two fields of cells of 1 to 24 bytes
 //   mpiexec -n N halo keys [STEPS]    all pairs of values of info keys
 //   mpiexec -n N halo ahead [STEPS]   the CPU is thousands of exchanges ahead
+//   mpiexec -n N halo blocking [STEPS]
 //   mpiexec -n N halo wrong           wrong calls: the same error on all ranks, and what it says
 //   mpiexec -n 2 halo hang            a rank that does not come: a report that names the message, and an end
 #include "support/halo_cube.h"
@@ -126,6 +127,13 @@ void ahead(int wanted) {
   exchange(steps, cube_of(8, 1, 2, 2, 2), {{"mpix_buffers", "copied"}});
   exchange(steps / 200, cube_of(8, 1, 20, 3, 2),
            {{"mpix_buffers", "copied"}, {"mpix_form", "blocks"}, {"mpix_chunk", "16"}});
+}
+
+/// Each send waits for a receive that the same thread starts, here or there.
+void blocking(int wanted) {
+  const int steps = wanted > 0 ? wanted : 1000;
+  for (const char* const form : {"launches", "stacked"})
+    exchange(steps, cube_of(3, 1, 9, 5, 7), {{"mpix_form", form}, {"mpix_sends", "blocking"}, {"mpix_packers", "3"}});
 }
 
 void wrong(int) {
@@ -276,5 +284,7 @@ void hang(int) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  return run_case(argc, argv, {{"cube", cube}, {"keys", keys}, {"ahead", ahead}, {"wrong", wrong}, {"hang", hang}});
+  return run_case(
+      argc, argv,
+      {{"cube", cube}, {"keys", keys}, {"ahead", ahead}, {"blocking", blocking}, {"wrong", wrong}, {"hang", hang}});
 }
