@@ -425,8 +425,8 @@ bool Halo::start_moves() {
   }
   if (unpacked_by_all == UINT64_MAX) return false;
   run_so_far_ = unpacked_by_all;
-  // A send that blocks waits for the receive of the other side; and that side's, perhaps, for one of this. So those of an
-  // exchange begin when all its receives have, here as there.
+  // A send that blocks waits for the receive of the other side; and that side's, perhaps, for one of this. So those of
+  // an exchange begin when all its receives have, here as there.
   const std::uint64_t last = transport_->sends_block() ? unpacked_by_all + options_.halves : UINT64_MAX;
   for (std::uint32_t m = 0; m < count; ++m) {
     if (plan_.cargo[m].is_null) continue;
