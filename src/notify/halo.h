@@ -58,12 +58,13 @@ struct HaloBufferPair {
 /// | by the service           | when |
 /// |--------------------------|------|
 /// | copy s out, if copied    | packed is s |
-/// | start send s             | that; or the copy is over. When the send is over, `sent` becomes s |
+/// | start send s             | that; or the copy is over; where sends block, all receives of s were started. When the send is over, `sent` becomes s |
 /// | start receive s          | unpacked is s - h |
 /// | copy s in, if copied     | the receive is over |
 /// | `received` becomes s     | that; or the copy is over. With waits_for_all when all messages have come as far |
 ///
-/// Launches are in stream order, and so are steps: an exchange by itself is refused while steps are to come.
+/// The program orders its exchanges, as each reads and writes the same boxes. A launch for steps begins when the launch
+/// before is over, in whatever stream that is. An exchange by itself is refused while steps are to come.
 ///
 /// | state of steps | begins with | calls |
 /// |----------------|-------------|-------|

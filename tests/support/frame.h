@@ -13,7 +13,7 @@
 
 #include "support/channel.h"
 
-/// What tests of channels and device requests share: expectations, error texts, what a process holds.
+/// What tests of channels, device requests and halos share: expectations, error texts, what a process holds.
 
 inline int failures = 0, rank = 0, ranks = 1;
 
@@ -37,11 +37,11 @@ inline int class_of(int code) {
   return error_class;
 }
 
-inline void expect_error(int line, int code, int error_class, const char* part) {
+inline void expect_error(int line, int code, int error_class, const std::string& part) {
   const std::string text = text_of(code);
   if (class_of(code) == error_class && text.find(part) != std::string::npos) return;
-  std::printf("line %d: class %d (expected %d): %s (expected: %s)\n", line, class_of(code), error_class, text.c_str(),
-              part);
+  std::printf("rank %d, line %d: class %d (expected %d): %s (expected: %s)\n", rank, line, class_of(code), error_class,
+              text.c_str(), part.c_str());
   ++failures;
 }
 #define EXPECT_ERROR(call, error_class, part) expect_error(__LINE__, call, error_class, part)

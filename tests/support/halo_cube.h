@@ -15,21 +15,11 @@
 #include <vector>
 
 #include "support/channel.h"
+#include "support/frame.h"
 #include "support/random.h"
 
 /// What the tests of the halo engine share: cubes of cells in a periodic grid of ranks. One program, one source file.
 namespace {
-
-int rank = 0, ranks = 1;
-int failures = 0;
-
-#define EXPECT(holds)                                                                 \
-  do {                                                                                \
-    if (!(holds)) {                                                                   \
-      std::printf("rank %d, %s:%d: expected %s\n", rank, __FILE__, __LINE__, #holds); \
-      if (++failures > 20) std::abort();                                              \
-    }                                                                                 \
-  } while (false)
 
 /// After an exchange of a halo that is broken: host streams say so.
 inline void synchronize_broken(void* stream) {
@@ -232,18 +222,6 @@ class CubeHalo {
   std::uint64_t* const words_;  ///< fills so far; bytes that were wrong
   MPIX_Halo halo_ = MPIX_HALO_NULL;
 };
-
-void expect_error(int line, int code, int error_class, const std::string& part) {
-  char text[MPI_MAX_ERROR_STRING + 1] = "";
-  int length = 0, found = MPI_SUCCESS;
-  CHECK_MPI(MPI_Error_string(code, text, &length));
-  CHECK_MPI(MPI_Error_class(code, &found));
-  if (found == error_class && std::string(text).find(part) != std::string::npos) return;
-  std::printf("rank %d, line %d: class %d (expected %d): %s (expected: %s)\n", rank, line, found, error_class, text,
-              part.c_str());
-  ++failures;
-}
-#define EXPECT_ERROR(call, error_class, part) expect_error(__LINE__, call, error_class, part)
 
 /// Runs the case that the first argument names.
 inline int run_case(int argc, char** argv, std::initializer_list<std::pair<const char*, void (*)(int)>> cases) {
