@@ -35,7 +35,7 @@ struct Stays {
 /// The library's, over the same data.
 class Engine {
  public:
-  Engine(const Messages& messages, const char* form, const char* sends) {
+  Engine(const Messages& messages, const char* form, const char* sends, int chunk = 0) {
     const auto count = static_cast<std::size_t>(messages.count());
     std::vector<MPIX_Box> boxes(2 * count);
     std::vector<MPIX_Halo_message> all;
@@ -56,6 +56,7 @@ class Engine {
     CHECK_MPI(MPI_Info_create(&info));
     CHECK_MPI(MPI_Info_set(info, "mpix_form", form));
     CHECK_MPI(MPI_Info_set(info, "mpix_sends", sends));
+    CHECK_MPI(MPI_Info_set(info, "mpix_chunk", std::to_string(chunk).c_str()));
     CHECK_MPI(MPIX_Halo_create(MPI_COMM_WORLD, messages.count(), all.data(), info, &halo_));
     CHECK_MPI(MPI_Info_free(&info));
   }
@@ -109,6 +110,17 @@ inline void add_engine(const Messages& messages, const Size& size, Ways& ways) {
       const std::string name = std::string("engine, ") + form + ", " + (blocking ? "Send" : "Isend");
       ways.push_back(engine_way(engine, name, blocking, 1, size.paper));
     }
+}
+
+/// Large messages in several of MPI: packed, sent and unpacked beside each other.
+inline void add_chunks(const Messages& messages, Ways& ways) {
+  int largest = 0;
+  for (int m = 0; m < messages.count(); ++m) largest = std::max(largest, messages.bytes(m));
+  for (const int kib : {64, 256, 1024}) {
+    if (largest <= kib * 1024) continue;
+    const auto engine = std::make_shared<Engine>(messages, "stacked", "nonblocking", kib * 1024);
+    ways.push_back(engine_way(engine, "engine, chunks of " + std::to_string(kib) + " KiB", false, 1, "-"));
+  }
 }
 
 /// Many exchanges in a row, without the CPU's program between them; with a launch each, and with one for all.

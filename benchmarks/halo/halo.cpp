@@ -59,16 +59,18 @@ using namespace halo;
 
 int rank = 0, ranks = 1;
 
-Ways all_ways(const Messages& messages, const Size& size, int threads, const std::shared_ptr<nccl::World>& world) {
+Ways wanted_ways(const Messages& messages, const Size& size, const Options& options,
+                 const std::shared_ptr<nccl::World>& world) {
   Ways ways;
-  add_baselines(messages, ways);
-  add_graphs(messages, ways);
-  add_kernels_per_message(messages, threads, ways);
-  add_task_queues(messages, size, threads, ways);
-  add_engine(messages, size, ways);
-  add_many(messages, ways);
-  add_epochs(messages, ways);
-  add_nccl(messages, world, ways);
+  if (options.wants_way("baselines")) add_baselines(messages, ways);
+  if (options.wants_way("graphs")) add_graphs(messages, ways);
+  if (options.wants_way("kernels")) add_kernels_per_message(messages, options.threads, ways);
+  if (options.wants_way("queues")) add_task_queues(messages, size, options.threads, ways);
+  if (options.wants_way("engine")) add_engine(messages, size, ways);
+  if (options.wants_way("chunks")) add_chunks(messages, ways);
+  if (options.wants_way("many")) add_many(messages, ways);
+  if (options.wants_way("epochs")) add_epochs(messages, ways);
+  if (options.wants_way("nccl")) add_nccl(messages, world, ways);
   return ways;
 }
 
@@ -104,7 +106,7 @@ std::vector<Times> measured(Messages& messages, const Ways& ways, int runs, int 
 
 void run(const Size& size, const Options& options, const std::shared_ptr<nccl::World>& world) {
   Messages messages(size, rank);
-  const Ways ways = all_ways(messages, size, options.threads, world);
+  const Ways ways = wanted_ways(messages, size, options, world);
   const auto times = measured(messages, ways, options.runs, options.iterations);
   if (rank == 0) print_rows(size, ways, times, options.csv);
 }

@@ -27,7 +27,22 @@ struct Part {
 MPIX_DEV_FN void copy_part(const MPIX_Dev_team& team, const Part& part) {
   auto* const to = reinterpret_cast<std::uint64_t*>(part.to);
   const auto* const from = reinterpret_cast<const std::uint64_t*>(part.from);
-  for (std::uint64_t i = team.thread; i < part.words; i += team.threads) to[i] = from[i];
+  constexpr std::uint64_t in_flight = 4;  // each load takes as long as the link to the host and back
+  for (std::uint64_t begin = team.thread; begin < part.words; begin += in_flight * team.threads) {
+    std::uint64_t word[in_flight];
+#if MPIX_ON_DEVICE
+#pragma unroll
+#endif
+    for (std::uint64_t k = 0; k < in_flight; ++k) {
+      const std::uint64_t i = begin + k * team.threads;
+      word[k] = from[i < part.words ? i : begin];
+    }
+#if MPIX_ON_DEVICE
+#pragma unroll
+#endif
+    for (std::uint64_t k = 0; k < in_flight; ++k)
+      if (begin + k * team.threads < part.words) to[begin + k * team.threads] = word[k];
+  }
 }
 
 /// `stamp` may be null. All threads of the block.

@@ -11,14 +11,18 @@
 namespace halo {
 
 struct Options {
-  std::string sizes;  ///< ",NAME,NAME,"; empty: all
+  std::string sizes, ways;  ///< ",NAME,NAME,"; empty: all
   int runs = 9, iterations = 20, threads = 1024;
   bool csv = false, model = false;
   std::string timeline;  ///< a file
   std::string nccl = "libnccl.so.2";
 
-  bool wants(const char* size) const {
-    return sizes.empty() || sizes.find("," + std::string(size) + ",") != std::string::npos;
+  bool wants(const char* size) const { return is_in(sizes, size); }
+  bool wants_way(const char* group) const { return is_in(ways, group); }
+
+ private:
+  static bool is_in(const std::string& names, const char* name) {
+    return names.empty() || names.find("," + std::string(name) + ",") != std::string::npos;
   }
 };
 
@@ -28,6 +32,7 @@ inline void usage(std::FILE* to) {
                "usage: mpiexec -n 2 halo [options]\n"
                "The halo engine beside loops over MPI and task queues; every word is checked.\n"
                "  --sizes=NAME,...  of wsmall, w9, w27, wlarge, elis200, elis400, elis800: all\n"
+               "  --ways=NAME,...   of baselines, graphs, kernels, queues, engine, chunks, many, epochs, nccl: all\n"
                "  --runs=N          of which the median is shown: %d\n"
                "  --iterations=N    in a run, at least: %d\n"
                "  --threads=N       of a block, in task queues and with a kernel a message: %d\n"
@@ -46,6 +51,8 @@ inline bool read_options(int argc, char** argv, Options& options) {
     const char* const arg = argv[i];
     if (std::strncmp(arg, "--sizes=", 8) == 0)
       options.sizes = "," + std::string(arg + 8) + ",";
+    else if (std::strncmp(arg, "--ways=", 7) == 0)
+      options.ways = "," + std::string(arg + 7) + ",";
     else if (std::strncmp(arg, "--runs=", 7) == 0)
       options.runs = number(arg + 7, 1);
     else if (std::strncmp(arg, "--iterations=", 13) == 0)

@@ -62,8 +62,10 @@ class TaskQueue {
     CHECK_MPI(MPI_Info_free(&info));
     CHECK_MPI(MPIX_Channel_get_device(channel_, &device_));
     words_ = static_cast<std::uint64_t*>(support::allocate_pinned((1 + streams_.size()) * 64));
+    CHECK_MPI(MPIX_Channel_arm(channel_));  // once: disarming asks the device for what was posted
   }
   ~TaskQueue() {
+    CHECK_MPI(MPIX_Channel_disarm(channel_));
     CHECK_MPI(MPIX_Channel_free(&channel_));
     support::release_pinned(words_);
   }
@@ -107,7 +109,6 @@ class TaskQueue {
       const Spanned span(trace, "receives");
       for (int m = 0; m < messages_.count(); ++m) messages_.receive(m, request_of(receives_, m));
     }
-    CHECK_MPI(MPIX_Channel_arm(channel_));
     const Spanned span(trace, "launch");
     support::launch_blocks(PackAndUnpack{device_, copied ? messages_.whole_stage() : messages_.whole_pack(),
                                          messages_.whole_unpack(), trace ? messages_.stamps() : nullptr, failed()},
@@ -166,7 +167,6 @@ class TaskQueue {
       support::synchronize();
     }
     check_kernel();
-    CHECK_MPI(MPIX_Channel_disarm(channel_));
     const Spanned span(trace, "wait for sends");
     wait_for_all(sends_);
   }

@@ -2,9 +2,12 @@
 // Copyright (c) the libmpix authors
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <cstring>
 
 #include "halo_param.h"
+#include "layout.h"
 #include "notify.h"
 
 /// Exchanges of a halo (mpix_halo.h), as blocks run them: words, and steps.
@@ -16,10 +19,10 @@
 /// |-----------------|---------|--------------------------------|-----------------------|-------|
 /// | step            | device  | the last block of exchange s to end: s | kernels that begin | the stream |
 /// | packed: up m    | pinned  | the last block that packs m: s | the service           | each block fences, then adds to `arrived`; the last fences again, and stores |
-/// | sent: down m    | pinned  | the service: s, when the send is over | blocks that pack m | pack of s waits for s - h: the buffer is MPI's until then |
+/// | sent: down m    | pinned  | the service: s, when the send is over | blocks that pack m | pack of s waits for s - h: the buffer is MPI's until then. Who launches may have seen it already |
 /// | received: down n + m | pinned | the service: s              | blocks that unpack m  | release / acquire: the data are in the buffer |
 /// | unpacked: up n + m | pinned | the last block that unpacks m: s | the service        | as packed; receive s + h is started then, into the same buffer |
-/// | arrived, ended  | device  | blocks: fetch and add          | the same              | never reset: the last of exchange s finds s times the number of parts |
+/// | arrived, ended  | device  | blocks: fetch and add          | the same              | never reset: the last of exchange s finds s times the number of parts. A message of one part has no `arrived` |
 /// | over            | device  | the last block of a launch: its number | the host, to free; a launch for many, and steps behind an early end, which begin when the launch before is over | release / acquire, after `step`; the program orders exchanges by themselves |
 /// | ready           | device  | memory operations of the program's stream: steps whose boxes are filled | blocks of a launch for many | a memory operation comes after what is before it in its stream; acquire |
 /// | stopped         | device  | likewise, after the last `ready`: the number of the launch that no step follows | the same, before they look at `ready` | acquire, both: who sees the stop sees all steps before it. A step of the next launch is made ready when that one is over |
@@ -48,17 +51,29 @@ struct HaloBox {
   MPIX_FN std::uint64_t bytes() const { return row_bytes * all_rows(); }
 };
 
-struct HaloMessage {
-  char *send[2], *recv[2];  ///< buffers: of exchange s that with index s mod 2
-  std::uint32_t first_send, send_boxes, first_recv, recv_boxes;
-  std::uint32_t send_parts, recv_parts;
+/// What is packed of a message, or unpacked.
+struct HaloSide {
+  char* buffer[2];  ///< of exchange s that with index s mod 2
+  HaloBox box;      ///< the first
+  std::uint32_t boxes;
+  std::uint32_t further_box;  ///< those behind it lie in the table, from here on
+  std::uint32_t parts;
+  std::uint32_t unused;
 };
 
-/// What a block does at a time.
+/// What a block does at a time, with all that it needs to know: a load that needs another's result takes as long as
+/// the data of a small message.
 struct HaloPart {
+  HaloSide side;
   std::uint32_t message, part, parts;
   std::uint32_t unpacks;  ///< or packs
   std::uint32_t met;      ///< all blocks of the grid have one of it, and meet behind it
+  std::uint32_t unused[3];
+};
+
+/// For a block that does all of a message by itself.
+struct HaloMessage {
+  HaloPart send, recv;
 };
 
 struct HaloWords {
@@ -102,30 +117,75 @@ struct alignas(16) HaloUnit16 {
 };
 #endif
 
-/// Units `first`, `first + step` … of the box, to the message or from there.
+/// Where row `row` of the box begins, from its base. Out of line, as it divides, and stands in many places.
+MPIX_DEV_CALL std::int64_t row_of_box(const HaloBox& box, std::uint32_t row) {
+  std::int64_t offset = 0;
+  for (int d = 0; d < 4; ++d) {
+    const std::uint32_t next = row / box.rows[d];
+    offset += static_cast<std::int64_t>(row - next * box.rows[d]) * box.stride[d];
+    row = next;
+  }
+  return offset;
+}
+
+/// Where unit i of the box lies. There are fewer than 2^31.
 template <class Unit>
-MPIX_DEV_FN void move_units(const HaloBox& box, char* message, bool unpacks, std::uint64_t first, std::uint64_t step) {
-  const std::uint64_t each = box.row_bytes / sizeof(Unit);
+MPIX_DEV_FN Unit* place_in_box(const HaloBox& box, std::uint32_t i, std::uint32_t units_of_a_row) {
+  const std::uint32_t row = i / units_of_a_row;
+  return reinterpret_cast<Unit*>(box.base + row_of_box(box, row)) + (i - row * units_of_a_row);
+}
+
+/// Units `first`, `first + step` … of the box, to the message or from there. Several at a time, as each takes as long
+/// as the link to the host and back.
+template <class Unit>
+MPIX_DEV_FN void move_units(const HaloBox& box, char* message, bool unpacks, std::uint32_t first, std::uint32_t step) {
+  constexpr std::uint32_t in_flight = 4;
+  const auto units = static_cast<std::uint32_t>(box.units), begin = static_cast<std::uint32_t>(box.first);
+  const auto units_of_a_row = static_cast<std::uint32_t>(box.row_bytes / sizeof(Unit));
+  const bool is_one_row = box.all_rows() == 1;
   Unit* const packed = reinterpret_cast<Unit*>(message + box.at);
-  for (std::uint64_t n = first; n < box.units; n += step) {
-    const std::uint64_t i = box.first + n;
-    std::uint64_t row = i / each;
-    const std::uint64_t in_row = i - row * each;
-    std::int64_t offset = 0;
-    for (int d = 0; d < 4; ++d) {
-      const std::uint64_t next = row / box.rows[d];
-      offset += static_cast<std::int64_t>(row - next * box.rows[d]) * box.stride[d];
-      row = next;
+  MPIX_NO_UNROLL
+  for (std::uint32_t next = first; next < units; next += in_flight * step) {
+    Unit unit[in_flight], *place[in_flight];
+#if MPIX_ON_DEVICE
+#pragma unroll
+#endif
+    for (std::uint32_t k = 0; k < in_flight; ++k) {
+      // Beyond the end the first again: a condition takes more registers.
+      const std::uint32_t n = next + k * step < units ? next + k * step : next;
+      place[k] = is_one_row ? reinterpret_cast<Unit*>(box.base) + begin + n
+                            : place_in_box<Unit>(box, begin + n, units_of_a_row);
+      unit[k] = *(unpacks ? packed + n : place[k]);
     }
-    Unit* const place = reinterpret_cast<Unit*>(box.base + offset) + in_row;
-    if (unpacks)
-      *place = packed[n];
-    else
-      packed[n] = *place;
+#if MPIX_ON_DEVICE
+#pragma unroll
+#endif
+    for (std::uint32_t k = 0; k < in_flight; ++k)
+      if (next + k * step < units) *(unpacks ? place[k] : packed + next + k * step) = unit[k];
   }
 }
 
-MPIX_DEV_FN void move_box(const HaloBox& box, char* message, bool unpacks, std::uint64_t first, std::uint64_t step) {
+#if !MPIX_ON_DEVICE
+/// All of it, by one thread.
+MPIX_DEV_FN void move_rows(const HaloBox& box, char* message, bool unpacks) {
+  const auto units_of_a_row = static_cast<std::uint32_t>(box.row_bytes / box.unit);
+  char* packed = message + box.at;
+  for (std::uint64_t n = 0; n < box.units;) {
+    const auto i = static_cast<std::uint32_t>(box.first + n), in_row = i % units_of_a_row;
+    const std::uint64_t units = std::min<std::uint64_t>(units_of_a_row - in_row, box.units - n);
+    char* const place = place_in_box<char>(box, i - in_row, units_of_a_row) + std::size_t{in_row} * box.unit;
+    const std::size_t bytes = units * box.unit;
+    std::memcpy(unpacks ? place : packed, unpacks ? packed : place, bytes);
+    packed += bytes;
+    n += units;
+  }
+}
+#endif
+
+MPIX_DEV_CALL void move_box(const HaloBox& box, char* message, bool unpacks, std::uint32_t first, std::uint32_t step) {
+#if !MPIX_ON_DEVICE
+  if (step == 1) return move_rows(box, message, unpacks);
+#endif
   switch (box.unit) {
     case 16:
       return move_units<HaloUnit16>(box, message, unpacks, first, step);
@@ -138,6 +198,15 @@ MPIX_DEV_FN void move_box(const HaloBox& box, char* message, bool unpacks, std::
     default:
       return move_units<unsigned char>(box, message, unpacks, first, step);
   }
+}
+
+/// `further`: the table of boxes; `mover`: of `movers` threads.
+MPIX_DEV_FN void move_side(const HaloSide& side, const HaloBox* further, char* message, bool unpacks,
+                           std::uint32_t mover, std::uint32_t movers) {
+  const HaloBox* box = &side.box;
+  MPIX_NO_UNROLL
+  for (std::uint32_t b = 0; b < side.boxes; ++b, box = further + side.further_box + b - 1)
+    move_box(*box, message, unpacks, mover, movers);
 }
 
 template <class Done>
@@ -159,7 +228,7 @@ MPIX_DEV_FN void wake_waiters(const MPIX_Dev_halo& halo) {
 /// index(), size(), and together(what), which all enter, the first does, and all have what it says. False: the channel
 /// is broken.
 template <class Crew>
-MPIX_DEV_FN bool meet_blocks(const MPIX_Dev_halo& halo, std::uint32_t blocks, std::uint64_t step, const Crew& crew) {
+MPIX_DEV_CALL bool meet_blocks(const MPIX_Dev_halo& halo, std::uint32_t blocks, std::uint64_t step, const Crew& crew) {
   HaloWords& words = *halo.words;
   return crew.together([&] {
     const std::uint64_t met = load_relaxed(&words.met);
@@ -179,6 +248,7 @@ MPIX_DEV_FN bool meet_blocks(const MPIX_Dev_halo& halo, std::uint32_t blocks, st
 /// Who runs an exchange, for what is to do at its end.
 struct HaloRunner {
   std::uint32_t block, blocks;
+  std::uint64_t sent;    ///< `sent` of all messages is known to be no less
   std::uint64_t launch;  ///< its number; 0: none that the host counts, or another word tells of its end
   std::uint64_t done;    ///< the step; 0: it is none
   bool meets;            ///< where the tables say so: they were made for as many blocks
@@ -189,54 +259,74 @@ MPIX_DEV_FN void count_parts(const MPIX_Dev_halo& halo, std::uint32_t parts, std
                              const HaloRunner& runner) {
   HaloWords& words = *halo.words;
   if (fetch_add_on_device(&words.ended, parts) + parts != step * halo.parts) return;
-  // Others may begin the next exchange as soon as `done` lets them, and find the number of this one.
-  store_release(&words.step, step);
-  if (runner.launch != 0) store_release(&words.over, runner.launch);
+  store_after_loads(&words.step, step);
+  // Others may begin the next exchange as soon as `over` or `done` lets them, and find the number of this one.
+  if (runner.launch != 0) {
+    fence_on_device();
+    store_after_loads(&words.over, runner.launch);
+  }
   if (runner.done == 0) return;
   fence_stores();
   store_after_loads(&words.done, runner.done);
   wake_waiters(halo);
 }
 
-/// Part `part` of `parts` of the message, which stands for `weight` parts of the tables. False: the channel is broken.
+/// The part, which stands for `weight` parts of the tables, and lies where all threads of the block see it. False: the
+/// channel is broken.
 template <class Crew>
 MPIX_DEV_FN bool run_halo_part(const MPIX_Dev_halo& halo, const HaloPart& part, std::uint32_t weight,
                                std::uint32_t first_block, std::uint64_t step, const HaloRunner& runner,
                                const Crew& crew) {
-  // What the tables say is here when the wait is over.
-  const HaloMessage message = halo.message[part.message];
   const bool unpacks = part.unpacks != 0;
   const std::uint32_t flag = unpacks ? halo.messages + part.message : part.message;
   const std::uint64_t awaited = unpacks ? step : step > halo.halves ? step - halo.halves : 0;
-  const std::uint32_t first_box = unpacks ? message.first_recv : message.first_send;
-  const std::uint32_t boxes = unpacks ? message.recv_boxes : message.send_boxes;
-  const HaloBox first = boxes > 0 ? halo.box[first_box] : HaloBox{};
-  if (!crew.together([&] {
+  const bool is_there = !unpacks && awaited <= runner.sent;
+  if (!is_there && !crew.together([&] {
         return dev::wait_for_flag(halo.channel, flag, awaited, HaloNote{step, first_block}.packed()) == dev::Post::ok;
       }))
     return false;
-  char* const buffer = unpacks ? message.recv[step & 1] : message.send[step & 1];
-  for (std::uint32_t b = 0; b < boxes; ++b)
-    move_box(b == 0 ? first : halo.box[first_box + b], buffer, unpacks,
-             std::uint64_t{part.part} * crew.size() + crew.index(), std::uint64_t{part.parts} * crew.size());
+  move_side(part.side, halo.box, part.side.buffer[step & 1], unpacks, part.part * crew.size() + crew.index(),
+            part.parts * crew.size());
   if (part.met != 0 && runner.meets && !meet_blocks(halo, runner.blocks, step, crew)) return false;
   return crew.together([&] {
-    fence_stores();
-    bool well = true;
-    const std::uint32_t parts = unpacks ? message.recv_parts : message.send_parts;
-    if (fetch_add_on_device(halo.words->arrived + flag, weight) + weight == step * parts)
-      well = dev::set_flag(halo.channel, flag, step, parts > 1) == dev::Post::ok;
+    bool is_last = true, well = true;
+    if (part.side.parts > 1) {
+      fence_stores();
+      is_last = fetch_add_on_device(halo.words->arrived + flag, weight) + weight == step * part.side.parts;
+    }
+    if (is_last) well = dev::set_flag(halo.channel, flag, step, true) == dev::Post::ok;
     count_parts(halo, weight, step, runner);
     return well;
   });
 }
 
+template <class Crew>
+MPIX_DEV_FN void copy_together(HaloPart& to, const HaloPart& from, const Crew& crew) {
+#if MPIX_ON_DEVICE
+  auto* const words = reinterpret_cast<std::uint64_t*>(&to);
+  const auto* const source = reinterpret_cast<const std::uint64_t*>(&from);
+  for (std::uint32_t i = crew.index(); i < sizeof to / sizeof *words; i += crew.size()) words[i] = source[i];
+  crew.meet();
+#else
+  (void)crew;
+  to = from;
+#endif
+}
+
+#if MPIX_ON_DEVICE
+#define MPIX_OF_BLOCK __shared__
+#else
+#define MPIX_OF_BLOCK
+#endif
+
 /// The block's parts among those from `first` to `end`.
 template <class Crew>
 MPIX_DEV_FN bool run_halo_parts(const MPIX_Dev_halo& halo, std::uint32_t first, std::uint32_t end, std::uint64_t step,
                                 const HaloRunner& runner, const Crew& crew) {
+  MPIX_OF_BLOCK HaloPart part;
+  MPIX_NO_UNROLL
   for (std::uint32_t p = first + runner.block; p < end; p += runner.blocks) {
-    const HaloPart part = halo.part[p];
+    copy_together(part, halo.part[p], crew);
     if (!run_halo_part(halo, part, 1, (p - first - part.part) % runner.blocks, step, runner, crew)) return false;
   }
   return true;
@@ -246,12 +336,12 @@ MPIX_DEV_FN bool run_halo_parts(const MPIX_Dev_halo& halo, std::uint32_t first, 
 template <class Crew>
 MPIX_DEV_FN bool run_halo_message(const MPIX_Dev_halo& halo, std::uint32_t given, bool unpacks, std::uint64_t step,
                                   const HaloRunner& runner, const Crew& crew) {
+  MPIX_OF_BLOCK HaloPart part;
+  MPIX_NO_UNROLL
   for (std::uint32_t m = halo.first[given]; m < halo.first[given + 1]; ++m) {
-    const HaloMessage message = halo.message[m];
-    const std::uint32_t parts = unpacks ? message.recv_parts : message.send_parts;
-    if (parts == 0) continue;  // to or from nobody
-    if (!run_halo_part(halo, HaloPart{m, 0, 1, unpacks ? 1u : 0u, 0}, parts, runner.block, step, runner, crew))
-      return false;
+    copy_together(part, unpacks ? halo.message[m].recv : halo.message[m].send, crew);
+    if (part.side.parts == 0) continue;  // to or from nobody
+    if (!run_halo_part(halo, part, part.side.parts, runner.block, step, runner, crew)) return false;
   }
   return true;
 }
@@ -265,6 +355,7 @@ struct HaloRun {
   std::uint64_t launch;    ///< its number; 0: not told to the host
   std::uint64_t steps;     ///< exchanges
   std::uint64_t ready;     ///< steps before its first
+  std::uint64_t sent;      ///< MPI was done with the sends of that exchange, of all messages
 };
 
 /// Step `number` is ready. False: it will never be, or the channel is broken. One thread.
@@ -284,15 +375,16 @@ template <class Crew>
 MPIX_DEV_FN bool run_halo_block(const HaloRun& run, std::uint32_t block, const Crew& crew) {
   HaloWords& words = *run.halo.words;
   const std::uint64_t before = load_relaxed(&words.step);
-  if (run.is_gated == 0)
-    return run_halo_parts(run.halo, run.first_part, run.end_part, before + 1,
-                          HaloRunner{block, run.blocks, run.launch, 0, true}, crew);
+  const bool is_gated = run.is_gated != 0;
+  bool well = true;
+  MPIX_NO_UNROLL
   for (std::uint64_t i = 1; i <= run.steps; ++i) {
-    if (!crew.together([&] { return wait_until_ready(run, run.ready + i); })) break;
-    if (!run_halo_parts(run.halo, run.first_part, run.end_part, before + i,
-                        HaloRunner{block, run.blocks, 0, run.ready + i, true}, crew))
-      break;
+    if (is_gated && !crew.together([&] { return wait_until_ready(run, run.ready + i); })) break;
+    const HaloRunner runner{block, run.blocks, run.sent, is_gated ? 0 : run.launch, is_gated ? run.ready + i : 0, true};
+    well = run_halo_parts(run.halo, run.first_part, run.end_part, before + i, runner, crew);
+    if (!well) break;
   }
+  if (!is_gated) return well;
   return crew.together([&] {
     const bool is_released = dev::is_released(run.halo.channel);
     if (is_released) {

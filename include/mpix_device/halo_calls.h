@@ -32,6 +32,7 @@ struct TeamCrew {
   const MPIX_Dev_team& team;
   MPIX_DEV_METHOD std::uint32_t index() const { return team.thread; }
   MPIX_DEV_METHOD std::uint32_t size() const { return team.threads; }
+  MPIX_DEV_METHOD void meet() const { MPIX_Dev_sync(team); }
   template <class What>
   MPIX_DEV_METHOD bool together(What what) const {
     return dev::by_first_thread(team, [&] { return dev::BlockBox{what() ? 1 : 0, 0}; }).result != 0;
@@ -39,7 +40,9 @@ struct TeamCrew {
 };
 
 MPIX_DEV_FN int halo_result(bool well) { return well ? MPIX_DEV_DONE : MPIX_DEV_RELEASED; }
-MPIX_DEV_FN HaloRunner runner_of(const MPIX_Dev_team& team) { return HaloRunner{team.block, team.blocks, 0, 0, false}; }
+MPIX_DEV_FN HaloRunner runner_of(const MPIX_Dev_team& team) {
+  return HaloRunner{team.block, team.blocks, 0, 0, 0, false};
+}
 
 }  // namespace mpix
 

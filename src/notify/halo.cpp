@@ -137,11 +137,15 @@ void Halo::make_buffers() {
 }
 
 void Halo::upload_tables() {
-  for (std::size_t m = 0; m < plan_.messages.size(); ++m)
-    for (std::size_t half = 0; half < 2; ++half) {
-      plan_.messages[m].send[half] = for_kernels_[m].send[half];
-      plan_.messages[m].recv[half] = for_kernels_[m].recv[half];
-    }
+  const auto place = [](HaloSide& side, const std::array<char*, 2>& buffer) {
+    std::copy(buffer.begin(), buffer.end(), side.buffer);
+  };
+  for (std::size_t m = 0; m < plan_.messages.size(); ++m) {
+    place(plan_.messages[m].send.side, for_kernels_[m].send);
+    place(plan_.messages[m].recv.side, for_kernels_[m].recv);
+  }
+  for (HaloPart& part : plan_.parts)
+    place(part.side, part.unpacks != 0 ? for_kernels_[part.message].recv : for_kernels_[part.message].send);
   const auto upload = [this](auto table) {
     if (table.empty()) table.emplace_back();  // to have an address
     return device_.upload(table.data(), table.size() * sizeof table[0]);
@@ -203,12 +207,15 @@ HaloRun Halo::run_of(HaloPlan::Range range, std::uint32_t blocks) const {
   run.first_part = range.first;
   run.end_part = range.end;
   run.blocks = std::min(range.end - range.first, blocks);
+  run.steps = 1;
   return run;
 }
 
 void Halo::launch(Stream stream, const HaloRun& run, bool captured) {
   HaloLaunch launch;
   launch.run = run;
+  // Kernels then need not look: that takes as long as the link to the host and back.
+  if (!captured) launch.run.sent = sent_by_all_.load(std::memory_order_acquire);
   launch.captured = captured;
   launch.keep = memory_;
   device_.launch(stream, std::move(launch));
@@ -229,11 +236,35 @@ void Halo::wait_for_room() {
   }
 }
 
-/// A part of the exchange that comes next.
+/// A part of the last exchange.
 void Halo::enqueued(std::uint32_t last_part) {
   if (options_.buffers == HaloBuffers::pinned || !device_.waits_for_launches()) return;
   const HaloPart& part = plan_.parts[last_part];
-  in_flight_.push_back({part.unpacks ? param_.messages + part.message : part.message, exchanges_ + 1});
+  in_flight_.push_back({part.unpacks ? param_.messages + part.message : part.message, exchanges_});
+}
+
+/// An exchange, told to the service before it is enqueued: what waits for room waits for that.
+template <class Enqueue>
+void Halo::announced(Enqueue enqueue) {
+  ++exchanges_;
+  if (is_served_) wake_service(*this);
+  try {
+    enqueue();
+  } catch (...) {
+    --exchanges_;
+    throw;
+  }
+}
+
+/// `number`: of the launch; 0: nobody counts it.
+void Halo::launch_exchange(Stream stream, std::uint64_t number) {
+  for (const HaloPlan::Range& range : plan_.launches) {
+    HaloRun run = run_of(range, most_blocks());
+    run.launch = number;
+    if (number != 0) wait_for_room();
+    launch(stream, run, number == 0);
+    if (number != 0) enqueued(range.end - 1);
+  }
 }
 
 void Halo::exchange(Stream stream) {
@@ -241,23 +272,15 @@ void Halo::exchange(Stream stream) {
   require_whole();
   require_no_steps_to_come();
   const bool captured = device_.check_stream(stream) != 0;
-  if (!plan_.launches.empty() && !captured) ++launches_;
-  for (const HaloPlan::Range& range : plan_.launches) {
-    HaloRun run = run_of(range, most_blocks());
-    run.launch = captured ? 0 : launches_;
-    if (!captured) wait_for_room();
-    launch(stream, run, captured);
-    if (!captured) enqueued(range.end - 1);
+  if (captured) runs_unseen_ = true;
+  if (!plan_.launches.empty()) {
+    if (captured)
+      launch_exchange(stream, 0);
+    else
+      announced([&] { launch_exchange(stream, launches_ + 1); });
+    if (!captured) ++launches_;
   }
-  {
-    const std::lock_guard<std::mutex> hold_counts(mutex_);
-    ++counts_.exchanges;
-  }
-  if (captured)
-    runs_unseen_ = true;
-  else if (!plan_.launches.empty())
-    ++exchanges_;
-  if (is_served_) wake_service(*this);
+  ++enqueued_;
 }
 
 void Halo::begin_steps(std::uint64_t steps, Stream stream) {
@@ -299,21 +322,21 @@ void Halo::step_ready(Stream stream) {
   if (to_come_ == 0) throw Error(Fault::other, "no step is to come: MPIX_Halo_begin_stream launches for some");
   if (stream == stepping_)
     throw Error(Fault::argument, "the stream is that of MPIX_Halo_begin_stream: it would wait for itself");
-  if (!plan_.parts.empty()) wait_for_room();
-  // The launch before would take it for one of its own.
-  if (stopped_ != 0) gate(stream, HaloGate::What::over, stopped_);
-  stopped_ = 0;
-  gate(stream, HaloGate::What::ready, ready_ + 1);
+  const auto enqueue = [&] {
+    wait_for_room();
+    // The launch before would take it for one of its own.
+    if (stopped_ != 0) gate(stream, HaloGate::What::over, stopped_);
+    stopped_ = 0;
+    gate(stream, HaloGate::What::ready, ready_ + 1);
+    enqueued(param_.parts - 1);
+  };
+  if (plan_.parts.empty())
+    gate(stream, HaloGate::What::ready, 0);  // to refuse what it refuses
+  else
+    announced(enqueue);
   ++ready_;
   --to_come_;
-  {
-    const std::lock_guard<std::mutex> hold_counts(mutex_);
-    ++counts_.exchanges;
-  }
-  if (plan_.parts.empty()) return;
-  enqueued(param_.parts - 1);
-  ++exchanges_;
-  if (is_served_) wake_service(*this);
+  ++enqueued_;
 }
 
 void Halo::wait_for_steps(Stream stream) {
@@ -339,6 +362,7 @@ void Halo::end_steps(Stream stream) {
 MPIX_Dev_halo Halo::param() {
   require_whole();
   runs_unseen_ = true;
+  if (is_served_) wake_service(*this);
   return param_;
 }
 
@@ -374,7 +398,9 @@ bool Halo::wait_for_all() {
 
 Halo::Counts Halo::counts() {
   const std::lock_guard<std::mutex> hold(mutex_);
-  return counts_;
+  Counts all = counts_;
+  all.exchanges = enqueued_;
+  return all;
 }
 
 // ---- The service -------------------------------------------------------------------------------------
@@ -387,14 +413,17 @@ Poller::Clock::duration Halo::look(Clock::time_point now) {
     if (serve()) moved = true;
   const Clock::duration nap = back_off_.next(moved, false, now);
   if (run_so_far_ < exchanges_) return {};
-  return runs_unseen_ ? std::min<Clock::duration>(nap, longest_nap_unseen) : nap;
+  if (runs_unseen_) return std::min<Clock::duration>(nap, longest_nap_unseen);
+  return nap > Clock::duration{} && !is_moving_ ? when_woken : nap;
 }
 
 bool Halo::serve() {
   const std::lock_guard<std::mutex> hold(mutex_);
   bool moved = start_moves();
   over_.clear();
-  transport_->look(options_.sends_first && !are_all_sent(), &over_);
+  // A halo that has nothing under way leaves MPI to the program; its receives have been started.
+  const bool is_awaited = moved || is_moving_ || run_so_far_ < exchanges_ || runs_unseen_;
+  if (is_awaited) transport_->look(options_.sends_first && !are_all_sent(), &over_);
   moved = moved || !over_.empty();
   for (const HaloTransport::Over& of : over_) {
     if (of.is_send || !copier_) {
@@ -414,17 +443,18 @@ bool Halo::serve() {
 
 bool Halo::start_moves() {
   const std::uint32_t count = param_.messages;
-  std::uint64_t unpacked_by_all = UINT64_MAX;
+  std::uint64_t unpacked_by_all = UINT64_MAX, packed_by_all = UINT64_MAX;
   bool moved = false;
   for (std::uint32_t m = 0; m < count; ++m) {
     if (plan_.cargo[m].is_null) continue;
     Way& way = progress_[m].receive;
     const std::uint64_t unpacked = channel_.flag(count + m);
     unpacked_by_all = std::min(unpacked_by_all, unpacked);
+    packed_by_all = std::min(packed_by_all, channel_.flag(m));
     while (way.begun < unpacked + options_.halves) transport_->start_receive(m, half_of(++way.begun));
   }
   if (unpacked_by_all == UINT64_MAX) return false;
-  run_so_far_ = unpacked_by_all;
+  run_so_far_ = std::min(packed_by_all, unpacked_by_all);  // what goes may be packed when all has come
   // A send that blocks waits for the receive of the other side; and that side's, perhaps, for one of this. So those of
   // an exchange begin when all its receives have, here as there.
   const std::uint64_t last = transport_->sends_block() ? unpacked_by_all + options_.halves : UINT64_MAX;
@@ -478,7 +508,7 @@ bool Halo::are_all_sent() const {
 
 /// Kernels of what is over.
 void Halo::tell() {
-  std::uint64_t by_all = UINT64_MAX;
+  std::uint64_t by_all = UINT64_MAX, sent = UINT64_MAX;
   if (options_.waits_for_all)
     for (std::uint32_t m = 0; m < param_.messages; ++m)
       if (!plan_.cargo[m].is_null) by_all = std::min(by_all, progress_[m].receive.over);
@@ -487,7 +517,9 @@ void Halo::tell() {
     if (one.told_sent < one.send.over) channel_.set_flag(m, one.told_sent = one.send.over);
     const std::uint64_t received = std::min(one.receive.over, by_all);
     if (one.told_received < received) channel_.set_flag(param_.messages + m, one.told_received = received);
+    if (!plan_.cargo[m].is_null) sent = std::min(sent, one.told_sent);
   }
+  sent_by_all_.store(sent, std::memory_order_release);
 }
 
 }  // namespace mpix

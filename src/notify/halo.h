@@ -159,6 +159,9 @@ class Halo final : public Poller {
   void launch(Stream stream, const HaloRun& run, bool captured);
   void wait_for_room();
   void enqueued(std::uint32_t last_part);
+  template <class Enqueue>
+  void announced(Enqueue enqueue);
+  void launch_exchange(Stream stream, std::uint64_t number);
   bool serve();
   bool start_moves();
   void end_move(const HaloTransport::Over& of);
@@ -193,7 +196,9 @@ class Halo final : public Poller {
   Counts counts_;
   BackOff back_off_;
   std::atomic<std::uint64_t> exchanges_{0}, run_so_far_{0};
-  std::atomic<bool> runs_unseen_{false};  ///< kernels that nobody announces: in graphs, and of the program
+  std::atomic<std::uint64_t> enqueued_{0};     ///< exchanges, in graphs, too
+  std::atomic<std::uint64_t> sent_by_all_{0};  ///< `sent` of all messages is no less
+  std::atomic<bool> runs_unseen_{false};       ///< kernels that nobody announces: in graphs, and of the program
   bool is_served_ = false, is_moving_ = false;
 };
 

@@ -51,6 +51,16 @@ std::vector<HaloBox> cut(const std::vector<HaloBox>& boxes, std::uint64_t from, 
   return all;
 }
 
+HaloSide side_of(const std::vector<HaloBox>& boxes, std::vector<HaloBox>& table) {
+  HaloSide side{};
+  side.boxes = static_cast<std::uint32_t>(boxes.size());
+  side.further_box = static_cast<std::uint32_t>(table.size());
+  if (boxes.empty()) return side;
+  side.box = boxes[0];
+  table.insert(table.end(), boxes.begin() + 1, boxes.end());
+  return side;
+}
+
 std::uint32_t parts_of(std::uint64_t bytes, const HaloShape& shape) {
   if (shape.form == HaloForm::stream || shape.form == HaloForm::blocks || shape.most_blocks == 1) return 1;
   const std::uint64_t parts = std::clamp<std::uint64_t>(bytes / bytes_of_a_part, 1, most_parts_of_a_message);
@@ -69,20 +79,18 @@ void add_cargo(HaloPlan& plan, std::uint32_t given, const HaloContent& content, 
   for (std::uint64_t c = 0; c < chunks; ++c) {
     const std::uint64_t from = c * chunk, to = from + chunk;
     HaloMessage message{};
-    const auto append = [&plan, from, to](const std::vector<HaloBox>& boxes, std::uint32_t* first,
-                                          std::uint32_t* count) {
-      *first = static_cast<std::uint32_t>(plan.boxes.size());
-      const std::vector<HaloBox> cuts = cut(boxes, from, to);
-      plan.boxes.insert(plan.boxes.end(), cuts.begin(), cuts.end());
-      *count = static_cast<std::uint32_t>(cuts.size());
-    };
-    append(content.send, &message.first_send, &message.send_boxes);
-    append(content.recv, &message.first_recv, &message.recv_boxes);
+    message.send.side = side_of(cut(content.send, from, to), plan.boxes);
+    message.recv.side = side_of(cut(content.recv, from, to), plan.boxes);
     const auto share = [from, to](std::uint64_t all) { return std::min(all, to) - std::min(all, from); };
     HaloCargo cargo{given, share(send), share(recv), content.name, content.is_null};
     if (chunks > 1) cargo.name += ", chunk " + std::to_string(c) + " of " + std::to_string(chunks);
-    message.send_parts = content.is_null ? 0 : parts_of(cargo.send_bytes, shape);
-    message.recv_parts = content.is_null ? 0 : parts_of(cargo.recv_bytes, shape);
+    message.send.side.parts = content.is_null ? 0 : parts_of(cargo.send_bytes, shape);
+    message.recv.side.parts = content.is_null ? 0 : parts_of(cargo.recv_bytes, shape);
+    message.recv.unpacks = 1;
+    for (HaloPart* const whole : {&message.send, &message.recv}) {
+      whole->message = static_cast<std::uint32_t>(plan.messages.size());
+      whole->parts = 1;
+    }
     plan.cargo.push_back(std::move(cargo));
     plan.messages.push_back(message);
   }
@@ -99,20 +107,21 @@ HaloPlan plan_halo(const std::vector<HaloContent>& contents, const HaloShape& sh
   for (std::uint32_t m = 0; m < order.size(); ++m) order[m] = m;
   for (const std::uint32_t unpacks : {0u, 1u}) {
     const auto bytes = [&](std::uint32_t m) { return unpacks ? plan.cargo[m].recv_bytes : plan.cargo[m].send_bytes; };
-    const auto parts = [&](std::uint32_t m) {
-      return unpacks ? plan.messages[m].recv_parts : plan.messages[m].send_parts;
+    const auto side = [&](std::uint32_t m) -> const HaloSide& {
+      return unpacks ? plan.messages[m].recv.side : plan.messages[m].send.side;
     };
     std::sort(order.begin(), order.end());
     if (shape.largest_first)
       std::stable_sort(order.begin(), order.end(), [&](auto a, auto b) { return bytes(a) > bytes(b); });
     // Those that all blocks share come first: so block b has part b of each.
     if (shape.form == HaloForm::barrier)
-      std::stable_partition(order.begin(), order.end(), [&](auto m) { return parts(m) > 1; });
+      std::stable_partition(order.begin(), order.end(), [&](auto m) { return side(m).parts > 1; });
     const auto first = static_cast<std::uint32_t>(plan.parts.size());
     for (const std::uint32_t m : order) {
       const auto own = static_cast<std::uint32_t>(plan.parts.size());
-      const std::uint32_t count = parts(m), meets = shape.form == HaloForm::barrier && count > 1 ? 1 : 0;
-      for (std::uint32_t part = 0; part < count; ++part) plan.parts.push_back(HaloPart{m, part, count, unpacks, meets});
+      const std::uint32_t count = side(m).parts, meets = shape.form == HaloForm::barrier && count > 1 ? 1 : 0;
+      for (std::uint32_t part = 0; part < count; ++part)
+        plan.parts.push_back(HaloPart{side(m), m, part, count, unpacks, meets, {}});
       if (shape.form == HaloForm::blocks && count > 0) plan.launches.push_back({own, own + count});
     }
     const auto end = static_cast<std::uint32_t>(plan.parts.size());

@@ -8,6 +8,9 @@
 //   mpiexec -n N halo_steps beside          two halos at once, beside stream epochs
 //   mpiexec -n N halo_steps wrong           wrong calls
 //   mpiexec -n N halo_steps never           steps that are never ready: a report, and an end
+#include <chrono>
+#include <thread>
+
 #include "support/halo_cube.h"
 #include "support/streams.h"
 
@@ -121,6 +124,7 @@ void own(int wanted) {
                            Keys{{"mpix_halves", "2"}, {"mpix_chunk", "64"}, {"mpix_buffers", "copied"}}}) {
     CubeHalo one(cube_of(8, 3, 40, 6, 7), keys);
     Own kernel{one.fill(), one.compare(), {}, count, false, results};
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));  // whoever serves a halo without exchanges is asleep
     CHECK_MPI(MPIX_Halo_get_device(one.halo(), &kernel.halo));
     std::uint64_t all = 0, found[2];
     for (const bool by_message : {false, true, false}) {

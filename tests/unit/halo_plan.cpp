@@ -73,11 +73,7 @@ void unpack(const std::vector<HaloBox>& boxes, const std::vector<char>& from) {
 void run(const HaloPlan& plan, bool unpacks, std::vector<std::vector<char>>& buffers) {
   for (const HaloPart& part : plan.parts) {
     if ((part.unpacks != 0) != unpacks) continue;
-    const HaloMessage& message = plan.messages[part.message];
-    const std::uint32_t first = unpacks ? message.first_recv : message.first_send;
-    const std::uint32_t count = unpacks ? message.recv_boxes : message.send_boxes;
-    for (std::uint32_t b = first; b < first + count; ++b)
-      move_box(plan.boxes[b], buffers[part.message].data(), unpacks, part.part, part.parts);
+    move_side(part.side, plan.boxes.data(), buffers[part.message].data(), unpacks, part.part, part.parts);
   }
 }
 
@@ -159,7 +155,7 @@ TEST_CASE("launches have all parts once, and packing comes first", "[halo]") {
                            [](const HaloPart& a, const HaloPart& b) { return a.unpacks < b.unpacks; }));
     for (const HaloPart& part : plan.parts) {
       const HaloMessage& message = plan.messages[part.message];
-      REQUIRE(part.parts == (part.unpacks != 0 ? message.recv_parts : message.send_parts));
+      REQUIRE(part.parts == (part.unpacks != 0 ? message.recv : message.send).side.parts);
       // Where blocks meet, each has a part.
       if (part.met != 0) REQUIRE(part.parts == shape.most_blocks);
     }

@@ -17,6 +17,7 @@ constexpr unsigned halo_threads = 256;
 struct HaloBlock {
   __device__ std::uint32_t index() const { return threadIdx.x; }
   __device__ std::uint32_t size() const { return blockDim.x; }
+  __device__ void meet() const { __syncthreads(); }
   template <class What>
   __device__ bool together(What what) const {
     __syncthreads();
