@@ -5,15 +5,11 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "device/collective_launch.h"
-#include "device/gpu/check.h"
-#include "device/gpu/launcher.h"
+#include "device/gpu/collective_launcher.h"
 #include "wire/collective_direct.h"
 
 namespace mpix {
 inline namespace GPU_NAMESPACE {
-
-constexpr std::uint32_t collective_threads = 512;
 
 /// A wait has taken a while, again. False: it is released.
 GPU_OUT_OF_LINE bool still_waits(const Collective& c, std::uint32_t call, std::uint32_t rank, std::uint32_t beat) {
@@ -64,20 +60,6 @@ struct CollectiveBlock {
  private:
   static constexpr std::uint32_t polls_between_looks = 4096;
 };
-
-__global__ void __launch_bounds__(collective_threads) run_lines(const GPU_GRID_CONSTANT Collective call) {
-  gpu_wait_for_front();
-  gpu_let_next_start();
-  (void)run_by_lines(CollectiveBlock{call, blockIdx.x}, call);
-}
-
-__global__ void __launch_bounds__(collective_threads) run_direct(const GPU_GRID_CONSTANT Collective call) {
-  __shared__ DirectTable table;
-  gpu_wait_for_front();
-  gpu_let_next_start();
-  const CollectiveBlock crew{call, blockIdx.x};
-  (void)DirectCall<CollectiveBlock>(crew, call, table).run();
-}
 
 }  // namespace GPU_NAMESPACE
 }  // namespace mpix

@@ -12,23 +12,6 @@
 namespace mpix {
 inline namespace GPU_NAMESPACE {
 
-/// Threads that have no words: they ask what the others have called.
-constexpr std::uint32_t asking_threads = 64;
-constexpr std::uint32_t most_small_threads = collective_threads + asking_threads;
-
-/// How many words a thread has; 0: it is no small call.
-inline std::uint32_t small_words(const Collective& c) {
-  const std::uint64_t of_part = c.chunk_words / c.parts;
-  const std::uint64_t each = (of_part + collective_threads - 1) / collective_threads;
-  const auto is_aligned = [](const void* p) { return reinterpret_cast<std::uintptr_t>(p) % 8 == 0; };
-  const bool is_usual = !c.combines() || (c.element >= Element::i32 && c.element <= Element::f64 &&
-                                          c.operation >= Operation::sum && c.operation <= Operation::minimum);
-  const std::uint64_t most = c.ranks() <= 2 ? 4 : c.ranks() <= 4 ? 2 : 1;
-  const bool is_small = !c.direct && c.ranks() > 1 && c.ranks() <= Collective::most_near && c.bytes % 8 == 0 &&
-                        c.bytes / 8 <= c.chunk_words && each <= most && is_aligned(c.send) && is_aligned(c.recv);
-  return is_small && is_usual ? (each <= 1 ? 1 : each <= 2 ? 2 : 4) : 0;
-}
-
 /// Words of a thread in the order of the ranks, combined.
 template <std::uint32_t most, std::uint32_t words>
 struct CombineRanks {
@@ -154,7 +137,7 @@ const Kernel& small_kernel(bool combines) {
   return combines ? combining : moving;
 }
 
-inline const Kernel& small_kernel(const Collective& call, std::uint32_t words) {
+const Kernel& small_kernel(const Collective& call, std::uint32_t words) {
   const bool combines = call.combines();
   if (call.ranks() <= 2)
     return words == 1   ? small_kernel<2, 1>(combines)
@@ -164,19 +147,7 @@ inline const Kernel& small_kernel(const Collective& call, std::uint32_t words) {
   return small_kernel<8, 1>(combines);
 }
 
-inline const Kernel& kernel_by_lines() {
-  static const Kernel kernel(run_lines);
-  return kernel;
-}
-inline const Kernel& direct_kernel() {
-  static const Kernel kernel(run_direct);
-  return kernel;
-}
-
-/// A kernel that is loaded when it is first launched may have to wait for those that run, and these for a peer.
-inline void load_collective_kernels() {
-  (void)kernel_by_lines();
-  (void)direct_kernel();
+void load_small_kernels() {
   for (const bool combines : {false, true}) {
     (void)small_kernel<2, 1>(combines);
     (void)small_kernel<2, 2>(combines);
@@ -185,23 +156,6 @@ inline void load_collective_kernels() {
     (void)small_kernel<4, 2>(combines);
     (void)small_kernel<8, 1>(combines);
   }
-}
-
-inline void launch_collective(const CollectiveLaunch& launch, gpuStream_t stream) {
-  Collective call = launch.call;
-  const std::uint32_t small = small_words(call);
-  const Kernel& kernel = call.direct ? direct_kernel() : small ? small_kernel(call, small) : kernel_by_lines();
-  constexpr std::uint64_t warps = 64;  // as wide as any vendor's warp
-  const std::uint64_t words = call.chunk_words / call.parts / (small ? small : words_of(call.element));
-  unsigned threads = collective_threads;
-  if (!call.direct) {
-    threads = static_cast<unsigned>(
-        std::clamp<std::uint64_t>((words + warps - 1) / warps * warps, warps, collective_threads));
-    if (small) threads += asking_threads;
-  }
-  // Outside of graphs it does not depend on what is in front; see Launcher::launch_posts.
-  MPIX_CHECK_GPU(gpu_launch(kernel.function, dim3(call.parts), threads, &call, sizeof call, stream,
-                            launch.captured && kernel.may_be_dependent));
 }
 
 }  // namespace GPU_NAMESPACE

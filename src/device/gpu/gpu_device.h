@@ -11,17 +11,15 @@
 #include <utility>
 
 #include "base/settings.h"
-#include "device/collective_launch.h"
 #include "device/device.h"
 #include "device/gpu/check.h"
-#include "device/gpu/collective_small.h"
+#include "device/gpu/collective_launcher.h"
 #include "device/gpu/gpu_copier.h"
 #include "device/gpu/graph_keeper.h"
 #include "device/gpu/halo_kernel.h"
 #include "device/gpu/launcher.h"
 #include "device/gpu/memory.h"
 #include "device/gpu/post_streams.h"
-#include "device/gpu/rail_kernel.h"
 #include "device/host/stream.h"
 
 namespace mpix {

@@ -14,22 +14,12 @@
 #include "device/device.h"
 #include "device/gpu/check.h"
 #include "device/gpu/kernel.h"
+#include "device/gpu/loaded_kernel.h"
 #include "device/gpu/places.h"
 #include "device/gpu/window_launches.h"
 
 namespace mpix {
 inline namespace GPU_NAMESPACE {
-
-struct Kernel {
-  template <class Argument>
-  explicit Kernel(void (*kernel)(Argument)) : symbol(reinterpret_cast<const void*>(kernel)) {
-    MPIX_CHECK_GPU(gpu_load(symbol, &may_be_dependent));
-    MPIX_CHECK_GPU(gpu_find_function(&function, symbol));
-  }
-  const void* symbol;
-  gpuFunction_t function;
-  bool may_be_dependent = false;
-};
 
 /// The last kernels of ours in graphs that are being captured: to know what a kernel will find in front of it.
 class CapturedKernels {

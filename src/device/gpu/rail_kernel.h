@@ -2,12 +2,9 @@
 // Copyright (c) the libmpix authors
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 
-#include "device/gpu/check.h"
 #include "device/gpu/collective_kernel.h"
-#include "device/gpu/launcher.h"
 #include "device/rail_launch.h"
 #include "wire/rail_steps.h"
 
@@ -42,35 +39,9 @@ __global__ void __launch_bounds__(collective_threads) run_rail(const GPU_GRID_CO
   (void)RailSteps<RailBlocks>(crew, step).run();
 }
 
-inline const Kernel& rail_kernel() {
+const Kernel& rail_kernel() {
   static const Kernel kernel(run_rail);
   return kernel;
-}
-inline void load_rail_kernels() { (void)rail_kernel(); }
-
-/// Small steps are one block's, with all phases. Else those that move data have several blocks, and each is a launch.
-inline void launch_rail(const RailLaunch& launch, gpuStream_t stream) {
-  constexpr std::uint64_t most_of_a_block = 64 * 1024, most_blocks = 32;
-  const RailStep& all = launch.step;
-  const RailPlaces& p = all.places;
-  const auto launch_phases = [&](std::uint32_t phases, std::uint64_t bytes) {
-    if ((all.phases & phases) == 0) return;
-    RailStep step = all;
-    step.phases = all.phases & phases;
-    const std::uint64_t blocks = std::clamp<std::uint64_t>(bytes / (most_of_a_block / 2), 1, most_blocks);
-    MPIX_CHECK_GPU(gpu_launch(rail_kernel().function, dim3(static_cast<unsigned>(blocks)), collective_threads, &step,
-                              sizeof step, stream, launch.captured && rail_kernel().may_be_dependent));
-  };
-  const std::uint64_t packs = all.does(RailStep::pack) ? p.locals * p.columns * all.bytes : 0;
-  const std::uint64_t fills = all.does(RailStep::fill) ? p.partners * all.filling.blocks * all.bytes : 0;
-  const bool by_rank = all.taking.how == RailStep::Take::combine_ranks || all.taking.how == RailStep::Take::ranks;
-  const std::uint64_t takes = all.does(RailStep::take) ? (by_rank ? p.ranks : p.nodes) * all.bytes : 0;
-  if (packs + fills + takes <= most_of_a_block) return launch_phases(all.phases, 0);
-  launch_phases(RailStep::pack, packs);
-  launch_phases(RailStep::fill, fills);
-  launch_phases(RailStep::meet, 0);
-  launch_phases(RailStep::take, takes);
-  launch_phases(RailStep::leave, 0);
 }
 
 }  // namespace GPU_NAMESPACE

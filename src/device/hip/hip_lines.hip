@@ -1,0 +1,8 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the libmpix authors
+
+// The vendor's names come first: the sources of device/gpu are written in them.
+#include "device/hip/names.h"
+
+#include "device/gpu/collective_lines.h"
+#include "device/gpu/collective_small.h"
