@@ -490,15 +490,21 @@ TEST_CASE("an origin does not reuse what its network may still read, even though
   const std::size_t eager = GENERATE(0, 1000);
   settings.nic_eager_bytes = eager;
   auto device = make_host_device(settings, 2);
+  constexpr std::size_t bytes = std::size_t{6} << 20;
   std::atomic<int> sent{0}, received{0};
   ThreadRanks(2, 1).run([&](Bootstrap& bootstrap) {
-    Rank rank(bootstrap, *device, settings, {100, 100}, 64);
-    const char data[9] = "12345678";
+    Rank rank(bootstrap, *device, settings, {100, 100}, bytes);
+    const std::vector<char> data(bytes, '1');
     if (rank.me == 0) {
+      // In chunks, which all together are one epoch's.
+      rank.window->start_stream({1});
+      rank.window->put({data.data(), bytes, 1, 0});
+      rank.window->complete_stream(rank.stream);
+      EXPECT(rank.window->drain());
       rank.network->hold_back_ends(true);
       for (int epoch = 0; epoch < 2; ++epoch) {
         rank.window->start_stream({1});
-        rank.window->put({data, 8, 1, 0});
+        rank.window->put({data.data(), 8, 1, 0});
         rank.window->complete_stream(rank.stream);
         then(rank.stream, [&] { ++sent; });
       }
@@ -508,6 +514,8 @@ TEST_CASE("an origin does not reuse what its network may still read, even though
       rank.network->hold_back_ends(false);
       EXPECT(within_a_second([&] { return received == 2; }));
     } else {
+      rank.window->post_stream({0}, rank.stream);
+      rank.window->wait_stream(rank.stream);
       for (int epoch = 0; epoch < 2; ++epoch) {
         rank.window->post_stream({0}, rank.stream);
         rank.window->wait_stream(rank.stream);
