@@ -336,6 +336,27 @@ class SparseMemory {
 
 }  // namespace
 
+TEST_CASE("outgoing memory has room for the entries in front of the data", "[relay]") {
+  Settings settings = relay_settings();
+  auto device = make_host_device(settings, 2);
+  ThreadRanks(2, 1).run([&](Bootstrap& bootstrap) {
+    constexpr std::size_t bytes = std::size_t{64} << 10;  // the least block
+    Rank rank(bootstrap, *device, settings, {100, 100}, bytes);
+    const std::vector<char> data(bytes, '1');
+    const int other = 1 - rank.me;
+    rank.window->post_stream({other}, rank.stream);
+    rank.window->start_stream({other});
+    rank.window->put({data.data(), bytes, other, 0});
+    rank.window->complete_wait_stream(rank.stream);
+    EXPECT(rank.stream->synchronize());
+    std::size_t most = 0;
+    for (const FakeNetwork::Source& source : rank.network->sources()) most = std::max(most, source.bytes);
+    EXPECT(most > bytes);
+    EXPECT(rank.window->drain());
+    bootstrap.allgather(0);
+  });
+}
+
 TEST_CASE("a relayed window takes memory by what epochs put, and not by its size", "[relay]") {
   const std::size_t operations = GENERATE(1, 100);
   // Then landing memory is there before anybody asks, so that the service need not allocate.
