@@ -36,7 +36,7 @@ std::atomic<bool> is_other_build{false};  ///< so the others see it
 /// Receives of large data: libmpix has posted them, and MPI is late with them.
 class LateReceives {
  public:
-  enum class Until { looked_at_often, window_freed };
+  enum class Until { looked_at_often, window_freed, never };
 
   void begin(Until until) {
     std::lock_guard<std::mutex> hold(mutex_);
@@ -68,12 +68,20 @@ class LateReceives {
                              ? ++looks_ >= 200
                              : freed_ && Clock::now() - *freed_ > std::chrono::milliseconds(100);
     if (!in_time) return false;
-    for (const Receive& late : waiting_) {
-      PMPI_Recv(late.to, late.count, late.type, late.source, late.tag, late.comm, MPI_STATUS_IGNORE);
+    receive([this](const Receive& late) {
       ++landed_;
-    }
-    waiting_.clear();
+      return static_cast<char*>(late.to);
+    });
     return true;
+  }
+  bool are_lost() const { return until_ == Until::never; }
+  void lose() {
+    std::lock_guard<std::mutex> hold(mutex_);
+    std::vector<char> nowhere;
+    receive([&](const Receive& late) {
+      nowhere.resize(static_cast<std::size_t>(late.count));
+      return nowhere.data();
+    });
   }
 
  private:
@@ -84,8 +92,15 @@ class LateReceives {
     int source, tag;
     MPI_Comm comm;
   };
+  template <class Place>
+  void receive(Place place) {
+    for (const Receive& late : waiting_)
+      PMPI_Recv(place(late), late.count, late.type, late.source, late.tag, late.comm, MPI_STATUS_IGNORE);
+    waiting_.clear();
+  }
+
   std::mutex mutex_;
-  Until until_ = Until::looked_at_often;
+  std::atomic<Until> until_{Until::looked_at_often};
   std::vector<Receive> waiting_;
   int looks_ = 0;
   std::optional<Clock::time_point> freed_;
@@ -142,6 +157,11 @@ STANDS_IN_FRONT int PMPI_Irecv(void* to, int count, MPI_Datatype type, int sourc
 
 STANDS_IN_FRONT int PMPI_Testall(int count, MPI_Request requests[], int* flag, MPI_Status statuses[]) {
   if (!late_receives.active()) return real(&PMPI_Testall, "PMPI_Testall")(count, requests, flag, statuses);
+  if (late_receives.are_lost()) {
+    late_receives.lose();
+    *flag = 0;
+    return MPI_ERR_OTHER;
+  }
   *flag = late_receives.look();
   return MPI_SUCCESS;
 }
@@ -277,38 +297,60 @@ TEST_CASE("what was sent after large data comes after them", "[messages]") {
   late_receives.end();
 }
 
-// The settings of this test: waits end with an error, after a moment.
+namespace {
+
+/// Rank 1 puts all of `source` into rank 0, which has posted before, and knows of the data when it waits. What its
+/// stream says.
+int put_late(const Buffer& source, int bytes, MPI_Win win) {
+  const Group peer(1 - rank());
+  Stream stream;
+  if (rank() == 0) {
+    MPI_OK(MPIX_Win_post_stream(peer, win, stream));
+    stream.synchronize();
+    barrier();
+    for (int i = 0; i < 10000 && !late_receives.any_waits() && !late_receives.are_lost(); ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    MPI_OK(MPIX_Win_wait_stream(win, stream));
+  } else {
+    barrier();
+    MPI_OK(MPI_Win_start(peer, MPIX_MODE_STREAM, win));
+    MPI_OK(MPI_Put(source.data(), bytes, MPI_BYTE, 0, 0, bytes, MPI_BYTE, win));
+    MPI_OK(MPIX_Win_complete_stream(win, stream));
+  }
+  MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+  const int code = MPIX_Host_stream_synchronize(static_cast<MPIX_Host_stream>(static_cast<void*>(stream)));
+  MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_ARE_FATAL);
+  return code;
+}
+
+}  // namespace
+
+// The settings of these tests: waits end with an error, after a moment.
 TEST_CASE("memory of a window that broke is given back when nothing is on its way into it", "[late]") {
-  constexpr std::size_t bytes = 1000000;
+  constexpr int bytes = 1000000;
   const Buffer memory(bytes), source(bytes);
   MPI_Win win;
   MPI_OK(MPI_Win_create(memory.data(), bytes, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &win));
   late_receives.begin(LateReceives::Until::window_freed);
-  {
-    const Group peer(1 - rank());
-    Stream stream;
-    if (rank() == 0) {
-      MPI_OK(MPIX_Win_post_stream(peer, win, stream));
-      stream.synchronize();
-      barrier();
-      for (int i = 0; i < 10000 && !late_receives.any_waits(); ++i)
-        std::this_thread::sleep_for(std::chrono::milliseconds(1));
-      MPI_OK(MPIX_Win_wait_stream(win, stream));
-    } else {
-      barrier();
-      MPI_OK(MPI_Win_start(peer, MPIX_MODE_STREAM, win));
-      MPI_OK(MPI_Put(source.data(), bytes, MPI_BYTE, 0, 0, bytes, MPI_BYTE, win));
-      MPI_OK(MPIX_Win_complete_stream(win, stream));
-    }
-    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
-    MPIX_Host_stream_synchronize(static_cast<MPIX_Host_stream>(static_cast<void*>(stream)));
-    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_ARE_FATAL);
-  }
+  (void)put_late(source, bytes, win);
   CHECK(late_receives.landed() == 0);
   MPI_OK(MPI_Win_free(&win));
   CHECK(late_receives.landed() == (rank() == 0 ? 1 : 0));
   for (int i = 0; i < 10000 && rank() == 0 && late_receives.landed() == 0; ++i)
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  barrier();
+  late_receives.end();
+}
+
+TEST_CASE("nobody is told of data whose receive failed", "[late]") {
+  constexpr int bytes = 1000000;
+  const Buffer memory(bytes), source(bytes);
+  MPI_Win win;
+  MPI_OK(MPI_Win_create(memory.data(), bytes, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &win));
+  late_receives.begin(LateReceives::Until::never);
+  const int code = put_late(source, bytes, win);
+  CHECK((code != MPI_SUCCESS) == (rank() == 0));
+  MPI_OK(MPI_Win_free(&win));
   barrier();
   late_receives.end();
 }

@@ -321,6 +321,14 @@ TEST_CASE("the end of the window counts from where the bytes lie") {
   MPI_OK(put(56));
   MPI_OK(MPIX_Win_complete_wait_stream(window, stream));
   stream.synchronize();
-  MPI_OK(MPI_Type_free(&half));
   CHECK(contents<int>(window.base() + 60, 1)[0] == 5 + left_of(rank()));
+  // All of them behind a window that is shorter than what the datatype leaves out.
+  Window shorter(Memory::device, begin - 2);
+  MPI_OK(MPI_Win_set_errhandler(shorter, MPI_ERRORS_RETURN));
+  MPI_OK(MPIX_Win_post_stream(from, shorter, stream));
+  MPI_OK(MPI_Win_start(to, MPIX_MODE_STREAM, shorter));
+  CHECK(error_class(MPI_Put(source.data(), 1, MPI_INT, right_of(rank()), 0, 1, half, shorter)) == MPI_ERR_RMA_RANGE);
+  MPI_OK(MPIX_Win_complete_wait_stream(shorter, stream));
+  stream.synchronize();
+  MPI_OK(MPI_Type_free(&half));
 }

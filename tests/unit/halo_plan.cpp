@@ -161,3 +161,19 @@ TEST_CASE("launches have all parts once, and packing comes first", "[halo]") {
     }
   }
 }
+
+TEST_CASE("a message is cut into so many chunks at most, each but the last a multiple of every unit", "[halo]") {
+  HaloBox box{};
+  std::fill_n(box.rows, 4, 1);
+  for (const std::uint64_t bytes : {std::uint64_t{1} << 15, (std::uint64_t{1} << 20) - 24}) {
+    box.row_bytes = bytes;
+    HaloContent content;
+    content.send = content.recv = {box};
+    HaloShape shape;
+    shape.chunk = 16;
+    const HaloPlan plan = plan_halo({content}, shape);
+    CHECK(plan.cargo.size() > 1000);
+    CHECK(plan.cargo.size() <= 2048);
+    for (std::size_t c = 0; c + 1 < plan.cargo.size(); ++c) REQUIRE(plan.cargo[c].send_bytes % 16 == 0);
+  }
+}

@@ -279,6 +279,19 @@ TEST_CASE("a ring between the last look and the sleep ends the sleep", "[bell]")
   CHECK(bell.sleepers == 0);
 }
 
+TEST_CASE("how long a wait has lasted counts from the last find", "[bell]") {
+  static Bell bell;
+  std::memset(&bell, 0, sizeof bell);
+  Patience patience(&bell, Polling{std::chrono::hours(1), false, {}});
+  for (int wait = 0; wait < 2; ++wait) {
+    patience.pause();
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    CHECK(patience.waited() >= std::chrono::milliseconds(5));
+    patience.refresh();
+    CHECK(patience.waited() == std::chrono::nanoseconds{0});
+  }
+}
+
 TEST_CASE("a waiting host stream sleeps", "[bell]") {
   static Bell bell;
   std::memset(&bell, 0, sizeof bell);

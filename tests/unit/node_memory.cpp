@@ -21,6 +21,7 @@
 #include "device/host/stream.h"
 #include "epoch/window.h"
 #include "forwarding_device.h"
+#include "host_ranks.h"
 #include "support/catch.h"
 #include "thread_ranks.h"
 
@@ -97,6 +98,38 @@ TEST_CASE("a window works, and can be left, where each rank shares memory of its
     window.say_farewell(Farewell::win_free);
     exchange(window, {0, 1}, me, 7);
     EXPECT(has_come(memory, 0, 7) && has_come(memory, 1, 7));
+    bootstrap.allgather(0);
+  });
+}
+
+TEST_CASE("a window that ends behind the memory that its rank can share is staged", "[creation]") {
+  constexpr std::size_t bytes = 10000;
+  class ShortDevice : public ForwardingDevice {
+   public:
+    using ForwardingDevice::ForwardingDevice;
+    std::optional<Allocation> shareable(const void* p) const override {
+      std::optional<Allocation> around = ForwardingDevice::shareable(p);
+      if (around) around->bytes = static_cast<std::size_t>(static_cast<const char*>(p) - around->base) + bytes - 1;
+      return around;
+    }
+  };
+  const Settings settings = quiet_settings();
+  auto host = make_host_device(settings, 2);
+  ShortDevice device(*host);
+  ThreadRanks(2).run([&](Bootstrap& bootstrap) {
+    WindowMemory memory(device, bytes, true);
+    Window window("short", memory.local(), bootstrap, device, settings);
+    ScopedStream stream;
+    const std::vector<unsigned char> source(bytes, 'a');
+    const int other = 1 - bootstrap.rank();
+    window.post_stream({other}, stream);
+    window.start_stream({other});
+    window.put({source.data(), bytes, other, 0});
+    window.complete_wait_stream(stream);
+    EXPECT(stream->synchronize());
+    EXPECT(std::equal(source.begin(), source.end(), memory.data()));
+    EXPECT(window.stats().bytes_staged == bytes);
+    EXPECT(window.drain());
     bootstrap.allgather(0);
   });
 }

@@ -336,6 +336,27 @@ class SparseMemory {
 
 }  // namespace
 
+TEST_CASE("outgoing memory has room for the entries in front of the data", "[relay]") {
+  Settings settings = relay_settings();
+  auto device = make_host_device(settings, 2);
+  ThreadRanks(2, 1).run([&](Bootstrap& bootstrap) {
+    constexpr std::size_t bytes = std::size_t{64} << 10;  // the least block
+    Rank rank(bootstrap, *device, settings, {100, 100}, bytes);
+    const std::vector<char> data(bytes, '1');
+    const int other = 1 - rank.me;
+    rank.window->post_stream({other}, rank.stream);
+    rank.window->start_stream({other});
+    rank.window->put({data.data(), bytes, other, 0});
+    rank.window->complete_wait_stream(rank.stream);
+    EXPECT(rank.stream->synchronize());
+    std::size_t most = 0;
+    for (const FakeNetwork::Source& source : rank.network->sources()) most = std::max(most, source.bytes);
+    EXPECT(most > bytes);
+    EXPECT(rank.window->drain());
+    bootstrap.allgather(0);
+  });
+}
+
 TEST_CASE("a relayed window takes memory by what epochs put, and not by its size", "[relay]") {
   const std::size_t operations = GENERATE(1, 100);
   // Then landing memory is there before anybody asks, so that the service need not allocate.
@@ -490,15 +511,21 @@ TEST_CASE("an origin does not reuse what its network may still read, even though
   const std::size_t eager = GENERATE(0, 1000);
   settings.nic_eager_bytes = eager;
   auto device = make_host_device(settings, 2);
+  constexpr std::size_t bytes = std::size_t{6} << 20;
   std::atomic<int> sent{0}, received{0};
   ThreadRanks(2, 1).run([&](Bootstrap& bootstrap) {
-    Rank rank(bootstrap, *device, settings, {100, 100}, 64);
-    const char data[9] = "12345678";
+    Rank rank(bootstrap, *device, settings, {100, 100}, bytes);
+    const std::vector<char> data(bytes, '1');
     if (rank.me == 0) {
+      // In chunks, which all together are one epoch's.
+      rank.window->start_stream({1});
+      rank.window->put({data.data(), bytes, 1, 0});
+      rank.window->complete_stream(rank.stream);
+      EXPECT(rank.window->drain());
       rank.network->hold_back_ends(true);
       for (int epoch = 0; epoch < 2; ++epoch) {
         rank.window->start_stream({1});
-        rank.window->put({data, 8, 1, 0});
+        rank.window->put({data.data(), 8, 1, 0});
         rank.window->complete_stream(rank.stream);
         then(rank.stream, [&] { ++sent; });
       }
@@ -508,6 +535,8 @@ TEST_CASE("an origin does not reuse what its network may still read, even though
       rank.network->hold_back_ends(false);
       EXPECT(within_a_second([&] { return received == 2; }));
     } else {
+      rank.window->post_stream({0}, rank.stream);
+      rank.window->wait_stream(rank.stream);
       for (int epoch = 0; epoch < 2; ++epoch) {
         rank.window->post_stream({0}, rank.stream);
         rank.window->wait_stream(rank.stream);
