@@ -33,14 +33,14 @@ int main() {
   require(!is_active(), "not active before the session");
   MPI_Session session = MPI_SESSION_NULL;
   require(MPI_Session_init(MPI_INFO_NULL, MPI_ERRORS_ARE_FATAL, &session) == MPI_SUCCESS, "MPI_Session_init");
-  require(is_active(), "active from the session on");
-  // Before any window, so before anything has told how many ranks there are.
+  // The first thing that libmpix hears: no window has told it how many ranks there are.
   MPI_Info kind = MPI_INFO_NULL;
   MPI_Info_create(&kind);
   MPI_Info_set(kind, "mpi_memory_alloc_kinds", "mpix:device");
   int* early = nullptr;
   require(MPI_Alloc_mem(sizeof *early, kind, &early) == MPI_SUCCESS && early, "MPI_Alloc_mem before a window");
   MPI_Info_free(&kind);
+  require(is_active(), "active from the session on");
   MPI_Group world = MPI_GROUP_NULL;
   MPI_Comm comm = MPI_COMM_NULL;
   MPI_Group_from_session_pset(session, "mpi://WORLD", &world);
