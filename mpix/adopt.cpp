@@ -105,6 +105,28 @@ int adopt(MPI_Win win, MPI_Comm comm, const NewWindow& created) {
   });
 }
 
+namespace {
+
+/// Whether it may come to hide memory of this rank's from Open MPI.
+bool may_hide() {
+  const Runtime* runtime = find_runtime();
+  return runtime && runtime->device && std::string(runtime->device->name()) != "host" &&
+         !runtime->settings.mpi_gpu_aware.value_or(mpi_says_gpu_aware());
+}
+
+/// Collective. With the communicator's state there is a runtime on all ranks: what may_hide() says stays.
+bool some_may_hide(MPI_Comm comm) {
+  CommState& ranks = comm_state_of(comm);
+  if (!ranks.some_may_hide) {
+    int some = may_hide() ? 1 : 0;
+    check(PMPI_Allreduce(MPI_IN_PLACE, &some, 1, MPI_INT, MPI_MAX, comm));
+    ranks.some_may_hide = some != 0;
+  }
+  return *ranks.some_may_hide;
+}
+
+}  // namespace
+
 bool hide_from_mpi(const void* base, MPI_Aint bytes) {
   const Runtime* runtime = find_runtime();
   if (!runtime || !runtime->device || !runtime->device->hidden_from_host(base)) return false;
@@ -118,9 +140,15 @@ bool hide_from_mpi(const void* base, MPI_Aint bytes) {
   }
 }
 
-/// The ranks have the same library, and so all ask each other or none does: a rank may well have no GPU.
+/// The ranks have the same library, and so all ask each other or none does: a rank may well have no GPU. Where none has
+/// one, they ask once for a communicator, not for each of its windows.
 bool allocate_hidden(MPI_Comm comm, bool hidden) {
   if (!(cuda_is_built || hip_is_built) || mpi_version().find("Open MPI") == std::string::npos) return false;
+  try {
+    if (!some_may_hide(comm)) return false;
+  } catch (...) {  // Refused, too
+    return false;  // MPI says why when it creates the window
+  }
   int all = hidden ? 1 : 0;
   return PMPI_Allreduce(MPI_IN_PLACE, &all, 1, MPI_INT, MPI_MIN, comm) == MPI_SUCCESS && all != 0;
 }

@@ -83,6 +83,7 @@ Runtime& ensure_runtime(int local_ranks) {
     runtime->settings = Settings::from_environment();
     set_log(runtime->settings.log, world_rank());
     runtime->device = make_device(runtime->settings, local_ranks);
+    runtime->device->set_unmapper([](Device& device) { return unmap_for_import(device); });
   } catch (const Error& error) {
     runtime->failure = error.what();
   }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "collective/collectives.h"
@@ -29,6 +30,7 @@ struct CommState {
   std::shared_ptr<const Team> team;          ///< null: it is being made
   std::unique_ptr<Collectives> collectives;  ///< null: none were called
   MPI_Comm own = MPI_COMM_NULL;              ///< a duplicate, where there are some: for their end
+  std::optional<bool> some_may_hide;         ///< window memory from MPI (allocate_hidden); none: not asked yet
   bool spans_nodes() const;
 };
 

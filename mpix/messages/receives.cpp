@@ -77,6 +77,7 @@ void MessageReceives::take(const MessageRequests::Result& tested) {
   for (const MessageRequests::Ended& ended : tested.receives) note(ended);
   while (!posted_.empty() && posted_.front().has_come && failure_.empty()) accept();
   continue_blocked();
+  if (places_.empty()) return;  // nobody has asked for any yet: a window without stream epochs looks, too, at its end
   // What finds no receive is copied once more by MPI; and packets that wait for large data keep their places.
   const bool are_few = 2 * tested.receives.size() > posted || posted_.size() < least_places;
   for (std::size_t more = are_few ? least_places : 0; more > 0 && places_.size() < most_ && failure_.empty(); --more)

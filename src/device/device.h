@@ -4,9 +4,11 @@
 
 #include <array>
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "wire/farewell.h"
@@ -203,6 +205,9 @@ class Device {
   virtual std::size_t closed_imports() const noexcept { return 0; }
   /// Unmap them. Waits for what runs on the device.
   virtual void unmap_closed_imports() noexcept {}
+  /// Whom import_memory asks to unmap them, where it cannot map before: who knows whether something waits for peers.
+  /// Returns false if something may. Where there is nobody to ask, nothing waits.
+  void set_unmapper(std::function<bool(Device&)> unmapper) { unmapper_ = std::move(unmapper); }
 
   /// For the ranks of a communicator, and for each of their windows; see device/node_memory.h.
   virtual std::unique_ptr<TeamMemory> new_team_memory();
@@ -281,6 +286,16 @@ class Device {
   /// Whether all of a window's launches have left its memory alone for good, once the counters of its epochs
   /// say that they are over.
   virtual bool have_ended(const HostWords& words, std::uint64_t launches) const = 0;
+
+ protected:
+  bool unmap_for_import() {
+    if (unmapper_) return unmapper_(*this);
+    unmap_closed_imports();
+    return true;
+  }
+
+ private:
+  std::function<bool(Device&)> unmapper_;
 };
 
 /// The device that the settings ask for; throws when it is not built, or not there.

@@ -3,7 +3,9 @@
 #include "epoch/unmapping.h"
 
 #include <algorithm>
+#include <chrono>
 #include <mutex>
+#include <thread>
 #include <vector>
 
 #include "base/error.h"
@@ -46,20 +48,38 @@ void drain_windows_between_nodes() {
     if (window->reaches_other_nodes()) (void)window->drain();
 }
 
-void unmap_if_idle(Device& device) noexcept {
-  const std::size_t closed = device.closed_imports();
-  if (closed == 0) return;
+namespace {
+
+/// False: something may wait for peers. `or_captured`: graphs of windows are no reason.
+bool try_to_unmap(Device& device, bool or_captured) noexcept {
   try {
     std::lock_guard<std::mutex> hold(live().mutex);
     std::vector<std::unique_lock<std::mutex>> still;
     for (Window* window : live().windows) {
-      still.push_back(window->held_if_idle(closed > most_closed));
-      if (!still.back()) return;
+      still.push_back(window->held_if_idle(or_captured));
+      if (!still.back()) return false;
     }
     device.unmap_closed_imports();
+    return true;
   } catch (const std::exception&) {
-    // Who does not know leaves it as it is.
+    return false;  // who does not know leaves it as it is
   }
+}
+
+}  // namespace
+
+void unmap_if_idle(Device& device) noexcept {
+  const std::size_t closed = device.closed_imports();
+  if (closed > 0) (void)try_to_unmap(device, closed > most_closed);
+}
+
+bool unmap_for_import(Device& device, std::chrono::milliseconds patience) noexcept {
+  const auto end = std::chrono::steady_clock::now() + patience;
+  while (!try_to_unmap(device, true)) {
+    if (std::chrono::steady_clock::now() > end) return false;
+    std::this_thread::sleep_for(std::chrono::microseconds(200));
+  }
+  return true;
 }
 
 }  // namespace mpix

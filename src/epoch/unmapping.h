@@ -2,6 +2,9 @@
 // Copyright (c) the libmpix authors
 #pragma once
 
+#include <chrono>
+#include <cstddef>
+
 #include "device/device.h"
 
 namespace mpix {
@@ -18,14 +21,19 @@ class Window;
 /// | a window ends, and another one has something enqueued           | stays: the next window's end looks again      |
 /// | a window ends, and another one's epochs are in graphs           | stays up to `most_closed`, as nobody knows whether the graphs run; is unmapped beyond |
 /// | the same allocation is mapped again                             | is used again                                 |
+/// | another one is mapped that lies where a closed one was          | is unmapped before, as soon as all that windows have enqueued has run, graphs aside; if it has not within `import_patience`, nothing is mapped |
 /// | the process ends                                                | goes with it                                  |
 ///
 /// Nobody can enqueue anything while it unmaps: it holds the locks of all windows.
 constexpr std::size_t most_closed = std::size_t{4} << 30;
+/// Epochs that are under way when a window is created end within that, unless they wait for its creation.
+constexpr std::chrono::milliseconds import_patience{5000};
 
 void add_live(Window& window);
 void remove_live(Window& window);
 void unmap_if_idle(Device& device) noexcept;
+/// For Device::set_unmapper.
+bool unmap_for_import(Device& device, std::chrono::milliseconds patience = import_patience) noexcept;
 
 /// By MPI_Finalize, for the windows that the program has not freed.
 void say_farewell_on_all_windows(Farewell farewell);

@@ -40,6 +40,11 @@ expect 0 'over sockets, in software.* MPI_THREAD_MULTIPLE' "$funneled" MPIX_NIC=
 expect 1 'MPI_THREAD_MULTIPLE' "$funneled" MPIX_NIC=mpi "$plain"
 expect 1 'MPI_THREAD_MULTIPLE' "$funneled" FI_PROVIDER=tcp MPIX_NIC=auto "$plain"
 
+# a setting that is none: said once, whatever the number of ranks
+expect 0 'MPIX_TIMEUOT.*MPIX_TIMEOUT' MPIX_TIMEUOT=3 "$plain"
+said=$(grep -c MPIX_TIMEUOT "$output")
+((said == 1)) || { echo "FAILED: a setting that is none is named $said times"; failed=1; }
+
 # two windows
 steady=$(dirname "${threaded[0]}")/steady
 expect 0 '2 windows share a budget of 1 ' MPIX_NIC=sockets MPIX_TRIGGERED_OPS=1 SOAK_EPOCHS=50 "$steady"

@@ -22,7 +22,7 @@ trap 'exit 99' INT TERM HUP
 # FACT and MOMENT are those that harmless.cpp prints; WHERE: node (all ranks on one), nodes (a rank each), cable (in
 # network namespaces); * is any. The first line that fits counts.
 elsewhere=$((64 * (LIBMPIX_TEST_RANKS - 1)))  # for each rank of another node
-allowed="
+as_preset="
 mappings    *      windows  24     1
 mappings    *      *        24     0
 address-KB  node   windows  16384  16
@@ -33,6 +33,18 @@ peak-KB     node   *        16384  16
 peak-KB     *      *        16384  $elsewhere
 *           *      *        0      0
 "
+# MPIX_NIC=sockets opens libfabric at the first window of ranks on several nodes: that brings its libraries, threads,
+# descriptors and memory, once.
+with_sockets="
+threads      nodes  init  0      0
+threads      nodes  *     4      0
+descriptors  nodes  init  0      0
+descriptors  nodes  *     24     0
+mappings     nodes  *     96     0
+address-KB   nodes  *     49152  $elsewhere
+peak-KB      nodes  *     49152  $elsewhere
+$as_preset"
+allowed=$as_preset
 failed=0
 differs() {  # FACT WHERE MOMENT TEXT
   echo "FAILED: $1, $2, $3: $4"
@@ -78,16 +90,33 @@ compare() {  # WHERE WITHOUT WITH
   while read -r fact where moment text; do differs "$fact" "$where" "$moment" "$text"; done < "$scratch/differences"
   [[ -s $scratch/differences ]] || echo "the same: what a process finds in itself, $1"
 }
-facts() {  # WHERE MPIX_NODE_SIZE
+facts() {  # WHERE MPIX_NODE_SIZE [VARIABLE=VALUE …]
   local how
   for how in without with; do
-    run $how "MPIX_NODE_SIZE=$2" "$program" "$windows" > "$scratch/$how" 2> "$scratch/errors.$how" || echo "ended with $?" >> "$scratch/$how"
+    run $how "MPIX_NODE_SIZE=$2" "${@:3}" "$program" "$windows" > "$scratch/$how" 2> "$scratch/errors.$how" || echo "ended with $?" >> "$scratch/$how"
   done
   compare "$1" "$scratch/without" "$scratch/with"
   same errors "$1" output "$(cat "$scratch/errors.without")" "$(cat "$scratch/errors.with")"
 }
 facts node 0
+greatest() { awk -v fact="$1" '$4 == fact && $5 > most { most = $5 } END { print most + 0 }' "$scratch/without"; }
+plain_peak=$(greatest peak-KB) plain_descriptors=$(greatest descriptors)
 facts nodes 1
+
+# --- with triggered operations in software between nodes. More windows than they are (512) concern nobody who uses none.
+networks=$("$(dirname "$library")/../mpix-info" | grep '^between nodes:') || differs networks any start "mpix-info does not tell them"
+if [[ $networks == *sockets* ]]; then
+  allowed=$with_sockets
+  descriptors=$(ulimit -Sn)
+  ulimit -Sn 1024 2> /dev/null || echo "with the limit of $descriptors descriptors that is there"
+  echo "with MPIX_NIC=sockets:"
+  facts node 0 MPIX_NIC=sockets
+  facts nodes 1 MPIX_NIC=sockets
+  ulimit -Sn "$descriptors"
+  allowed=$as_preset
+else
+  echo "not tried with MPIX_NIC=sockets: this build has no libfabric"
+fi
 
 # --- on real nodes, as far as network namespaces are such
 if ((LIBMPIX_TEST_RANKS == 2)); then
@@ -128,9 +157,13 @@ done
 
 # --- as many windows under limits that the program has room in
 limited() { (ulimit -n 1024 -v 2097152 && run "$1" "$program" "$windows") > "$scratch/limited" 2>&1; }
-limited without; before=$?
-limited with || ((before)) || differs limits node windows "under ulimit -n 1024 -v 2097152: $(tail -n 2 "$scratch/limited")"
-((before == 0)) || echo "not tried under limits: the program does not run under them without the library either"
+if ((plain_peak > 1536 * 1024 || plain_descriptors > 768)); then
+  echo "not tried under limits: without the library the program takes $plain_peak KB and $plain_descriptors descriptors"
+else
+  for how in without with; do
+    limited $how || differs limits node windows "$how the library, under ulimit -n 1024 -v 2097152: $(tail -n 2 "$scratch/limited")"
+  done
+fi
 
 # --- a program that has nothing to do with MPI: what is in it, and how long it takes to start
 mpi=$(ldd "$library" | awk '$1 ~ /^libmpi/ && !seen++ { print $3 }')

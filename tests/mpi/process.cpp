@@ -96,6 +96,7 @@ void ordinary_epoch() {
 }
 
 std::atomic<bool> no_threads{false};
+std::atomic<int> open_receives{0};  ///< that take messages of anybody
 thread_local bool no_memory = false;
 
 /// A call that needs a thread fails where there can be none, and has changed nothing.
@@ -141,6 +142,13 @@ extern "C" __attribute__((visibility("default"))) int pthread_create(pthread_t* 
   return real(thread, attributes, body, argument);
 }
 
+extern "C" __attribute__((visibility("default"))) int PMPI_Irecv(void* to, int count, MPI_Datatype type, int source,
+                                                                 int tag, MPI_Comm comm, MPI_Request* request) {
+  if (source == MPI_ANY_SOURCE) ++open_receives;
+  static const auto real = reinterpret_cast<decltype(&PMPI_Irecv)>(dlsym(RTLD_NEXT, "PMPI_Irecv"));
+  return real(to, count, type, source, tag, comm, request);
+}
+
 void* operator new(std::size_t bytes) {
   void* const memory = no_memory ? nullptr : std::malloc(bytes > 0 ? bytes : 1);
   if (!memory) throw std::bad_alloc();
@@ -157,6 +165,7 @@ TEST_CASE("a process has what it needs when it needs it, and signals and the env
   const int threads_before = threads();
   for (int k = 0; k < 3; ++k) ordinary_epoch();
   if (!provider_has_threads()) CHECK(threads() == threads_before);
+  CHECK(open_receives == 0);  // a message of the program's could not end in one; but they take memory, and MPI's time
   if (device().is_host()) without_threads();
   {
     Window window(Memory::device, 64);
@@ -166,6 +175,8 @@ TEST_CASE("a process has what it needs when it needs it, and signals and the env
     stream.synchronize();
   }
   if (spans_nodes() && !provider_has_threads()) CHECK(threads() > threads_before);  // it can be seen
+  const char* const network = std::getenv("MPIX_NIC");
+  if (spans_nodes() && network && std::string(network) == "mpi") CHECK(open_receives > 0);  // so can they
   CHECK(added(handlers_before, handlers()) == std::vector<std::string>{});
   CHECK(blocked() == blocked_before);
   CHECK(added(environment_before, environment()) == std::vector<std::string>{});

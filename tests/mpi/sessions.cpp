@@ -33,6 +33,13 @@ int main() {
   require(!is_active(), "not active before the session");
   MPI_Session session = MPI_SESSION_NULL;
   require(MPI_Session_init(MPI_INFO_NULL, MPI_ERRORS_ARE_FATAL, &session) == MPI_SUCCESS, "MPI_Session_init");
+  // The first thing that libmpix hears: no window has told it how many ranks there are.
+  MPI_Info kind = MPI_INFO_NULL;
+  MPI_Info_create(&kind);
+  MPI_Info_set(kind, "mpi_memory_alloc_kinds", "mpix:device");
+  int* early = nullptr;
+  require(MPI_Alloc_mem(sizeof *early, kind, &early) == MPI_SUCCESS && early, "MPI_Alloc_mem before a window");
+  MPI_Info_free(&kind);
   require(is_active(), "active from the session on");
   MPI_Group world = MPI_GROUP_NULL;
   MPI_Comm comm = MPI_COMM_NULL;
@@ -48,20 +55,28 @@ int main() {
 
   int* memory = nullptr;
   MPI_Win win = MPI_WIN_NULL;
-  MPI_Win_allocate(sizeof *memory, 1, MPI_INFO_NULL, comm, &memory, &win);
   MPIX_Host_stream stream = nullptr;
   MPIX_Host_stream_create(&stream);
-  for (int step = 1; step <= 20; ++step) {
-    const int value = 100 * step + rank;
-    MPIX_Win_post_stream(origins, win, stream);
-    MPI_Win_start(targets, MPIX_MODE_STREAM, win);
-    MPI_Put(&value, 1, MPI_INT, right, 0, 1, MPI_INT, win);
-    MPIX_Win_complete_wait_stream(win, stream);
-    MPIX_Host_stream_synchronize(stream);
-    require(*memory == 100 * step + left, "the neighbour's value");
+  for (int turn = 0; turn < 2; ++turn) {
+    if (turn == 0) {
+      memory = early;
+      MPI_Win_create(memory, sizeof *memory, 1, MPI_INFO_NULL, comm, &win);
+    } else {
+      MPI_Win_allocate(sizeof *memory, 1, MPI_INFO_NULL, comm, &memory, &win);
+    }
+    for (int step = 1; step <= 20; ++step) {
+      const int value = 100 * step + rank;
+      MPIX_Win_post_stream(origins, win, stream);
+      MPI_Win_start(targets, MPIX_MODE_STREAM, win);
+      MPI_Put(&value, 1, MPI_INT, right, 0, 1, MPI_INT, win);
+      MPIX_Win_complete_wait_stream(win, stream);
+      MPIX_Host_stream_synchronize(stream);
+      require(*memory == 100 * step + left, "the neighbour's value");
+    }
+    MPI_Win_free(&win);
   }
   MPIX_Host_stream_destroy(&stream);
-  MPI_Win_free(&win);
+  require(MPI_Free_mem(early) == MPI_SUCCESS, "MPI_Free_mem");
   MPI_Group_free(&targets);
   MPI_Group_free(&origins);
   MPI_Group_free(&world);

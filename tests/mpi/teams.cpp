@@ -16,7 +16,13 @@ using namespace test;
 
 namespace {
 
-std::atomic<int> exchanges{0}, largest{0};
+std::atomic<int> exchanges{0}, largest{0}, others{0};
+
+/// The library's function, behind one of these here.
+template <class Function>
+Function* next(Function*, const char* name) {
+  return reinterpret_cast<Function*>(dlsym(RTLD_NEXT, name));
+}
 
 /// A window and an epoch around the ring.
 void run_epoch(Window& window, std::uint64_t salt) {
@@ -38,8 +44,37 @@ extern "C" __attribute__((visibility("default"))) int PMPI_Allgather(const void*
     PMPI_Comm_size(comm, &members);
     if (members == size() && count > before) largest = count;
   }
-  return reinterpret_cast<decltype(&PMPI_Allgather)>(dlsym(RTLD_NEXT, "PMPI_Allgather"))(mine, count, type, all,
-                                                                                         all_count, all_type, comm);
+  return next(PMPI_Allgather, "PMPI_Allgather")(mine, count, type, all, all_count, all_type, comm);
+}
+
+// What else would make ranks wait for each other.
+
+extern "C" __attribute__((visibility("default"))) int PMPI_Allreduce(const void* mine, void* all, int count,
+                                                                     MPI_Datatype type, MPI_Op op, MPI_Comm comm) {
+  ++others;
+  return next(PMPI_Allreduce, "PMPI_Allreduce")(mine, all, count, type, op, comm);
+}
+
+extern "C" __attribute__((visibility("default"))) int PMPI_Bcast(void* data, int count, MPI_Datatype type, int root,
+                                                                 MPI_Comm comm) {
+  ++others;
+  return next(PMPI_Bcast, "PMPI_Bcast")(data, count, type, root, comm);
+}
+
+extern "C" __attribute__((visibility("default"))) int PMPI_Barrier(MPI_Comm comm) {
+  ++others;
+  return next(PMPI_Barrier, "PMPI_Barrier")(comm);
+}
+
+extern "C" __attribute__((visibility("default"))) int PMPI_Comm_split(MPI_Comm comm, int colour, int key,
+                                                                      MPI_Comm* made) {
+  ++others;
+  return next(PMPI_Comm_split, "PMPI_Comm_split")(comm, colour, key, made);
+}
+
+extern "C" __attribute__((visibility("default"))) int PMPI_Comm_dup(MPI_Comm comm, MPI_Comm* made) {
+  ++others;
+  return next(PMPI_Comm_dup, "PMPI_Comm_dup")(comm, made);
 }
 
 TEST_CASE("a further window of a communicator takes two exchanges, of which that of all ranks is small") {
@@ -57,6 +92,29 @@ TEST_CASE("a further window of a communicator takes two exchanges, of which that
     run_epoch(first, 1);
     run_epoch(second, 2);
   }
+  MPI_OK(MPI_Comm_free(&comm));
+}
+
+TEST_CASE("a further window of a plain program takes two exchanges, and no other collective call of ours") {
+  MPI_Comm comm = MPI_COMM_NULL;
+  MPI_OK(MPI_Comm_dup(MPI_COMM_WORLD, &comm));
+  std::vector<char> memory(4096);
+  constexpr int windows = 4;
+  MPI_Win all[windows];
+  for (int i = 0; i < windows; ++i) {
+    exchanges = others = 0;
+    void* base = nullptr;
+    if (i % 2 == 0)
+      MPI_OK(MPI_Win_create(memory.data(), 4096, 1, MPI_INFO_NULL, comm, &all[i]));
+    else
+      MPI_OK(MPI_Win_allocate(4096, 1, MPI_INFO_NULL, comm, &base, &all[i]));
+    CAPTURE(i);
+    if (i == 0) continue;  // it finds out who is where
+    CHECK(exchanges <= 2);
+    // Where there is a GPU, Open MPI, and no GPU in its hands, the ranks ask each other whether a window hides from it.
+    CHECK(others <= (device().is_host() ? 0 : 1));
+  }
+  for (MPI_Win& win : all) MPI_OK(MPI_Win_free(&win));
   MPI_OK(MPI_Comm_free(&comm));
 }
 

@@ -3,7 +3,11 @@
 
 // What a NIC does when it is full, or when a peer has gone: the provider's own functions, with some that fail in
 // between. Each time all that was taken has to come back.
+#include <chrono>
+#include <cstddef>
+#include <cstdlib>
 #include <cstring>
+#include <new>
 #include <string>
 
 #include "base/error.h"
@@ -122,7 +126,18 @@ std::string error_of_queue(Sender& sender, Fault expected) {
 
 bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
+thread_local bool no_memory = false;
+
 }  // namespace
+
+// In front of the C++ library's, for the whole program: it fails where this thread is told so.
+void* operator new(std::size_t bytes) {
+  void* const memory = no_memory ? nullptr : std::malloc(bytes > 0 ? bytes : 1);
+  if (!memory) throw std::bad_alloc();
+  return memory;
+}
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
 
 TEST_CASE("a queue that is full for a moment is tried again", "[nic]") {
   Pair pair(8);
@@ -272,4 +287,32 @@ TEST_CASE("keys of memory begin again where the provider has no larger ones", "[
   }
   const auto one = open(), two = open(), three = open();
   CHECK_THROWS_AS(open(), Error);
+}
+
+TEST_CASE("a look that has no memory for what it finds is an error, and leaves the network to others", "[nic]") {
+  Pair pair(8);
+  NetworkWrite write = pair.write();
+  write.memory.key += 1000;  // no such memory: what the look finds is an error
+  const NetworkSignal signal = pair.signal(NetworkSignal::Kind::add, 1);
+  TriggeredQueue& queue = *pair.origin.queue;
+  auto transfer = queue.queue(pair.peer, &write, 1, &signal);
+  no_memory = true;
+  try {
+    transfer->start();
+  } catch (const std::bad_alloc&) {
+    // It looks as well.
+  }
+  no_memory = false;
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20 * test::slowdown());
+  while (queue.failure().empty() && std::chrono::steady_clock::now() < deadline) {
+    pair.target.queue->progress();
+    no_memory = true;
+    queue.progress();
+    no_memory = false;
+  }
+  CHECK(queue.failure() == "out of memory");
+  const std::uint64_t looks = queue.looks();
+  queue.progress();
+  CHECK(queue.looks() == looks + 1);
+  CHECK(queue.read_still([] {}));
 }

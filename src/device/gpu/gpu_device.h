@@ -113,7 +113,9 @@ class GpuDevice final : public Device {
   }
 
   ExportedMemory export_memory(const void* base) override { return memory().export_memory(base); }
-  char* import_memory(const ExportedMemory& exported) override { return memory().import_memory(exported); }
+  char* import_memory(const ExportedMemory& exported) override {
+    return memory().import_memory(exported, [this] { return unmap_for_import(); });
+  }
   void close_import(char* base) noexcept override {
     if (GpuMemory* memory = settled()) memory->close_import(base);
   }

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -136,16 +137,13 @@ class GpuMemory {
     return memory;
   }
 
-  char* import_memory(const ExportedMemory& memory) {
+  /// `unmap`: calls unmap_closed_imports(), or returns false, as something may wait for peers.
+  char* import_memory(const ExportedMemory& memory, const std::function<bool()>& unmap) {
     Ticket ticket;
     std::memcpy(&ticket, memory.bytes, sizeof ticket);
     if (ticket.process == getpid()) return reinterpret_cast<char*>(static_cast<std::uintptr_t>(ticket.base));
-    std::lock_guard<std::mutex> hold(mutex_);
-    for (Import& import : imports_) {
-      if (import.id != ticket.id || std::memcmp(&import.handle, &ticket.handle, sizeof ticket.handle) != 0) continue;
-      ++import.users;
-      return import.base;
-    }
+    std::unique_lock<std::mutex> hold(mutex_);
+    if (char* const there = use_again(ticket)) return there;
     OutsideCapture outside;
     DeviceScope scope(device_);
     void* base = nullptr;
@@ -153,7 +151,13 @@ class GpuMemory {
     if (error ==
         gpuErrorAlreadyMapped) {  // the place of an allocation that is mapped still, and that its owner has freed
       (void)gpuGetLastError();
-      unmap_closed();
+      hold.unlock();  // the locks of windows come before this one
+      if (!unmap())
+        throw Error(Fault::unsupported,
+                    "memory that its owner has freed is still mapped in its place, and cannot be unmapped while "
+                    "streams may wait for other ranks: call MPI_Win_create when the epochs of other windows are over");
+      hold.lock();
+      if (char* const there = use_again(ticket)) return there;  // another thread was faster
       error = gpuIpcOpenMemHandle(&base, ticket.handle, gpuIpcMemLazyEnablePeerAccess);
     }
     if (error != gpuSuccess) {
@@ -216,6 +220,16 @@ class GpuMemory {
     std::size_t bytes;
     int users;  ///< 0: closed, and mapped still
   };
+
+  /// The mapping of that allocation, if there is one. Under mutex_.
+  char* use_again(const Ticket& ticket) {
+    for (Import& import : imports_) {
+      if (import.id != ticket.id || std::memcmp(&import.handle, &ticket.handle, sizeof ticket.handle) != 0) continue;
+      ++import.users;
+      return import.base;
+    }
+    return nullptr;
+  }
 
   void unmap_closed() {  // under mutex_
     for (const Import& import : imports_)

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the libmpix authors
+
+// Room on a GPU for blocks that wait (device/gpu/places.h): what is taken together stays below what the table there
+// promises, and nothing is lost. These are numbers: no GPU is needed.
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <random>
+#include <vector>
+
+#define GPU_NAMESPACE of_no_gpu
+#include "device/gpu/places.h"
+#include "support/catch.h"
+
+using namespace mpix;
+
+namespace {
+
+constexpr std::uint32_t places_at_birth = 4;  // of a window: two launches of each side
+constexpr std::uint32_t blocks_of_each = 4;   // that a multiprocessor has room for
+
+/// Of each pair the first leaves an even number of places, which windows can take all.
+#define MULTIPROCESSORS GENERATE(17u, 16u, 9u, 8u, 5u, 4u)
+
+/// A process on a GPU that `sharers` processes share, and its windows.
+struct Process {
+  Process(std::uint32_t multiprocessors, std::uint32_t its_sharers) : all(multiprocessors), sharers(its_sharers) {
+    places->open(all, all * blocks_of_each);
+  }
+  std::uint32_t most() const { return WaitingRoom::most(all, sharers); }
+  std::uint32_t most_blocks() const { return all * (blocks_of_each - 1) / sharers; }
+
+  /// Whether it has places; one that finds none waits in guards (team/neighbourhood.cpp, lack_places).
+  bool open_window() {
+    auto window = std::make_unique<WindowPlaces>(places);
+    window->share(sharers);
+    const bool fits = window->taken() <= most();
+    if (fits) windows.push_back(std::move(window));
+    return fits;
+  }
+  /// All processes together leave a multiprocessor to others.
+  bool keeps_promise() { return places->taken() == 0 || places->taken() * sharers < all; }
+
+  const std::uint32_t all, sharers;
+  const std::shared_ptr<Places> places = std::make_shared<Places>();
+  std::vector<std::unique_ptr<WindowPlaces>> windows;
+};
+
+/// What windows with so many peers of each side take, and have at the least.
+std::uint32_t places_for(std::uint32_t sends, std::uint32_t receives) { return 2 * (sends + receives); }
+
+}  // namespace
+
+TEST_CASE("windows take places for parts 0 while there are some, and leave a multiprocessor free", "[places]") {
+  const std::uint32_t multiprocessors = MULTIPROCESSORS, sharers = GENERATE(1u, 2u, 4u);
+  CAPTURE(multiprocessors, sharers);
+  std::minstd_rand random(multiprocessors + sharers);
+  for (std::uint32_t count = 1; count <= 40; ++count) {
+    CAPTURE(count);
+    Process process(multiprocessors, sharers);
+    std::uint32_t refused = 0;
+    for (std::uint32_t i = 0; i < count; ++i) refused += process.open_window() ? 0 : 1;
+    // As many as there are places for.
+    REQUIRE(process.windows.size() == std::min(count, process.most() / places_at_birth));
+    REQUIRE(process.windows.size() + refused == count);
+    REQUIRE(process.places->taken() == places_at_birth * process.windows.size());
+    REQUIRE(process.keeps_promise());
+
+    struct Peers {
+      std::uint32_t sends = 1, receives = 1;
+    };
+    std::vector<Peers> have(process.windows.size());
+    for (int turn = 0; turn < 20; ++turn)
+      for (std::size_t i = 0; i < have.size(); ++i) {
+        const auto sends = static_cast<std::uint32_t>(random() % 5),
+                   receives = static_cast<std::uint32_t>(random() % 5);
+        const Peers more{std::max(sends, have[i].sends), std::max(receives, have[i].receives)};
+        const std::uint32_t before = process.places->taken();
+        const std::uint32_t then =
+            before + places_for(more.sends, more.receives) - places_for(have[i].sends, have[i].receives);
+        const std::uint32_t peers = process.windows[i]->peers_for(sends, receives);
+        if (then <= process.most()) {  // what fits is given
+          have[i] = more;
+          REQUIRE(peers == std::max(sends, receives));
+          REQUIRE(process.places->taken() == then);
+        } else {
+          REQUIRE(peers == std::min(have[i].sends, have[i].receives));
+          REQUIRE(peers >= 1);
+          REQUIRE(process.places->taken() == before);
+        }
+        REQUIRE(process.keeps_promise());
+      }
+    process.windows.clear();
+    REQUIRE(process.places->taken() == 0);
+  }
+}
+
+TEST_CASE("a window that has to wait in kernels can have one peer at a time, whatever is taken", "[places]") {
+  const std::uint32_t multiprocessors = MULTIPROCESSORS, sharers = GENERATE(1u, 2u, 4u);
+  CAPTURE(multiprocessors, sharers);
+  Process process(multiprocessors, sharers);
+  for (int count = 1; count <= 40; ++count) {
+    (void)process.open_window();
+    process.windows.push_back(std::make_unique<WindowPlaces>(process.places));  // where there are no guards
+    process.windows.back()->share(sharers);
+    for (const auto& window : process.windows) {
+      REQUIRE(window->peers_for(1, 1) == 1);
+      REQUIRE(window->peers_for(0, 1) <= 1);
+      REQUIRE(window->peers_for(40, 40) >= 1);
+      REQUIRE(window->peers_for(40, 40) < 40);
+    }
+  }
+  process.windows.clear();
+  REQUIRE(process.places->taken() == 0);
+}
+
+TEST_CASE("blocks that may keep their places leave one of each multiprocessor", "[places]") {
+  const std::uint32_t multiprocessors = MULTIPROCESSORS, sharers = GENERATE(1u, 2u, 4u);
+  CAPTURE(multiprocessors, sharers);
+  std::minstd_rand random(multiprocessors + sharers);
+  for (std::uint32_t count = 1; count <= 40; ++count) {
+    CAPTURE(count);
+    Process process(multiprocessors, sharers);
+    for (std::uint32_t i = 0; i < count; ++i) {
+      process.windows.push_back(std::make_unique<WindowPlaces>(process.places));
+      process.windows.back()->share(sharers);
+    }
+    struct Blocks {
+      std::uint32_t sends = 0, receives = 0;
+    };
+    std::vector<Blocks> have(count);
+    std::uint32_t taken = 0;
+    for (int turn = 0; turn < 20; ++turn)
+      for (std::uint32_t i = 0; i < count; ++i) {
+        const auto sends = static_cast<std::uint32_t>(random() % 9),
+                   receives = static_cast<std::uint32_t>(random() % 9);
+        const bool modest = random() % 2 == 0;
+        const Blocks most{std::max(sends, have[i].sends), std::max(receives, have[i].receives)};
+        const std::uint32_t more = most.sends + most.receives - have[i].sends - have[i].receives;
+        const bool fits = more == 0 || taken + (modest ? 2 : 1) * more <= process.most_blocks();
+        REQUIRE(process.windows[i]->blocks_for(sends, receives, modest) == fits);
+        if (!fits) continue;
+        have[i] = most;
+        taken += more;
+        REQUIRE(taken * sharers + multiprocessors <= multiprocessors * blocks_of_each);
+      }
+    process.windows.clear();
+    WindowPlaces last(process.places);
+    CHECK_FALSE(last.blocks_for(process.most_blocks() + 1, 0, false));
+    CHECK_FALSE(last.blocks_for(0, process.most_blocks() / 2 + 1, true));
+    CHECK(last.blocks_for(0, process.most_blocks() / 2, true));
+    CHECK(last.blocks_for(0, process.most_blocks(), false));  // all have been given back
+  }
+}
+
+TEST_CASE("a GPU with room for a block a multiprocessor has none that may keep its place", "[places]") {
+  const std::uint32_t blocks = GENERATE(7u, 8u, 9u);
+  const auto places = std::make_shared<Places>();
+  places->open(8, blocks);
+  WindowPlaces window(places);
+  CHECK(window.blocks_for(1, 0, false) == (blocks > 8));
+  CHECK_FALSE(window.blocks_for(2, 0, false));
+}
