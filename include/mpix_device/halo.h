@@ -19,7 +19,7 @@
 /// |-----------------|---------|--------------------------------|-----------------------|-------|
 /// | step            | device  | the last block of exchange s to end: s | kernels that begin | the stream |
 /// | packed: up m    | pinned  | the last block that packs m: s | the service           | each block fences, then adds to `arrived`; the last fences again, and stores |
-/// | sent: down m    | pinned  | the service: s, when the send is over | blocks that pack m | pack of s waits for s - h: the buffer is MPI's until then. Who launches may have seen it already |
+/// | sent: down m    | pinned  | the service: s, when the send is over | blocks that pack m | pack of s waits for s - h: the buffer is MPI's until then. The launching thread may have seen it already |
 /// | received: down n + m | pinned | the service: s              | blocks that unpack m  | release / acquire: the data are in the buffer |
 /// | unpacked: up n + m | pinned | the last block that unpacks m: s | the service        | as packed; receive s + h is started then, into the same buffer |
 /// | arrived, ended  | device  | blocks: fetch and add          | the same              | never reset: the last of exchange s finds s times the number of parts. A message of one part has no `arrived` |
@@ -339,8 +339,9 @@ MPIX_DEV_FN bool run_halo_message(const MPIX_Dev_halo& halo, std::uint32_t given
   MPIX_OF_BLOCK HaloPart part;
   MPIX_NO_UNROLL
   for (std::uint32_t m = halo.first[given]; m < halo.first[given + 1]; ++m) {
-    copy_together(part, unpacks ? halo.message[m].recv : halo.message[m].send, crew);
-    if (part.side.parts == 0) continue;  // to or from nobody
+    const HaloPart& whole = unpacks ? halo.message[m].recv : halo.message[m].send;
+    if (whole.side.parts == 0) continue;  // to or from nobody
+    copy_together(part, whole, crew);
     if (!run_halo_part(halo, part, part.side.parts, runner.block, step, runner, crew)) return false;
   }
   return true;

@@ -205,8 +205,8 @@ class Device {
   virtual std::size_t closed_imports() const noexcept { return 0; }
   /// Unmap them. Waits for what runs on the device.
   virtual void unmap_closed_imports() noexcept {}
-  /// Whom import_memory asks to unmap them, where it cannot map before: who knows whether something waits for peers.
-  /// Returns false if something may. Where there is nobody to ask, nothing waits.
+  /// What import_memory calls to unmap them, where it cannot map before. It knows whether something waits for peers,
+  /// and returns false if something may. Where there is no such function, nothing waits.
   void set_unmapper(std::function<bool(Device&)> unmapper) { unmapper_ = std::move(unmapper); }
 
   /// For the ranks of a communicator, and for each of their windows; see device/node_memory.h.

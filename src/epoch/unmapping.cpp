@@ -62,7 +62,7 @@ bool try_to_unmap(Device& device, bool or_captured) noexcept {
     device.unmap_closed_imports();
     return true;
   } catch (const std::exception&) {
-    return false;  // who does not know leaves it as it is
+    return false;  // nobody knows: it stays as it is
   }
 }
 

@@ -126,7 +126,7 @@ void own(int wanted) {
                            Keys{{"mpix_halves", "2"}, {"mpix_chunk", "64"}, {"mpix_buffers", "copied"}}}) {
     CubeHalo one(cube_of(8, 3, 40, 6, 7), keys);
     Own kernel{one.fill(), one.compare(), {}, count, false, results};
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));  // whoever serves a halo without exchanges is asleep
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));  // the service of a halo without exchanges sleeps
     CHECK_MPI(MPIX_Halo_get_device(one.halo(), &kernel.halo));
     std::uint64_t all = 0, found[2];
     for (const bool by_message : {false, true, false}) {
