@@ -37,6 +37,7 @@ scenario() {  # WAY SCENARIO NUMBERS
     [[ $(cat "$scratch/ended.$rank" 2> /dev/null) == 0 ]] || bad=1
   done
   [[ $(cat "$scratch/ended.$((ranks - 1))" 2> /dev/null) == 137 ]] || bad=1
+  grep -hq "names the dead" "$scratch"/output.* || bad=1
   if ((bad)); then
     failed=1
     echo "FAILED: $*"
