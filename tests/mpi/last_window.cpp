@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the libmpix authors
 //
-// Windows that are freed in MPI_Finalize, by what a library attached to MPI_COMM_SELF, with epochs still on their way.
+// Windows in MPI_Finalize, with epochs still on their way: they are freed there by what a library has attached to
+// MPI_COMM_SELF.
 #include <unistd.h>
 
 #include <cstdio>
+#include <memory>
+#include <string>
 
+#include "support/capture.h"
 #include "support/catch.h"
 #include "support/epochs.h"
 
@@ -37,6 +41,14 @@ extern "C" int end_library(MPI_Comm, int, void* value, void*) {
   return MPI_SUCCESS;
 }
 
+/// The messages of libmpix have ended.
+extern "C" int end_capture(MPI_Comm, int, void* value, void*) {
+  const std::unique_ptr<Capture> errors(static_cast<Capture*>(value));
+  const std::string said = errors->end();
+  if (said.find("messages between nodes have not come") != std::string::npos) end_with(said.c_str());
+  return MPI_SUCCESS;
+}
+
 void attach(int end(MPI_Comm, int, void*, void*), void* value) {
   int key = MPI_KEYVAL_INVALID;
   MPI_OK(MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, end, &key, nullptr));
@@ -45,7 +57,7 @@ void attach(int end(MPI_Comm, int, void*, void*), void* value) {
 
 }  // namespace
 
-TEST_CASE("windows are freed by what MPI_Finalize calls") {
+TEST_CASE("windows are freed by what MPI_Finalize calls", "[epochs]") {
   NEEDS(device().is_host(), "the tests' device is stopped before MPI_Finalize");
   // So that MPI_Finalize finds both under way, and the second one still when the first is over.
   for (const int delay : {200000, 400000}) {
@@ -64,4 +76,21 @@ TEST_CASE("windows are freed by what MPI_Finalize calls") {
     }
     attach(end_library, library);
   }
+}
+
+// Its settings: waits end with an error, after a moment. Between nodes.
+TEST_CASE("MPI_Finalize receives a post on a rank that has had no epoch", "[post]") {
+  Window window(Memory::device, 64);
+  if (rank() == 0) {
+    const Group other(1);
+    Stream stream;
+    MPI_OK(MPIX_Win_post_stream(other, window, stream));
+    MPI_OK(MPIX_Win_wait_stream(window, stream));
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    CHECK(MPIX_Host_stream_synchronize(static_cast<MPIX_Host_stream>(static_cast<void*>(stream))) != MPI_SUCCESS);
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_ARE_FATAL);
+  }
+  barrier();
+  attach(end_capture, new Capture(STDERR_FILENO));
+  checked();
 }
