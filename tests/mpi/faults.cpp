@@ -31,6 +31,7 @@ Function* real(Function*, const char* name) {
 /// What the next calls of these functions return; MPI_SUCCESS: what MPI says.
 std::atomic<int> type_size_code{MPI_SUCCESS}, group_size_code{MPI_SUCCESS};
 std::atomic<long> messages{0};            ///< sent by libmpix
+std::atomic<long> refused{-1};            ///< the number of the one that MPI does not take
 std::atomic<bool> is_other_build{false};  ///< so the others see it
 
 /// Receives of large data: libmpix has posted them, and MPI is late with them.
@@ -142,7 +143,7 @@ STANDS_IN_FRONT int PMPI_Allgather(const void* mine, int count, MPI_Datatype typ
 
 STANDS_IN_FRONT int PMPI_Isend(const void* from, int count, MPI_Datatype type, int target, int tag, MPI_Comm comm,
                                MPI_Request* request) {
-  ++messages;
+  if (messages++ == refused) return MPI_ERR_OTHER;
   return real(&PMPI_Isend, "PMPI_Isend")(from, count, type, target, tag, comm, request);
 }
 
@@ -299,6 +300,14 @@ TEST_CASE("what was sent after large data comes after them", "[messages]") {
 
 namespace {
 
+/// What a stream says whose waits may have ended with an error.
+int outcome_of(const Stream& stream) {
+  MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+  const int code = MPIX_Host_stream_synchronize(static_cast<MPIX_Host_stream>(static_cast<void*>(stream)));
+  MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_ARE_FATAL);
+  return code;
+}
+
 /// Rank 1 puts all of `source` into rank 0, which has posted before, and knows of the data when it waits. What its
 /// stream says.
 int put_late(const Buffer& source, int bytes, MPI_Win win) {
@@ -317,10 +326,7 @@ int put_late(const Buffer& source, int bytes, MPI_Win win) {
     MPI_OK(MPI_Put(source.data(), bytes, MPI_BYTE, 0, 0, bytes, MPI_BYTE, win));
     MPI_OK(MPIX_Win_complete_stream(win, stream));
   }
-  MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
-  const int code = MPIX_Host_stream_synchronize(static_cast<MPIX_Host_stream>(static_cast<void*>(stream)));
-  MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_ARE_FATAL);
-  return code;
+  return outcome_of(stream);
 }
 
 }  // namespace
@@ -353,4 +359,39 @@ TEST_CASE("nobody is told of data whose receive failed", "[late]") {
   MPI_OK(MPI_Win_free(&win));
   barrier();
   late_receives.end();
+}
+
+TEST_CASE("a window whose post rode in a message that MPI did not take hears why", "[late]") {
+  Window window(Memory::device, 64), other(Memory::device, 64);
+  const Group peer(1 - rank());
+  Stream stream;
+  {
+    Ring ring(window, window.base(), 64), in_other(other, other.base(), 64);
+    in_other.fused_epoch(stream);
+    // Until a post has ridden: then the next one does, as a rule.
+    bool rides = false;
+    for (int epoch = 0; epoch < 1000 && !rides; ++epoch) {
+      const long before = messages;
+      ring.fused_epoch(stream);
+      stream.synchronize();
+      barrier();
+      rides = on_all_ranks(messages == before + 1);
+    }
+  }
+  if (rank() == 0) {
+    const Buffer source(64);
+    refused = messages.load();
+    MPI_OK(MPIX_Win_post_stream(peer, window, stream));
+    MPI_OK(MPI_Win_start(peer, MPIX_MODE_STREAM, other));
+    MPI_OK(MPI_Put(source.data(), 64, MPI_BYTE, 1, 0, 64, MPI_BYTE, other));
+    MPI_OK(MPIX_Win_complete_stream(other, stream));
+    MPI_OK(MPIX_Win_wait_stream(window, stream));
+    CHECK(outcome_of(stream) != MPI_SUCCESS);
+    CHECK(messages > refused);
+    refused = -1;
+    const std::string text = error_text(MPIX_Win_post_stream(peer, window, stream));
+    INFO(text);
+    CHECK(text.find("MPI_Isend to rank 1") != std::string::npos);
+  }
+  barrier();
 }
