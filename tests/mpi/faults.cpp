@@ -8,9 +8,13 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cstdlib>
 #include <mutex>
+#include <new>
 #include <optional>
+#include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "support/catch.h"
@@ -33,6 +37,9 @@ std::atomic<int> type_size_code{MPI_SUCCESS}, group_size_code{MPI_SUCCESS};
 std::atomic<long> messages{0};            ///< sent by libmpix
 std::atomic<long> refused{-1};            ///< the number of the one that MPI does not take
 std::atomic<bool> is_other_build{false};  ///< so the others see it
+/// Once this rank has told its build, which it does for the first window of a communicator, there is no memory.
+std::atomic<bool> runs_out_of_memory{false};
+thread_local bool next_new_fails = false;
 
 /// Receives of large data: libmpix has posted them, and MPI is late with them.
 class LateReceives {
@@ -128,18 +135,31 @@ STANDS_IN_FRONT int PMPI_Group_size(MPI_Group group, int* size) {
 STANDS_IN_FRONT int PMPI_Allgather(const void* mine, int count, MPI_Datatype type, void* all, int all_count,
                                    MPI_Datatype all_type, MPI_Comm comm) {
   std::vector<char> told;
-  if (is_other_build && type == MPI_BYTE) {
+  bool tells_build = false;
+  if ((is_other_build || runs_out_of_memory) && type == MPI_BYTE) {
     told.assign(static_cast<const char*>(mine), static_cast<const char*>(mine) + count);
     const std::string name("libmpix", 8);
     const auto build = std::search(told.begin(), told.end(), name.begin(), name.end());
-    if (build != told.end()) {
+    tells_build = build != told.end();
+    if (tells_build && is_other_build) {
       ++build[8];
       std::fill(build + 32, told.end(), '\xff');
       mine = told.data();
     }
   }
-  return real(&PMPI_Allgather, "PMPI_Allgather")(mine, count, type, all, all_count, all_type, comm);
+  const int code = real(&PMPI_Allgather, "PMPI_Allgather")(mine, count, type, all, all_count, all_type, comm);
+  if (tells_build && runs_out_of_memory.exchange(false)) next_new_fails = true;
+  return code;
 }
+
+// Out of line: GCC takes one that is inlined, and one that is not, for a mismatch.
+[[gnu::noinline]] void* operator new(std::size_t bytes) {
+  void* const memory = std::exchange(next_new_fails, false) ? nullptr : std::malloc(bytes > 0 ? bytes : 1);
+  if (!memory) throw std::bad_alloc();
+  return memory;
+}
+[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
 
 STANDS_IN_FRONT int PMPI_Isend(const void* from, int count, MPI_Datatype type, int target, int tag, MPI_Comm comm,
                                MPI_Request* request) {
@@ -192,6 +212,27 @@ TEST_CASE("a window of ranks with different builds of libmpix is an ordinary one
   MPI_OK(MPI_Put(&value, 1, MPI_INT, right_of(rank()), 0, 1, MPI_INT, window));
   MPI_OK(MPI_Win_fence(0, window));
   CHECK(contents<int>(window.base(), 1)[0] == 1 + left_of(rank()));
+}
+
+// Between the exchange of all, for the communicator, and that of its node, for the window.
+TEST_CASE("a rank that runs out of memory in the first window of a communicator harms no other window", "[calls]") {
+  MPI_Comm comm = MPI_COMM_NULL;
+  MPI_OK(MPI_Comm_dup(MPI_COMM_WORLD, &comm));
+  const int poor = size() - 1;
+  runs_out_of_memory = rank() == poor;
+  Window window(Memory::device, 64, 1, comm);
+  CHECK(!runs_out_of_memory);
+  Stream stream;
+  const std::string text = error_text(MPIX_Win_post_stream(Group(left_of(rank())), window, stream));
+  INFO(text);
+  CHECK(text.find("rank " + std::to_string(poor) + ": std::bad_alloc") != std::string::npos);
+  {
+    Window other(Memory::device, 64, 1, comm);
+    Ring ring(other, other.base(), 64);
+    ring.epoch(stream);
+    stream.synchronize();
+  }
+  MPI_OK(MPI_Comm_free(&comm));
 }
 
 TEST_CASE("what MPI refuses within a call is what the call returns", "[calls]") {
