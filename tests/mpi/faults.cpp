@@ -8,9 +8,13 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cstdlib>
 #include <mutex>
+#include <new>
 #include <optional>
+#include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "support/catch.h"
@@ -31,7 +35,11 @@ Function* real(Function*, const char* name) {
 /// What the next calls of these functions return; MPI_SUCCESS: what MPI says.
 std::atomic<int> type_size_code{MPI_SUCCESS}, group_size_code{MPI_SUCCESS};
 std::atomic<long> messages{0};            ///< sent by libmpix
+std::atomic<long> refused{-1};            ///< the number of the one that MPI does not take
 std::atomic<bool> is_other_build{false};  ///< so the others see it
+/// Once this rank has told its build, which it does for the first window of a communicator, there is no memory.
+std::atomic<bool> runs_out_of_memory{false};
+thread_local bool next_new_fails = false;
 
 /// Receives of large data: libmpix has posted them, and MPI is late with them.
 class LateReceives {
@@ -127,22 +135,35 @@ STANDS_IN_FRONT int PMPI_Group_size(MPI_Group group, int* size) {
 STANDS_IN_FRONT int PMPI_Allgather(const void* mine, int count, MPI_Datatype type, void* all, int all_count,
                                    MPI_Datatype all_type, MPI_Comm comm) {
   std::vector<char> told;
-  if (is_other_build && type == MPI_BYTE) {
+  bool tells_build = false;
+  if ((is_other_build || runs_out_of_memory) && type == MPI_BYTE) {
     told.assign(static_cast<const char*>(mine), static_cast<const char*>(mine) + count);
     const std::string name("libmpix", 8);
     const auto build = std::search(told.begin(), told.end(), name.begin(), name.end());
-    if (build != told.end()) {
+    tells_build = build != told.end();
+    if (tells_build && is_other_build) {
       ++build[8];
       std::fill(build + 32, told.end(), '\xff');
       mine = told.data();
     }
   }
-  return real(&PMPI_Allgather, "PMPI_Allgather")(mine, count, type, all, all_count, all_type, comm);
+  const int code = real(&PMPI_Allgather, "PMPI_Allgather")(mine, count, type, all, all_count, all_type, comm);
+  if (tells_build && runs_out_of_memory.exchange(false)) next_new_fails = true;
+  return code;
 }
+
+// Out of line: GCC takes one that is inlined, and one that is not, for a mismatch.
+[[gnu::noinline]] void* operator new(std::size_t bytes) {
+  void* const memory = std::exchange(next_new_fails, false) ? nullptr : std::malloc(bytes > 0 ? bytes : 1);
+  if (!memory) throw std::bad_alloc();
+  return memory;
+}
+[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
 
 STANDS_IN_FRONT int PMPI_Isend(const void* from, int count, MPI_Datatype type, int target, int tag, MPI_Comm comm,
                                MPI_Request* request) {
-  ++messages;
+  if (messages++ == refused) return MPI_ERR_OTHER;
   return real(&PMPI_Isend, "PMPI_Isend")(from, count, type, target, tag, comm, request);
 }
 
@@ -191,6 +212,27 @@ TEST_CASE("a window of ranks with different builds of libmpix is an ordinary one
   MPI_OK(MPI_Put(&value, 1, MPI_INT, right_of(rank()), 0, 1, MPI_INT, window));
   MPI_OK(MPI_Win_fence(0, window));
   CHECK(contents<int>(window.base(), 1)[0] == 1 + left_of(rank()));
+}
+
+// Between the exchange of all, for the communicator, and that of its node, for the window.
+TEST_CASE("a rank that runs out of memory in the first window of a communicator harms no other window", "[calls]") {
+  MPI_Comm comm = MPI_COMM_NULL;
+  MPI_OK(MPI_Comm_dup(MPI_COMM_WORLD, &comm));
+  const int poor = size() - 1;
+  runs_out_of_memory = rank() == poor;
+  Window window(Memory::device, 64, 1, comm);
+  CHECK(!runs_out_of_memory);
+  Stream stream;
+  const std::string text = error_text(MPIX_Win_post_stream(Group(left_of(rank())), window, stream));
+  INFO(text);
+  CHECK(text.find("rank " + std::to_string(poor) + ": std::bad_alloc") != std::string::npos);
+  {
+    Window other(Memory::device, 64, 1, comm);
+    Ring ring(other, other.base(), 64);
+    ring.epoch(stream);
+    stream.synchronize();
+  }
+  MPI_OK(MPI_Comm_free(&comm));
 }
 
 TEST_CASE("what MPI refuses within a call is what the call returns", "[calls]") {
@@ -299,6 +341,14 @@ TEST_CASE("what was sent after large data comes after them", "[messages]") {
 
 namespace {
 
+/// What a stream says whose waits may have ended with an error.
+int outcome_of(const Stream& stream) {
+  MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+  const int code = MPIX_Host_stream_synchronize(static_cast<MPIX_Host_stream>(static_cast<void*>(stream)));
+  MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_ARE_FATAL);
+  return code;
+}
+
 /// Rank 1 puts all of `source` into rank 0, which has posted before, and knows of the data when it waits. What its
 /// stream says.
 int put_late(const Buffer& source, int bytes, MPI_Win win) {
@@ -317,10 +367,7 @@ int put_late(const Buffer& source, int bytes, MPI_Win win) {
     MPI_OK(MPI_Put(source.data(), bytes, MPI_BYTE, 0, 0, bytes, MPI_BYTE, win));
     MPI_OK(MPIX_Win_complete_stream(win, stream));
   }
-  MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
-  const int code = MPIX_Host_stream_synchronize(static_cast<MPIX_Host_stream>(static_cast<void*>(stream)));
-  MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_ARE_FATAL);
-  return code;
+  return outcome_of(stream);
 }
 
 }  // namespace
@@ -353,4 +400,39 @@ TEST_CASE("nobody is told of data whose receive failed", "[late]") {
   MPI_OK(MPI_Win_free(&win));
   barrier();
   late_receives.end();
+}
+
+TEST_CASE("a window whose post rode in a message that MPI did not take hears why", "[late]") {
+  Window window(Memory::device, 64), other(Memory::device, 64);
+  const Group peer(1 - rank());
+  Stream stream;
+  {
+    Ring ring(window, window.base(), 64), in_other(other, other.base(), 64);
+    in_other.fused_epoch(stream);
+    // Until a post has ridden: then the next one does, as a rule.
+    bool rides = false;
+    for (int epoch = 0; epoch < 1000 && !rides; ++epoch) {
+      const long before = messages;
+      ring.fused_epoch(stream);
+      stream.synchronize();
+      barrier();
+      rides = on_all_ranks(messages == before + 1);
+    }
+  }
+  if (rank() == 0) {
+    const Buffer source(64);
+    refused = messages.load();
+    MPI_OK(MPIX_Win_post_stream(peer, window, stream));
+    MPI_OK(MPI_Win_start(peer, MPIX_MODE_STREAM, other));
+    MPI_OK(MPI_Put(source.data(), 64, MPI_BYTE, 1, 0, 64, MPI_BYTE, other));
+    MPI_OK(MPIX_Win_complete_stream(other, stream));
+    MPI_OK(MPIX_Win_wait_stream(window, stream));
+    CHECK(outcome_of(stream) != MPI_SUCCESS);
+    CHECK(messages > refused);
+    refused = -1;
+    const std::string text = error_text(MPIX_Win_post_stream(peer, window, stream));
+    INFO(text);
+    CHECK(text.find("MPI_Isend to rank 1") != std::string::npos);
+  }
+  barrier();
 }

@@ -11,6 +11,7 @@
 //   mpiexec -n N halo wrong           wrong calls: the same error on all ranks, and what it says
 //   mpiexec -n 2 halo hang            a rank that does not come: a report that names the message, and an end
 #include "support/halo_cube.h"
+#include "support/streams.h"
 
 namespace {
 
@@ -129,8 +130,64 @@ void ahead(int wanted) {
            {{"mpix_buffers", "copied"}, {"mpix_form", "blocks"}, {"mpix_chunk", "16"}});
 }
 
+/// A kernel that sends the message of the next exchange before it receives that of this one.
+struct SendsAhead {
+  MPIX_Dev_halo halo;
+  std::uint64_t *out, *in, *wrong;
+  std::uint64_t words, steps;
+  int me, peer;
+  MPIX_DEV_METHOD static std::uint64_t value(std::uint64_t step, int of, std::uint64_t i) {
+    return step << 32 | static_cast<std::uint64_t>(of) << 24 | i;
+  }
+  MPIX_DEV_METHOD void operator()(const MPIX_Dev_team& team) const {
+    const std::uint64_t before = MPIX_Dev_halo_begin(team, halo);
+    int failed = 0;
+    for (std::uint64_t step = before + 1; step <= before + steps + 1; ++step) {
+      if (step <= before + steps) {
+        for (std::uint64_t i = team.thread; i < words; i += team.threads) out[i] = value(step, me, i);
+        MPIX_Dev_sync(team);
+        failed |= MPIX_Dev_halo_send(team, halo, 0, step);
+      }
+      if (step == before + 1) continue;
+      // So that the service finds the one packed and the other not unpacked.
+      for (const std::uint64_t begin = MPIX_Dev_clock(); MPIX_Dev_clock() - begin < 2000000;)
+        support::let_other_blocks_run();
+      failed |= MPIX_Dev_halo_receive(team, halo, 0, step - 1);
+      for (std::uint64_t i = team.thread; i < words; i += team.threads)
+        if (in[i] != value(step - 1, peer, i)) (void)mpix::fetch_add_on_device(wrong, 1);
+      MPIX_Dev_sync(team);
+    }
+    if (failed != 0 && team.thread == 0) (void)mpix::fetch_add_on_device(wrong, 1);
+  }
+};
+
+void send_ahead() {
+  constexpr std::uint64_t words = 100000, steps = 20;  // more than MPI sends before it is received
+  auto* const data = static_cast<std::uint64_t*>(support::allocate_on_device((2 * words + 1) * sizeof(std::uint64_t)));
+  const auto box = [&](std::uint64_t* base) {
+    return MPIX_Box{base, sizeof *base, 1, {static_cast<int>(words), 0, 0}, {sizeof *base, 0, 0}, 1, 0};
+  };
+  const MPIX_Box out = box(data), in = box(data + words);
+  const int peer = ranks - 1 - rank;
+  const MPIX_Halo_message message{peer, 1, 1, 1, 1, &out, &in};
+  MPIX_Halo halo = MPIX_HALO_NULL;
+  CHECK_MPI(MPIX_Halo_create(MPI_COMM_WORLD, 1, &message, Info(Keys{{"mpix_sends", "blocking"}}), &halo));
+  std::uint64_t* const wrong = data + 2 * words;
+  SendsAhead kernel{{}, data, data + words, wrong, words, steps, rank, peer};
+  CHECK_MPI(MPIX_Halo_get_device(halo, &kernel.halo));
+  support::load_blocks<SendsAhead>();
+  support::launch_blocks(kernel, 1, 256);
+  support::synchronize();
+  std::uint64_t found = 1;
+  support::to_host(&found, wrong, sizeof found);
+  EXPECT(found == 0);
+  CHECK_MPI(MPIX_Halo_free(&halo));
+  support::release_on_device(data);
+}
+
 /// Each send waits for a receive that the same thread starts, here or there.
 void blocking(int wanted) {
+  send_ahead();
   const int steps = wanted > 0 ? wanted : 1000;
   for (const char* const form : {"launches", "stacked"})
     exchange(steps, cube_of(3, 1, 9, 5, 7), {{"mpix_form", form}, {"mpix_sends", "blocking"}, {"mpix_packers", "3"}});

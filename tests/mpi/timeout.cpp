@@ -254,6 +254,30 @@ TEST_CASE("the report of a wait asks about a complete behind it") {
   EXPECT(true, "freed by all");
 }
 
+TEST_CASE("the report of a wait does not ask about a complete in another stream") {
+  NEEDS_RANKS(2);
+  NEEDS(device().is_host(), "only reports of host streams ask");
+  Window window(Memory::device, 64);
+  MPI_OK(MPI_Win_set_name(window, "pressure"));
+  if (rank() == 0) {
+    const Group late(1);
+    Stream stream, other;
+    const auto busy = device().hold(other);
+    MPI_OK(MPIX_Win_post_stream(late, window, stream));
+    MPI_OK(MPI_Win_start(late, MPIX_MODE_STREAM, window));
+    MPI_OK(MPIX_Win_complete_stream(window, other));
+    MPI_OK(MPIX_Win_wait_stream(window, stream));
+    Capture errors(STDERR_FILENO);
+    const Outcome outcome = synchronize(stream, errors);
+    check_report(outcome, "MPIX_Win_wait_stream", "epoch 1", 1);
+    CHECK_FALSE(contains(outcome.report, "is behind this wait"));
+    busy->open();
+    check_code(synchronize(other, errors));
+  }
+  barrier();
+  EXPECT(true, "freed by all");
+}
+
 TEST_CASE("a peer that never posts") {
   NEEDS_RANKS(2);
   Window window(Memory::device, direct);

@@ -1,13 +1,19 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the libmpix authors
 //
-// For how long a collective call has waited, as its reports see it: by notes, at times that the test chooses.
+// For how long a collective call has waited, as its reports see it: by notes, at times that the test chooses. And for
+// whom partners on other nodes wait, as they tell.
 #include "collective/reports.h"
 
 #include <chrono>
 #include <memory>
+#include <string>
+#include <utility>
 #include <vector>
 
+#include "collective/rail_waits.h"
+#include "device/host/host_device.h"
+#include "fake_network.h"
 #include "support/catch.h"
 
 using namespace mpix;
@@ -35,6 +41,15 @@ class Bench {
   std::unique_ptr<CollectiveReports> reports_;
   std::uint32_t beat_ = 0;
   const Poller::Clock::time_point begin_ = Poller::Clock::now();
+};
+
+class Partner final : public Recipient {
+ public:
+  Connection connection() const override { return 1; }
+  std::string name() const override { return "the partner"; }
+  std::string lost(const std::string& why) const override { return why; }
+  std::string probe() override { return ""; }
+  bool is_broken() const override { return false; }
 };
 
 }  // namespace
@@ -76,4 +91,23 @@ TEST_CASE("collective reports: a long wait is reported after looks that were lat
   bench.note(7);
   bench.look(1250);
   CHECK(bench.is_reported());
+}
+
+TEST_CASE("collective reports: whom a partner waited for before another exchange is not told") {
+  const Settings settings = Settings::from_environment();
+  const auto device = make_host_device(settings, 1);
+  auto fake = std::make_unique<FakeNetwork>(Capacity{64, 64}, 1, false);
+  FakeNetwork& network = *fake;
+  OperationBudget budget(std::move(fake), settings);
+  std::uint64_t told[2] = {};  // the second is that of another partner
+  const auto exposed = budget.network().expose(told, sizeof told);
+  RailWaits waits(*device, budget, told, Collective{}, told, {{std::make_shared<Partner>(), exposed->remote(), 0}});
+  CHECK(waits.of_partner(0, 0) == -1);
+  for (const std::uint64_t number : {0, 1, 7}) {
+    waits.tell_partners(number, 5);
+    while (network.is_moving()) network.progress();
+    CHECK(waits.of_partner(0, number) == 5);
+    CHECK(waits.of_partner(0, number + 1) == -1);
+    CHECK(waits.of_partner(1, number) == -1);
+  }
 }

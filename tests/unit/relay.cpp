@@ -3,10 +3,12 @@
 
 // The relay, with ranks as threads and a network that does what the test wants.
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <csignal>
 #include <functional>
 #include <memory>
 #include <random>
@@ -352,6 +354,68 @@ TEST_CASE("outgoing memory has room for the entries in front of the data", "[rel
     std::size_t most = 0;
     for (const FakeNetwork::Source& source : rank.network->sources()) most = std::max(most, source.bytes);
     EXPECT(most > bytes);
+    EXPECT(rank.window->drain());
+    bootstrap.allgather(0);
+  });
+}
+
+namespace {
+
+/// Pages that take a while when they are read first.
+class SlowPages {
+ public:
+  static constexpr std::size_t bytes = 65536;
+  explicit SlowPages(unsigned char* base) {
+    base_ = base;
+    mprotect(base, bytes, PROT_NONE);
+    struct sigaction ours {};
+    ours.sa_sigaction = arrive;
+    ours.sa_flags = SA_SIGINFO;
+    sigaction(SIGSEGV, &ours, &before_);
+  }
+  ~SlowPages() { sigaction(SIGSEGV, &before_, nullptr); }
+  SlowPages(const SlowPages&) = delete;
+  SlowPages& operator=(const SlowPages&) = delete;
+  bool were_read() const { return !base_; }
+
+ private:
+  static void arrive(int, siginfo_t* fault, void*) {
+    const auto* const at = static_cast<unsigned char*>(fault->si_addr);
+    unsigned char* const base = base_.exchange(nullptr);
+    if (!base || at < base || at >= base + bytes) {
+      std::signal(SIGSEGV, SIG_DFL);
+      return;
+    }
+    usleep(20000);
+    mprotect(base, bytes, PROT_READ | PROT_WRITE);
+  }
+  static inline std::atomic<unsigned char*> base_{nullptr};
+  struct sigaction before_ {};
+};
+
+}  // namespace
+
+TEST_CASE("a chunk does not go before it is packed", "[relay]") {
+  const Settings settings = relay_settings();
+  auto device = make_host_device(settings, 2);
+  static constexpr std::size_t bytes = std::size_t{6} << 20, in_last_chunk = std::size_t{5} << 20;
+  ThreadRanks(2, 1).run([&](Bootstrap& bootstrap) {
+    Rank rank(bootstrap, *device, settings, {100, 100}, bytes);
+    if (rank.me == 0) {
+      const SparseMemory source(bytes);
+      std::fill_n(source.data(), bytes, '1');
+      const SlowPages slow(source.data() + in_last_chunk);
+      rank.window->start_stream({1});
+      rank.window->put({source.data(), bytes, 1, 0});
+      rank.window->complete_stream(rank.stream);
+      EXPECT(rank.stream->synchronize());
+      EXPECT(slow.were_read());
+    } else {
+      rank.window->post_stream({0}, rank.stream);
+      rank.window->wait_stream(rank.stream);
+      EXPECT(rank.stream->synchronize());
+      EXPECT(std::count(rank.memory.begin(), rank.memory.end(), '1') == bytes);
+    }
     EXPECT(rank.window->drain());
     bootstrap.allgather(0);
   });
