@@ -48,7 +48,7 @@ expect 1 "MPIX_DEVICE=hip: HIP cannot be loaded: .*$name: undefined symbol" with
 
 # one that takes notes
 ln -sf "$PWD/tests/support/.libs/libfakehip.so" "$found/$name"
-expect 0 "fake_hip: 3 binaries, 3 taken back" unit "[.fake_hip]"
+expect 0 'fake_hip: \([0-9]*\) binaries, \1 taken back' unit "[.fake_hip]"
 if [[ -e /dev/kfd ]]; then
   echo "not tried: what happens without an AMD GPU"
 else
