@@ -21,7 +21,7 @@ std::size_t rounded_up(std::size_t bytes) { return (bytes + line - 1) / line * l
 
 /// So many small puts, with so many bytes, have room in a slot where each write costs an operation of the network: one
 /// by one they took 400 µs each over sockets.
-constexpr std::size_t most_small_puts = 8192, most_small_bytes = std::size_t{256} << 10;
+constexpr std::size_t most_small_puts = 8192, most_small_bytes = std::size_t{1} << 20;
 
 /// Room for `eager_bytes` in puts of some 50 bytes or more; of smaller ones for less, but for those with room of their
 /// own.

@@ -139,7 +139,7 @@ class RemotePeers final : public HeldPosts, public std::enable_shared_from_this<
   std::size_t eager_bytes() const { return eager_bytes_; }
   /// Whether a put goes in an epoch's message that holds so many bytes of others, where there is room.
   bool gathers(std::size_t bytes, std::size_t others) const {
-    constexpr std::size_t small = 256;
+    constexpr std::size_t small = 1024;
     return others + bytes <= eager_bytes_ || (gathers_small_ && bytes <= small);
   }
   std::size_t slot_bytes() const { return slot_bytes_; }  ///< of the slots here

@@ -53,7 +53,7 @@ TEST_CASE("small puts go together") {
   struct Puts {
     int count, bytes;
   };
-  const Puts puts = GENERATE(Puts{2048, 8}, Puts{8192, 8}, Puts{2048, 128}, Puts{8192, 24});
+  const Puts puts = GENERATE(Puts{2048, 8}, Puts{8192, 8}, Puts{8192, 24}, Puts{8192, 128}, Puts{1024, 1024});
   CAPTURE(puts.count, puts.bytes);
   const std::size_t bytes = static_cast<std::size_t>(puts.count) * static_cast<std::size_t>(puts.bytes);
   Window window(Memory::device, bytes);
