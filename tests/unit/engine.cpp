@@ -463,6 +463,40 @@ TEST_CASE("an endless wait is reported, released and then an error", "[engine]")
   });
 }
 
+// A GPU's post may still be under way when the epoch that it opened is over (protocol.h).
+TEST_CASE("a window that ends looks for late posts until they are there", "[engine]") {
+  class LatePosts final : public ForwardingDevice {
+   public:
+    using ForwardingDevice::ForwardingDevice;
+    bool posts_may_be_late() const noexcept override { return true; }
+    void read(void* to, const void* from, std::size_t bytes) override {
+      ForwardingDevice::read(to, from, bytes);
+      if (bytes == sizeof(PairWords) && late > 0) {
+        --late;
+        static_cast<PairWords*>(to)->posted = 0;
+      }
+    }
+    int late = 0;
+  };
+  const Settings settings = quiet_settings();
+  auto host = make_host_device(settings, 2);
+  ThreadRanks(2).run([&](Bootstrap& bootstrap) {
+    LatePosts device(*host);
+    WindowMemory memory(device, 64, true);
+    auto window = std::make_unique<Window>("late", memory.local(), bootstrap, device, settings);
+    ScopedStream stream;
+    window->post_stream({1 - bootstrap.rank()}, stream);
+    window->start_stream({1 - bootstrap.rank()});
+    window->complete_wait_stream(stream);
+    EXPECT(window->drain());
+    bootstrap.allgather(0);
+    device.late = 5;
+    window = nullptr;
+    EXPECT(device.late == 0);
+    bootstrap.allgather(0);
+  });
+}
+
 TEST_CASE("a window ends also where there is no memory to see how far its peers are", "[engine]") {
   class WithoutMemory final : public ForwardingDevice {
    public:
