@@ -8,6 +8,7 @@
 #include "device_memory.h"
 #include "device_requests.h"
 #include "domain.h"
+#include "epoch/live_windows.h"
 #include "errors.h"
 #include "halo.h"
 #include "mpix/messages/world.h"

@@ -14,7 +14,8 @@
 #include "base/cores.h"
 #include "base/job_environment.h"
 #include "base/log.h"
-#include "epoch/unmapping.h"
+#include "device/unmapping.h"
+#include "epoch/live_windows.h"
 #include "errors.h"
 #include "net/fabric/triggered_network.h"
 

@@ -108,6 +108,7 @@ Collectives::Collectives(std::shared_ptr<const Team> team, Bootstrap& bootstrap,
                          OperationBudget* budget, const Settings& settings, const std::string& name)
     : team_(std::move(team)),
       device_(device),
+      unmaps_later_(device),
       way_(settings.collective_way),
       scratch_(settings.collective_scratch.value_or(device.preferred_scratch_bytes())),
       memory_(std::make_shared<Memory>(device)) {
@@ -144,9 +145,11 @@ Collectives::Collectives(std::shared_ptr<const Team> team, Bootstrap& bootstrap,
     memory_->rails = std::make_unique<Rails>(team_, bootstrap, device_, *budget, scratch_, c, *memory_->reports);
   // All have filled theirs, and mapped the others'.
   (void)bootstrap.allgather(std::uint64_t{0});
+  asked_.emplace(*this);
 }
 
 Collectives::~Collectives() {
+  asked_.reset();
   close(false);
   for (Attachment& one : attachments_) unmap(one);
 }
@@ -269,6 +272,7 @@ void Collectives::enqueue(const Call& call, Stream stream) {
   const std::lock_guard<std::mutex> hold(mutex_);
   check(call);
   InStream in{stream, device_.check_stream(stream) != 0, 0, memory_};
+  was_captured_ = was_captured_ || in.captured;
   in.word =
       CallWord{call.kind, call.operation, call.element, static_cast<std::uint32_t>(call.root), call.bytes}.packed();
   using Both = std::pair<std::shared_ptr<const void>, std::shared_ptr<const void>>;
@@ -353,6 +357,19 @@ void Collectives::detach(Bootstrap& bootstrap, void* base) {
   unmap(*found);
 }
 
+bool Collectives::have_run(std::uint64_t enqueued, std::uint64_t exchanges) {
+  const std::uint64_t run = device_.collectives_run(prototype_);
+  if (static_cast<std::int32_t>(static_cast<std::uint32_t>(run - enqueued)) < 0) return false;
+  return !memory_->rails || memory_->rails->is_quiet(exchanges);
+}
+
+std::unique_lock<std::mutex> Collectives::held_if_idle(bool or_unseen) {
+  std::unique_lock<std::mutex> hold(mutex_, std::try_to_lock);
+  // Those of broken ones wait for nobody.
+  if (hold && ((was_captured_ && !or_unseen) || !(is_broken() || have_run(enqueued_, exchanges_)))) hold.unlock();
+  return hold.owns_lock() ? std::move(hold) : std::unique_lock<std::mutex>();
+}
+
 bool Collectives::wait_for_all() {
   std::uint64_t enqueued = 0, exchanges = 0;
   {
@@ -361,9 +378,7 @@ bool Collectives::wait_for_all() {
     exchanges = exchanges_;
   }
   for (auto nap = std::chrono::microseconds(5);; nap = std::min(2 * nap, std::chrono::microseconds(2000))) {
-    const std::uint64_t run = device_.collectives_run(prototype_);
-    const bool all_run = static_cast<std::int32_t>(static_cast<std::uint32_t>(run - enqueued)) >= 0;
-    if (all_run && (!memory_->rails || memory_->rails->is_quiet(exchanges))) return !is_broken();
+    if (have_run(enqueued, exchanges)) return !is_broken();
     if (is_broken()) return false;
     std::this_thread::sleep_for(nap);
   }

@@ -7,12 +7,14 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "base/settings.h"
 #include "collective/reports.h"
 #include "device/device.h"
+#include "device/unmapping.h"
 #include "team/bootstrap.h"
 #include "team/team.h"
 #include "wire/collective.h"
@@ -24,7 +26,7 @@ class OperationBudget;
 /// The collectives of a team on streams: memory that its ranks on a node map of each other, rails to other nodes, and a
 /// launch for each call, or several. Calls with a Bootstrap are collective, and throw on all ranks where one of them
 /// cannot go along.
-class Collectives {
+class Collectives final : public WaitsForPeers {
  public:
   /// `name`: of the communicator, for reports. `budget`: where there are several nodes; else null.
   Collectives(std::shared_ptr<const Team> team, Bootstrap& bootstrap, Device& device, OperationBudget* budget,
@@ -61,6 +63,7 @@ class Collectives {
   bool is_broken() const;
   /// Asleep, until all that was enqueued here, but for graphs, has run. False: the calls are broken.
   bool wait_for_all();
+  std::unique_lock<std::mutex> held_if_idle(bool or_unseen) override;
   /// Nothing goes to other nodes from here on. `is_orderly`: nor comes anything.
   void close(bool is_orderly);
 
@@ -95,9 +98,11 @@ class Collectives {
   void choose_way(Collective& c, const Call& call) const;
   void choose_lines(Collective& c) const;
   void unmap(Attachment& attachment) noexcept;
+  bool have_run(std::uint64_t enqueued, std::uint64_t exchanges);
 
   const std::shared_ptr<const Team> team_;
   Device& device_;
+  const UnmapsLater unmaps_later_;  ///< outlives memory_
   const CollectiveWay way_;
   const std::size_t scratch_;
   std::uint32_t sharers_ = 1;
@@ -106,7 +111,9 @@ class Collectives {
   std::mutex mutex_;  ///< what follows; and calls are enqueued in one order
   Counts counts_;
   std::uint64_t enqueued_ = 0, exchanges_ = 0;  ///< on the node, and between nodes; not into graphs
+  bool was_captured_ = false;
   std::array<Attachment, most_attached> attachments_;
+  std::optional<AskedBeforeUnmapping> asked_;
 };
 
 }  // namespace mpix

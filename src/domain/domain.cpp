@@ -120,7 +120,7 @@ void Domain::choose_sizes(const std::vector<Card>& cards, const DomainOptions& o
 Domain::Domain(std::uint32_t ranks_here, const DomainOptions& options, std::shared_ptr<const Team> team,
                Bootstrap& bootstrap, Device& device, const Settings& settings, OperationBudget* budget,
                const std::string& why_no_network)
-    : team_(std::move(team)), device_(device), settings_(settings) {
+    : team_(std::move(team)), device_(device), unmaps_later_(device), settings_(settings) {
   const std::vector<Card> cards = introduce(bootstrap, ranks_here, options);
   if (team_->group().size() != team_->locals().size())
     throw Error(Fault::unsupported,
@@ -158,6 +158,7 @@ Domain::Domain(std::uint32_t ranks_here, const DomainOptions& options, std::shar
     if (team_->spans_nodes()) make_courier(bootstrap, *budget);
     // All have filled theirs, and mapped the others'.
     (void)bootstrap.allgather(std::uint64_t{0});
+    asked_.emplace(*this);
   } catch (...) {
     courier_.reset();
     release_mappings(segments_);
@@ -241,6 +242,7 @@ void Domain::fill_segment(const std::vector<Card>& cards) {
 }
 
 Domain::~Domain() {
+  asked_.reset();
   courier_.reset();
   reports_.reset();
   for (Attachment& one : attachments_) release_mappings(one.mappings);
@@ -267,12 +269,25 @@ dev::Inbox* Domain::inbox(std::uint32_t rank_here) const {
 MPIX_Dev_param Domain::begin_launch() {
   if (reports_->is_released()) throw Error(Fault::synchronization, "the domain is broken: it can only be freed");
   reports_->begin();
+  const std::lock_guard<std::mutex> hold(launching_);
   MPIX_Dev_param param = param_;
   param.launch = ++launches_;
   return param;
 }
 
-void Domain::cancel_launch() { --launches_; }
+void Domain::cancel_launch() {
+  const std::lock_guard<std::mutex> hold(launching_);
+  --launches_;
+}
+
+std::unique_lock<std::mutex> Domain::held_if_idle(bool or_unseen) {
+  std::unique_lock<std::mutex> hold(launching_, std::try_to_lock);
+  bool is_idle = hold && (or_unseen || !launches_unseen_);
+  for (std::uint32_t i = 0; is_idle && i < param_.ranks_here; ++i)
+    is_idle = load_acquire(&param_.notes[i].launch) >= launches_;
+  if (hold && !is_idle) hold.unlock();
+  return hold.owns_lock() ? std::move(hold) : std::unique_lock<std::mutex>();
+}
 
 bool Domain::wait_for_launches() {
   using Clock = std::chrono::steady_clock;

@@ -3,15 +3,18 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "base/settings.h"
 #include "device/device.h"
+#include "device/unmapping.h"
 #include "domain/courier.h"
 #include "domain/reports.h"
 #include "mpix_device/layout.h"
@@ -29,7 +32,7 @@ struct DomainOptions {
 /// The ranks that kernels of a team's processes have, and the memory that they share: control memory, attachments, the
 /// windows that the host makes. Calls with a Bootstrap are collective; none may be made while a kernel of the domain
 /// runs. They throw on all processes where one of them cannot go along, if each process that fails tells the bootstrap.
-class Domain {
+class Domain final : public WaitsForPeers {
  public:
   /// `budget`: of the network to processes of other nodes, where there are any; null: none, and why.
   Domain(std::uint32_t ranks_here, const DomainOptions& options, std::shared_ptr<const Team> team, Bootstrap& bootstrap,
@@ -44,6 +47,7 @@ class Domain {
   /// For a launch of the program's own.
   const MPIX_Dev_param& watched_param() {
     reports_->begin();
+    launches_unseen_ = true;
     return param_;
   }
   std::uint32_t ranks_here() const { return param_.ranks_here; }
@@ -63,6 +67,7 @@ class Domain {
   std::uint64_t launches() const { return launches_; }
   /// Asleep, until every rank has finished every launch. False: the domain is broken, or has waited for too long.
   bool wait_for_launches();
+  std::unique_lock<std::mutex> held_if_idle(bool or_unseen) override;
   /// Asleep, until what ranks here have put to other nodes is there. False: the domain is broken, or it took too long.
   bool wait_for_puts();
   bool is_broken() const { return reports_->is_released(); }
@@ -113,6 +118,7 @@ class Domain {
 
   const std::shared_ptr<const Team> team_;
   Device& device_;
+  const UnmapsLater unmaps_later_;  ///< outlives what is mapped
   const Settings& settings_;
   std::uint32_t sharers_ = 1;
   std::vector<std::uint32_t> first_ranks_;  ///< by process of the team; one more: all
@@ -124,9 +130,12 @@ class Domain {
   std::shared_ptr<char> notes_;  ///< with the word `released` in front
   std::array<Attachment, dev::most_attachments> attachments_;
   std::array<Attachment, dev::windows_each> windows_;
+  std::mutex launching_;  ///< launches_ goes up under it
   std::uint64_t launches_ = 0;
+  std::atomic<bool> launches_unseen_{false};  ///< the program's own
   std::unique_ptr<DomainReports> reports_;
   std::unique_ptr<Courier> courier_;  ///< ends before what it tells of
+  std::optional<AskedBeforeUnmapping> asked_;
 };
 
 }  // namespace mpix

@@ -12,6 +12,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "epoch/live_windows.h"
 
 namespace mpix {
 namespace {
@@ -61,6 +62,7 @@ Window::Window(std::string name, const LocalMemory& memory, std::shared_ptr<cons
   if (settings.timeout_seconds > 0 && (launching_.guards() || device.stalls_silently()))
     watch_ = std::make_unique<WaitWatch>(*host_words_, enqueued_.ranks(), stall_, launching_.guards());
   add_live(*this);
+  asked_.emplace(*this);
   try {
     off_node_.connect(peers_.agree(bootstrap, off_node_.offer(memory)));
     off_node_.enter();
@@ -81,6 +83,7 @@ void Window::log_ways() const {
 }
 
 Window::~Window() {
+  asked_.reset();
   remove_live(*this);
   launching_.end_posts();
   off_node_.end();
@@ -275,9 +278,9 @@ bool Window::has_run() {
   return launching_.progress().has_run() && off_node_.has_run() && launching_.posts_have_settled();
 }
 
-std::unique_lock<std::mutex> Window::held_if_idle(bool or_captured) {
+std::unique_lock<std::mutex> Window::held_if_idle(bool or_unseen) {
   std::unique_lock<std::mutex> hold(mutex_, std::try_to_lock);
-  if (hold && ((launching_.was_captured() && !or_captured) || !launching_.progress().has_run())) hold.unlock();
+  if (hold && ((launching_.was_captured() && !or_unseen) || !launching_.progress().has_run())) hold.unlock();
   return hold.owns_lock() ? std::move(hold) : std::unique_lock<std::mutex>();
 }
 

@@ -16,10 +16,10 @@
 #include "base/settings.h"
 #include "base/stats.h"
 #include "device/device.h"
+#include "device/unmapping.h"
 #include "epoch/epoch_state.h"
 #include "epoch/launching.h"
 #include "epoch/plan.h"
-#include "epoch/unmapping.h"
 #include "epoch/wait_watch.h"
 #include "offnode/off_node.h"
 #include "team/bootstrap.h"
@@ -35,7 +35,7 @@ namespace mpix {
 /// Ranks are those of the window's group. Calls may come from several threads. A call that throws has
 /// enqueued nothing and changed nothing. Nothing here waits for a stream or a peer, but the constructor
 /// (collective), drain(), and calls that find the budget of the network used up, as throttling says.
-class Window {
+class Window final : public WaitsForPeers {
  public:
   /// Ranks of other nodes are reached over `budget`, or, where it is null, not, for the reason `why_not`. The team is
   /// of the same device, settings and network.
@@ -87,8 +87,7 @@ class Window {
   /// Wait, asleep, until everything enqueued has run. False: a wait was released by its time-out.
   bool drain();
 
-  /// The lock of its calls, if nothing that it has enqueued is still to run. `or_captured`: nor what graphs may have.
-  std::unique_lock<std::mutex> held_if_idle(bool or_captured);
+  std::unique_lock<std::mutex> held_if_idle(bool or_unseen) override;
 
   Stats stats() const;
   std::string name() const;
@@ -131,6 +130,7 @@ class Window {
   std::unique_ptr<WaitWatch> watch_;  ///< null: streams report by themselves, or nobody wants to know
   Stream last_wait_ = nullptr, last_complete_ = nullptr;
   Stats stats_;
+  std::optional<AskedBeforeUnmapping> asked_;
 };
 
 }  // namespace mpix

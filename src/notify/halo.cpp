@@ -165,12 +165,16 @@ void Halo::upload_tables() {
   param_.channel = channel_.param();
 }
 
-Halo::~Halo() { end_service(); }
+Halo::~Halo() {
+  asked_.reset();
+  end_service();
+}
 
 void Halo::serve_by(std::unique_ptr<HaloTransport> transport) {
   transport_ = std::move(transport);
   is_served_ = true;
   begin_service(*this);
+  asked_.emplace(*this);
 }
 
 void Halo::end_service() {
@@ -363,11 +367,19 @@ MPIX_Dev_halo Halo::param() {
   return param_;
 }
 
+bool Halo::have_launches_run() { return plan_.parts.empty() || device_.read_word(&param_.words->over) >= launches_; }
+
+std::unique_lock<std::mutex> Halo::held_if_idle(bool or_unseen) {
+  std::unique_lock<std::mutex> hold(calls_, std::try_to_lock);
+  if (hold && ((runs_unseen_ && !or_unseen) || !have_launches_run())) hold.unlock();
+  return hold.owns_lock() ? std::move(hold) : std::unique_lock<std::mutex>();
+}
+
 bool Halo::wait_for_all() {
   using Clock = std::chrono::steady_clock;
   std::optional<Clock::time_point> broken_since;
   for (auto nap = std::chrono::microseconds(5);; nap = std::min(2 * nap, std::chrono::microseconds(2000))) {
-    if (plan_.parts.empty() || device_.read_word(&param_.words->over) >= launches_) break;
+    if (have_launches_run()) break;
     if (is_broken() && !broken_since) broken_since = Clock::now();
     if (broken_since && Clock::now() - *broken_since > time_to_leave) {
       // Launches that have not begun will look at it.

@@ -8,6 +8,7 @@
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,7 @@
 #include "device/copier.h"
 #include "device/device.h"
 #include "device/halo_launch.h"
+#include "device/unmapping.h"
 #include "notify/channel.h"
 #include "notify/halo_plan.h"
 
@@ -70,7 +72,7 @@ struct HaloBufferPair {
 /// |----------------|-------------|-------|
 /// | none           | birth, the last step is ready, end_steps | exchange, begin_steps, free |
 /// | to come        | begin_steps | step_ready (one less), wait_for_steps, end_steps |
-class Halo final : public Poller {
+class Halo final : public Poller, public WaitsForPeers {
  public:
   struct Options {
     HaloForm form = HaloForm::stacked;
@@ -109,6 +111,7 @@ class Halo final : public Poller {
   void require_no_steps();
   /// Asleep, until all that was enqueued here, but for graphs, has run. False: it is broken.
   bool wait_for_all();
+  std::unique_lock<std::mutex> held_if_idle(bool or_unseen) override;
   /// Nobody serves it any more.
   void end_service();
   void break_for(const std::string& why) { channel_.break_for(why); }
@@ -163,6 +166,7 @@ class Halo final : public Poller {
   void announced(Enqueue enqueue);
   void launch_exchange(Stream stream, std::uint64_t number);
   bool serve();
+  bool have_launches_run();
   bool start_moves();
   void end_move(const HaloTransport::Over& of);
   void end_copies();
@@ -200,6 +204,7 @@ class Halo final : public Poller {
   std::atomic<std::uint64_t> sent_by_all_{0};  ///< `sent` of all messages is no less
   std::atomic<bool> runs_unseen_{false};       ///< kernels that nobody announces: in graphs, and of the program
   bool is_served_ = false, is_moving_ = false;
+  std::optional<AskedBeforeUnmapping> asked_;
 };
 
 }  // namespace mpix

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the libmpix authors
 
-// When a device may unmap what closed windows have left mapped (epoch/unmapping.h), with ranks as threads.
+// When a device may unmap what closed windows have left mapped (device/unmapping.h), with ranks as threads.
 #include <atomic>
 #include <chrono>
 #include <cstddef>
@@ -10,11 +10,14 @@
 #include <thread>
 #include <vector>
 
+#include "collective/collectives.h"
 #include "device/host/host_device.h"
-#include "epoch/unmapping.h"
+#include "device/unmapping.h"
+#include "domain_process.h"
 #include "epoch/window.h"
 #include "forwarding_device.h"
 #include "host_ranks.h"
+#include "notify/halo.h"
 #include "support/catch.h"
 #include "support/slowdown.h"
 #include "thread_ranks.h"
@@ -210,4 +213,137 @@ TEST_CASE("a device that cannot map asks before it unmaps", "[unmapping]") {
   }
   CHECK(device.unmapped == 1);
   device.release(memory.base);
+}
+
+TEST_CASE("collectives on streams keep closed imports mapped while they wait", "[unmapping]") {
+  Fixture all;
+  KeepingDevice& device = all.device;
+  ThreadRanks(2).run([&](Bootstrap& bootstrap) {
+    auto calls = std::make_unique<Collectives>(std::make_shared<const Team>(bootstrap, device, all.settings, nullptr),
+                                               bootstrap, device, nullptr, all.settings, "kept");
+    ScopedStream stream;
+    bootstrap.allgather(0);
+    const int before = device.unmapped;
+    bootstrap.allgather(0);
+    if (bootstrap.rank() == 0) {
+      calls->enqueue({}, stream);
+      device.closed = most_closed + 1;
+      unmap_if_idle(device);
+      EXPECT(!unmap_for_import(device, short_patience));
+      EXPECT(device.unmapped == before);
+    }
+    bootstrap.allgather(0);
+    if (bootstrap.rank() == 1) calls->enqueue({}, stream);
+    EXPECT(stream->synchronize());
+    bootstrap.allgather(0);
+    if (bootstrap.rank() == 0) {
+      device.closed = 1;
+      unmap_if_idle(device);
+      EXPECT(device.unmapped == before + 1);
+      device.captured = 1;
+    }
+    bootstrap.allgather(0);
+    calls->enqueue({}, stream);
+    EXPECT(stream->synchronize());
+    bootstrap.allgather(0);
+    if (bootstrap.rank() == 0) {
+      device.captured = 0;
+      unmap_if_idle(device);  // nobody knows whether graphs run
+      EXPECT(device.unmapped == before + 1);
+      EXPECT(unmap_for_import(device, short_patience));
+      EXPECT(device.unmapped == before + 2);
+    }
+    bootstrap.allgather(0);
+    calls.reset();
+    bootstrap.allgather(0);
+    EXPECT(device.unmapped >= before + 3);  // at the end of the last, at least
+  });
+}
+
+TEST_CASE("a domain keeps closed imports mapped while its kernels run", "[unmapping]") {
+  Fixture all;
+  KeepingDevice& device = all.device;
+  ThreadRanks(2).run([&](Bootstrap& bootstrap) {
+    Process process(bootstrap, device, 1, {}, all.settings);
+    bootstrap.allgather(0);
+    if (bootstrap.rank() == 0) {
+      const int before = device.unmapped;
+      (void)process.domain.begin_launch();
+      unmap_if_idle(device);
+      EXPECT(!unmap_for_import(device, short_patience));
+      EXPECT(device.unmapped == before);
+      process.domain.cancel_launch();
+      unmap_if_idle(device);
+      EXPECT(device.unmapped == before + 1);
+      (void)process.domain.watched_param();  // for a launch of the program's own
+      unmap_if_idle(device);
+      EXPECT(device.unmapped == before + 1);
+      EXPECT(unmap_for_import(device, short_patience));
+    }
+    bootstrap.allgather(0);
+  });
+}
+
+namespace {
+
+/// A message to itself that is under way until it is let go.
+class HeldMessage final : public HaloTransport {
+ public:
+  explicit HeldMessage(std::atomic<bool>& let_go) : let_go_(let_go) {}
+  void start_send(std::uint32_t message, std::uint32_t half) override { sends_.push_back({message, half, true}); }
+  void start_receive(std::uint32_t message, std::uint32_t half) override {
+    receives_.push_back({message, half, false});
+  }
+  void look(bool, std::vector<Over>* over) override {
+    if (!let_go_) return;
+    for (auto* some : {&sends_, &receives_}) {
+      over->insert(over->end(), some->begin(), some->end());
+      some->clear();
+    }
+  }
+  void cancel() noexcept override {}
+
+ private:
+  std::atomic<bool>& let_go_;
+  std::vector<Over> sends_, receives_;
+};
+
+HaloBox box_of(std::uint64_t& word) {
+  HaloBox box{};
+  box.base = reinterpret_cast<char*>(&word);
+  box.row_bytes = sizeof word;
+  for (std::uint32_t& rows : box.rows) rows = 1;
+  return box;
+}
+
+}  // namespace
+
+TEST_CASE("a halo keeps closed imports mapped while it exchanges", "[unmapping]") {
+  Fixture all;
+  KeepingDevice& device = all.device;
+  std::atomic<bool> let_go{false};
+  std::uint64_t out = 3, in = 0;
+  HaloContent content;
+  content.send.push_back(box_of(out));
+  content.recv.push_back(box_of(in));
+  content.name = "message 0";
+  Halo::Options options;
+  options.name = "kept";
+  Halo halo(options, {content}, device, all.settings);
+  halo.serve_by(std::make_unique<HeldMessage>(let_go));
+  ScopedStream stream;
+  halo.exchange(stream);
+  unmap_if_idle(device);
+  CHECK(!unmap_for_import(device, short_patience));
+  CHECK(device.unmapped == 0);
+  let_go = true;
+  CHECK(stream->synchronize());
+  unmap_if_idle(device);
+  CHECK(device.unmapped == 1);
+  (void)halo.param();  // for kernels of the program
+  unmap_if_idle(device);
+  CHECK(device.unmapped == 1);
+  CHECK(unmap_for_import(device, short_patience));
+  CHECK(device.unmapped == 2);
+  CHECK(halo.wait_for_all());
 }
