@@ -47,7 +47,7 @@ class KeepingDevice final : public ForwardingDevice {
   std::atomic<std::size_t> closed{1};
   std::atomic<int> unmapped{0};
   std::atomic<std::uint64_t> captured{0};
-  bool could_map = false;
+  std::atomic<bool> could_map{false};
 };
 
 Settings patient_settings() {
