@@ -365,7 +365,6 @@ bool Collectives::have_run(std::uint64_t enqueued, std::uint64_t exchanges) {
 
 std::unique_lock<std::mutex> Collectives::held_if_idle(bool or_unseen) {
   std::unique_lock<std::mutex> hold(mutex_, std::try_to_lock);
-  // Those of broken ones wait for nobody.
   if (hold && ((was_captured_ && !or_unseen) || !(is_broken() || have_run(enqueued_, exchanges_)))) hold.unlock();
   return hold.owns_lock() ? std::move(hold) : std::unique_lock<std::mutex>();
 }

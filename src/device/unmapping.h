@@ -14,7 +14,8 @@ namespace mpix {
 class WaitsForPeers {
  public:
   /// Nothing that it has enqueued is under way, and nothing is enqueued while the lock lives. A lock of nothing:
-  /// something may be. `or_unseen`: what nobody counts, as graphs and kernels that the program launches, is no reason.
+  /// something may be. What is broken waits for nobody. `or_unseen`: what nobody counts, as graphs and kernels that the
+  /// program launches, is no reason.
   virtual std::unique_lock<std::mutex> held_if_idle(bool or_unseen) = 0;
 
  protected:
@@ -27,9 +28,9 @@ class WaitsForPeers {
 ///
 /// | then                                                            | what is closed                                |
 /// |-----------------------------------------------------------------|-----------------------------------------------|
-/// | one ends that has waited for peers, and all that the others have enqueued has run | is unmapped                 |
-/// | one ends, and another one has something enqueued                | stays: the next end looks again               |
-/// | one ends, and another one's calls are in graphs, or in kernels of the program | stays up to `most_closed`, as nobody knows whether they run; is unmapped beyond |
+/// | a window, a domain, or the collectives of a communicator end, and all that is enqueued has run | is unmapped     |
+/// | the same, and something is still to run                         | stays: the next end looks again               |
+/// | the same, and something is in graphs, or in kernels of the program | stays up to `most_closed`, as nobody knows whether they run; is unmapped beyond |
 /// | the same allocation is mapped again                             | is used again                                 |
 /// | another one is mapped that lies where a closed one was          | is unmapped before, as soon as all that was enqueued has run, but for what nobody counts; if it has not within `import_patience`, nothing is mapped |
 /// | the process ends                                                | goes with it                                  |

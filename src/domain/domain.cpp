@@ -284,7 +284,7 @@ std::unique_lock<std::mutex> Domain::held_if_idle(bool or_unseen) {
   std::unique_lock<std::mutex> hold(launching_, std::try_to_lock);
   bool is_idle = hold && (or_unseen || !launches_unseen_);
   for (std::uint32_t i = 0; is_idle && i < param_.ranks_here; ++i)
-    is_idle = load_acquire(&param_.notes[i].launch) >= launches_;
+    is_idle = is_broken() || load_acquire(&param_.notes[i].launch) >= launches_;
   if (hold && !is_idle) hold.unlock();
   return hold.owns_lock() ? std::move(hold) : std::unique_lock<std::mutex>();
 }

@@ -23,7 +23,7 @@ namespace {
 static_assert(sizeof(Bell) <= sizeof(dev::Inbox) && sizeof(Bell) <= sizeof(dev::Header), "both begin with a bell");
 
 /// How a thread waits: on the bell of its rank for what lies in its lanes, on that of its process in a barrier. Room in
-/// a lane rings nothing: who waits for that naps.
+/// a lane rings nothing: a thread that waits for that naps.
 class Waiter {
  public:
   Waiter(Bell* rank, Bell* process, const std::uint64_t* released, Polling polling, Courier* courier)

@@ -198,8 +198,8 @@ class OperationBudget::AtWork {
   AtWork(const AtWork&) = delete;
   AtWork& operator=(const AtWork&) = delete;
 
-  /// Who waits for room is told where there is some, and where streams have nothing more to do here, and so do not look
-  /// at the network any more.
+  /// A thread that waits for room is told where there is some, and where streams have nothing more to do here, and so
+  /// do not look at the network any more.
   void over() {
     if (std::exchange(over_, true)) return;
     --budget_.at_work_;

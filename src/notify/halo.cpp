@@ -26,7 +26,7 @@ constexpr auto time_to_leave = std::chrono::seconds(1);
 
 std::uint64_t rounded(std::uint64_t bytes) { return (bytes + apart - 1) / apart * apart; }
 
-/// Who waits for what, as the watch of the channel finds it.
+/// What is waited for, as the watch of the channel finds it.
 std::string wait_text(const std::vector<std::string>& names, std::uint32_t flag, std::uint64_t packed,
                       std::uint64_t last_step, const std::string& advice) {
   const HaloNote note = HaloNote::unpacked(packed);
@@ -371,7 +371,7 @@ bool Halo::have_launches_run() { return plan_.parts.empty() || device_.read_word
 
 std::unique_lock<std::mutex> Halo::held_if_idle(bool or_unseen) {
   std::unique_lock<std::mutex> hold(calls_, std::try_to_lock);
-  if (hold && ((runs_unseen_ && !or_unseen) || !have_launches_run())) hold.unlock();
+  if (hold && ((runs_unseen_ && !or_unseen) || !(is_broken() || have_launches_run()))) hold.unlock();
   return hold.owns_lock() ? std::move(hold) : std::unique_lock<std::mutex>();
 }
 

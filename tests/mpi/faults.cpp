@@ -19,6 +19,7 @@
 
 #include "support/catch.h"
 #include "support/epochs.h"
+#include "support/scarce_memory.h"
 
 using namespace test;
 
@@ -152,14 +153,7 @@ STANDS_IN_FRONT int PMPI_Allgather(const void* mine, int count, MPI_Datatype typ
   return code;
 }
 
-// Out of line: GCC takes one that is inlined, and one that is not, for a mismatch.
-[[gnu::noinline]] void* operator new(std::size_t bytes) {
-  void* const memory = std::exchange(next_new_fails, false) ? nullptr : std::malloc(bytes > 0 ? bytes : 1);
-  if (!memory) throw std::bad_alloc();
-  return memory;
-}
-[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
-[[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+bool allocation_fails() noexcept { return std::exchange(next_new_fails, false); }
 
 STANDS_IN_FRONT int PMPI_Isend(const void* from, int count, MPI_Datatype type, int target, int tag, MPI_Comm comm,
                                MPI_Request* request) {

@@ -18,6 +18,7 @@
 
 #include "support/catch.h"
 #include "support/epochs.h"
+#include "support/scarce_memory.h"
 
 using namespace test;
 
@@ -149,13 +150,7 @@ extern "C" __attribute__((visibility("default"))) int PMPI_Irecv(void* to, int c
   return real(to, count, type, source, tag, comm, request);
 }
 
-void* operator new(std::size_t bytes) {
-  void* const memory = no_memory ? nullptr : std::malloc(bytes > 0 ? bytes : 1);
-  if (!memory) throw std::bad_alloc();
-  return memory;
-}
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+bool allocation_fails() noexcept { return no_memory; }
 
 // First: what there is once comes with the first window, or the first epoch.
 TEST_CASE("a process has what it needs when it needs it, and signals and the environment are left alone") {

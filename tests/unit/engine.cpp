@@ -463,6 +463,19 @@ TEST_CASE("an endless wait is reported, released and then an error", "[engine]")
   });
 }
 
+namespace {
+
+/// An epoch of two ranks with each other.
+void swap_nothing(Window& window, Bootstrap& bootstrap, Stream stream) {
+  window.post_stream({1 - bootstrap.rank()}, stream);
+  window.start_stream({1 - bootstrap.rank()});
+  window.complete_wait_stream(stream);
+  EXPECT(window.drain());
+  bootstrap.allgather(0);
+}
+
+}  // namespace
+
 // A GPU's post may still be under way when the epoch that it opened is over (protocol.h).
 TEST_CASE("a window that ends looks for late posts until they are there", "[engine]") {
   class LatePosts final : public ForwardingDevice {
@@ -485,11 +498,7 @@ TEST_CASE("a window that ends looks for late posts until they are there", "[engi
     WindowMemory memory(device, 64, true);
     auto window = std::make_unique<Window>("late", memory.local(), bootstrap, device, settings);
     ScopedStream stream;
-    window->post_stream({1 - bootstrap.rank()}, stream);
-    window->start_stream({1 - bootstrap.rank()});
-    window->complete_wait_stream(stream);
-    EXPECT(window->drain());
-    bootstrap.allgather(0);
+    swap_nothing(*window, bootstrap, stream);
     device.late = 5;
     window = nullptr;
     EXPECT(device.late == 0);
@@ -515,11 +524,7 @@ TEST_CASE("a window ends also where there is no memory to see how far its peers 
     WindowMemory memory(device, 64, true);
     auto window = std::make_unique<Window>("short", memory.local(), bootstrap, device, settings);
     ScopedStream stream;
-    window->post_stream({1 - bootstrap.rank()}, stream);
-    window->start_stream({1 - bootstrap.rank()});
-    window->complete_wait_stream(stream);
-    EXPECT(window->drain());
-    bootstrap.allgather(0);
+    swap_nothing(*window, bootstrap, stream);
     device.has_none = true;
     window = nullptr;
     bootstrap.allgather(0);

@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "nic_pair.h"
 #include "support/catch.h"
+#include "support/scarce_memory.h"
 
 using namespace mpix;
 
@@ -130,14 +131,7 @@ thread_local bool no_memory = false;
 
 }  // namespace
 
-// In front of the C++ library's, for the whole program: it fails where this thread is told so.
-void* operator new(std::size_t bytes) {
-  void* const memory = no_memory ? nullptr : std::malloc(bytes > 0 ? bytes : 1);
-  if (!memory) throw std::bad_alloc();
-  return memory;
-}
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+bool allocation_fails() noexcept { return no_memory; }
 
 TEST_CASE("a queue that is full for a moment is tried again", "[nic]") {
   Pair pair(8);

@@ -155,7 +155,7 @@ class GpuMemory {
       if (!unmap())
         throw Error(Fault::unsupported,
                     "memory that its owner has freed is still mapped in its place, and cannot be unmapped while "
-                    "streams may wait for other ranks: call MPI_Win_create when the epochs of other windows are over");
+                    "streams may wait for other ranks: map it when what else is enqueued is over");
       hold.lock();
       if (char* const there = use_again(ticket)) return there;  // another thread was faster
       error = gpuIpcOpenMemHandle(&base, ticket.handle, gpuIpcMemLazyEnablePeerAccess);

@@ -119,8 +119,8 @@ bool HostStream::synchronize() {
 }
 
 void HostStream::finished() {
-  // Sequentially consistent, as is synchronize(): it sees the task done, or is seen here. Who waits for the
-  // end of many tasks is not woken by each.
+  // Sequentially consistent, as is synchronize(): it sees the task done, or is seen here. A thread that
+  // waits for the end of many tasks is not woken by each.
   if (done_.fetch_add(1) + 1 < next_awaited_.load()) return;
   std::lock_guard<std::mutex> hold(mutex_);
   progress_.notify_all();
