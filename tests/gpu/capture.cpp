@@ -333,8 +333,11 @@ TEST_CASE("captured fused epochs with all ranks, as one kernel and as two") {
           }
         });
         INFO(puts << " puts of " << bytes << " bytes, lazy: " << lazy);
-        // (a direct put of that size makes few blocks or many, as there are ranks)
-        if (kernels_overlap() && size() > 1 && bytes != direct) CHECK(kernels == (puts == 1 && bytes > eager ? 2 : 1));
+        // With more ranks it depends on the places that are left how many blocks a large put has, and with those
+        // whether halves are faster (Launcher::is_faster_apart).
+        if (kernels_overlap() && size() > 1) CHECK((kernels == 1 || kernels == 2));
+        if (kernels_overlap() && (puts > 1 || bytes == eager)) CHECK(kernels == 1);
+        if (kernels_overlap() && size() == 2 && puts == 1 && bytes == std::size_t{1} << 20) CHECK(kernels == 2);
         for (int round = 0; round < 10; ++round) {
           replay(graph, stream, scaled(100));
           exchange();
