@@ -3,6 +3,7 @@
 #include <exception>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "base/log.h"
@@ -24,40 +25,45 @@ int start_stream(MPI_Group group, MPI_Win win) {
   });
 }
 
-/// Calls that open an epoch are for windows that are not broken: their peers may never come.
-enum class Kind { opens, other };
+/// A call of an ordinary epoch.
+struct OrdinaryCall {
+  const char* name;
+  bool opens_epoch = false;            ///< then it is for windows that are not broken: their peers may never come
+  std::optional<Ordinary> waits = {};  ///< in MPI for peers, for ever where a port has forgotten a stream call
+};
 
-/// A call of an ordinary epoch: refused where it collides with a stream epoch, else MPI's; what it
-/// opens or closes is noted once MPI has done it.
+/// From now on, until the result goes, the call is reported if it hangs.
+std::unique_ptr<BlockedCall> watched(Window& window, const OrdinaryCall& call) {
+  try {
+    return window.watch_ordinary(call.name, *call.waits);
+  } catch (const std::exception& error) {  // no memory, no thread: then nobody looks
+    log(LogLevel::info, std::string(call.name) + ": " + error.what());
+    return nullptr;
+  }
+}
+
+/// Refused where it collides with a stream epoch, else MPI's; what it opens or closes is noted once MPI has done it.
 template <class Check, class Forward, class Change>
-int ordinary(const char* call, MPI_Win win, Check check, Forward forward, Change change, Kind kind = Kind::other) {
+int ordinary(const OrdinaryCall& call, MPI_Win win, Check check, Forward forward, Change change) {
   WinState* state = find_state(win);
   Window* window = state ? state->window.get() : nullptr;
   if (!window) return forward();
-  const int allowed = guarded(Caller::on_window(call, win), [&] {
-    if (kind == Kind::opens) window->check_unbroken();
-    window->with_state([&](EpochState& epochs) { std::invoke(check, epochs); });
+  bool may_hang = false;
+  const int allowed = guarded(Caller::on_window(call.name, win), [&] {
+    may_hang = window->check_ordinary(call.opens_epoch, call.waits,
+                                      [&](const EpochState& epochs) { std::invoke(check, epochs); });
   });
   if (allowed != MPI_SUCCESS) return allowed;
-  const int done = forward();
+  int done = MPI_SUCCESS;
+  {
+    const std::unique_ptr<BlockedCall> reported = may_hang ? watched(*window, call) : nullptr;
+    done = forward();
+  }
   if (done == MPI_SUCCESS) {
-    window->with_state([&](EpochState& epochs) { std::invoke(change, epochs); });
+    window->note_ordinary([&](EpochState& epochs) { std::invoke(change, epochs); });
     state->follow_access_epoch();
   }
   return done;
-}
-
-/// MPI's call of an ordinary epoch, reported if it hangs, as where a port forgot a call.
-template <class Forward>
-int reported_if_blocked(const char* call, Ordinary side, MPI_Win win, Forward forward) {
-  std::unique_ptr<BlockedCall> watched;
-  try {
-    const WinState* state = find_state(win);
-    if (state && state->window) watched = state->window->watch_ordinary(call, side);
-  } catch (const std::exception& error) {  // no memory, no thread: then nobody looks
-    log(LogLevel::info, std::string(call) + ": " + error.what());
-  }
-  return forward();
 }
 
 /// Nothing to check, or nothing to note.
@@ -68,7 +74,7 @@ constexpr auto nothing = [](const EpochState&) {};
 template <class Forward>
 int passive(const char* call, MPI_Win win, Forward forward) {
   if (!recording_state(win)) return forward();
-  return ordinary(call, win, &EpochState::check_passive_operation, forward, nothing);
+  return ordinary({call}, win, &EpochState::check_passive_operation, forward, nothing);
 }
 
 }  // namespace
@@ -79,43 +85,31 @@ using mpix::EpochState;
 MPIX_INTERPOSED int MPI_Win_start(MPI_Group group, int assert, MPI_Win win) {
   if (assert & MPIX_MODE_STREAM) return mpix::start_stream(group, win);
   return mpix::ordinary(
-      "MPI_Win_start", win, &EpochState::check_start,
-      [=] {
-        return mpix::reported_if_blocked("MPI_Win_start", mpix::Ordinary::access, win,
-                                         [=] { return PMPI_Win_start(group, assert, win); });
-      },
-      &EpochState::started, mpix::Kind::opens);
+      {"MPI_Win_start", true, mpix::Ordinary::access}, win, &EpochState::check_start,
+      [=] { return PMPI_Win_start(group, assert, win); }, &EpochState::started);
 }
 
 MPIX_INTERPOSED int MPI_Win_complete(MPI_Win win) {
   return mpix::ordinary(
-      "MPI_Win_complete", win, &EpochState::check_complete,
-      [=] {
-        return mpix::reported_if_blocked("MPI_Win_complete", mpix::Ordinary::access, win,
-                                         [=] { return PMPI_Win_complete(win); });
-      },
-      &EpochState::completed);
+      {"MPI_Win_complete", false, mpix::Ordinary::access}, win, &EpochState::check_complete,
+      [=] { return PMPI_Win_complete(win); }, &EpochState::completed);
 }
 
 MPIX_INTERPOSED int MPI_Win_post(MPI_Group group, int assert, MPI_Win win) {
   return mpix::ordinary(
-      "MPI_Win_post", win, &EpochState::check_post, [=] { return PMPI_Win_post(group, assert, win); },
-      &EpochState::posted, mpix::Kind::opens);
+      {"MPI_Win_post", true}, win, &EpochState::check_post, [=] { return PMPI_Win_post(group, assert, win); },
+      &EpochState::posted);
 }
 
 MPIX_INTERPOSED int MPI_Win_wait(MPI_Win win) {
   return mpix::ordinary(
-      "MPI_Win_wait", win, &EpochState::check_wait,
-      [=] {
-        return mpix::reported_if_blocked("MPI_Win_wait", mpix::Ordinary::exposure, win,
-                                         [=] { return PMPI_Win_wait(win); });
-      },
-      &EpochState::waited);
+      {"MPI_Win_wait", false, mpix::Ordinary::exposure}, win, &EpochState::check_wait,
+      [=] { return PMPI_Win_wait(win); }, &EpochState::waited);
 }
 
 MPIX_INTERPOSED int MPI_Win_test(MPI_Win win, int* flag) {
   return mpix::ordinary(
-      "MPI_Win_test", win, &EpochState::check_wait, [=] { return PMPI_Win_test(win, flag); },
+      {"MPI_Win_test"}, win, &EpochState::check_wait, [=] { return PMPI_Win_test(win, flag); },
       [=](EpochState& epochs) {
         if (*flag) epochs.waited();
       });
@@ -123,30 +117,30 @@ MPIX_INTERPOSED int MPI_Win_test(MPI_Win win, int* flag) {
 
 MPIX_INTERPOSED int MPI_Win_fence(int assert, MPI_Win win) {
   return mpix::ordinary(
-      "MPI_Win_fence", win, &EpochState::check_fence, [=] { return PMPI_Win_fence(assert, win); },
-      [=](EpochState& epochs) { epochs.fenced(!(MPI_MODE_NOSUCCEED & assert)); }, mpix::Kind::opens);
+      {"MPI_Win_fence", true}, win, &EpochState::check_fence, [=] { return PMPI_Win_fence(assert, win); },
+      [=](EpochState& epochs) { epochs.fenced(!(MPI_MODE_NOSUCCEED & assert)); });
 }
 
 MPIX_INTERPOSED int MPI_Win_lock(int lock_type, int rank, int assert, MPI_Win win) {
   return mpix::ordinary(
-      "MPI_Win_lock", win, &EpochState::check_lock, [=] { return PMPI_Win_lock(lock_type, rank, assert, win); },
-      &EpochState::locked, mpix::Kind::opens);
+      {"MPI_Win_lock", true}, win, &EpochState::check_lock, [=] { return PMPI_Win_lock(lock_type, rank, assert, win); },
+      &EpochState::locked);
 }
 
 MPIX_INTERPOSED int MPI_Win_unlock(int rank, MPI_Win win) {
   return mpix::ordinary(
-      "MPI_Win_unlock", win, mpix::nothing, [=] { return PMPI_Win_unlock(rank, win); }, &EpochState::unlocked);
+      {"MPI_Win_unlock"}, win, mpix::nothing, [=] { return PMPI_Win_unlock(rank, win); }, &EpochState::unlocked);
 }
 
 MPIX_INTERPOSED int MPI_Win_lock_all(int assert, MPI_Win win) {
   return mpix::ordinary(
-      "MPI_Win_lock_all", win, &EpochState::check_lock, [=] { return PMPI_Win_lock_all(assert, win); },
-      &EpochState::locked, mpix::Kind::opens);
+      {"MPI_Win_lock_all", true}, win, &EpochState::check_lock, [=] { return PMPI_Win_lock_all(assert, win); },
+      &EpochState::locked);
 }
 
 MPIX_INTERPOSED int MPI_Win_unlock_all(MPI_Win win) {
   return mpix::ordinary(
-      "MPI_Win_unlock_all", win, mpix::nothing, [=] { return PMPI_Win_unlock_all(win); }, &EpochState::unlocked);
+      {"MPI_Win_unlock_all"}, win, mpix::nothing, [=] { return PMPI_Win_unlock_all(win); }, &EpochState::unlocked);
 }
 
 MPIX_INTERPOSED int MPI_Win_flush(int rank, MPI_Win win) {

@@ -57,7 +57,7 @@ int refuse_operation(const char* call, MPI_Win win, WinState& state, int target)
 int refuse_request_based(const char* call, MPI_Win win, WinState& state) {
   return guarded(Caller::on_window(call, win), [&] {
     require_stream_epoch(state);
-    stream_window(state).with_state([](EpochState& epochs) { epochs.check_passive_operation(); });
+    stream_window(state).check_ordinary(false, {}, [](const EpochState& epochs) { epochs.check_passive_operation(); });
     throw Error(Fault::synchronization, "the stream access epoch was closed meanwhile");
   });
 }

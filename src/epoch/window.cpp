@@ -116,11 +116,7 @@ void Window::check_usable() {
 }
 
 std::unique_ptr<BlockedCall> Window::watch_ordinary(const char* call, Ordinary side) {
-  Hold hold(mutex_);
-  const bool mixed =
-      side == Ordinary::access ? state_.exposure() == EpochState::Side::stream : state_.last_access_was_stream();
-  if (stall_.patience() <= 0 || !mixed) return nullptr;
-  return std::make_unique<BlockedCall>(stall_, call, side);
+  return stall_.patience() > 0 ? std::make_unique<BlockedCall>(stall_, call, side) : nullptr;
 }
 
 void Window::check_free() {

@@ -11,6 +11,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/settings.h"
@@ -61,17 +62,27 @@ class Window final : public WaitsForPeers {
   /// Likewise: no RMA call can belong to any epoch.
   bool lacks_access_epoch() const { return lacks_access_.load(std::memory_order_acquire); }
 
-  /// Run `change` on the state of this window's epochs, alone: the ordinary epochs' checks and changes.
+  /// Before an ordinary call. Throws where `check` does, and where it opens an epoch and the window is broken. Whether
+  /// the call, which `waits` for peers on that side, may hang in MPI as the program forgot a stream call: then
+  /// watch_ordinary() for as long as it lasts.
+  template <class Check>
+  bool check_ordinary(bool opens_epoch, std::optional<Ordinary> waits, Check check) {
+    std::lock_guard<std::mutex> hold(mutex_);
+    if (opens_epoch) check_usable();
+    check(std::as_const(state_));
+    return waits && (*waits == Ordinary::access ? state_.exposure() == EpochState::Side::stream
+                                                : state_.last_access_was_stream());
+  }
+  /// Null: nobody wants to know.
+  std::unique_ptr<BlockedCall> watch_ordinary(const char* call, Ordinary side);
+
+  /// After an ordinary call: what it has opened or closed.
   template <class Change>
-  void with_state(Change change) {
+  void note_ordinary(Change change) {
     std::lock_guard<std::mutex> hold(mutex_);
     change(state_);
     lacks_access_.store(state_.lacks_access(), std::memory_order_release);
   }
-
-  /// For the time of an ordinary call, which may hang in MPI as the program forgot a stream call. Null: there is
-  /// nothing to watch.
-  std::unique_ptr<BlockedCall> watch_ordinary(const char* call, Ordinary side);
 
   /// Throws where the window is broken.
   void check_unbroken() {

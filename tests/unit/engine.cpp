@@ -457,7 +457,7 @@ TEST_CASE("an endless wait is reported, released and then an error", "[engine]")
       EXPECT(!stream->synchronize());
       EXPECT(!window.drain());
       EXPECT(throws([&] { window.post_stream({1}, stream); }));
-      EXPECT(!throws([&] { window.with_state([](EpochState& state) { state.check_free(); }); }));
+      EXPECT(!throws([&] { window.check_ordinary(false, {}, [](const EpochState& state) { state.check_free(); }); }));
     }
     bootstrap.allgather(0);
   });
