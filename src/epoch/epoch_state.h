@@ -35,6 +35,7 @@ class EpochState {
   /// missing.
   bool lacks_access() const { return has_stream_epochs_ && access_ == Side::closed && locks_ == 0 && !fenced_; }
 
+  bool has_stream_epochs() const { return has_stream_epochs_; }
   /// The last access epoch that was opened here.
   bool last_access_was_stream() const { return last_access_was_stream_; }
 

@@ -70,8 +70,7 @@ class Window final : public WaitsForPeers {
     std::lock_guard<std::mutex> hold(mutex_);
     if (opens_epoch) check_usable();
     check(std::as_const(state_));
-    return waits && (*waits == Ordinary::access ? state_.exposure() == EpochState::Side::stream
-                                                : state_.last_access_was_stream());
+    return waits && (*waits == Ordinary::access ? state_.has_stream_epochs() : state_.last_access_was_stream());
   }
   /// Null: nobody wants to know.
   std::unique_ptr<BlockedCall> watch_ordinary(const char* call, Ordinary side);
