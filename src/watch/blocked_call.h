@@ -10,11 +10,10 @@ namespace mpix {
 /// Which side of an ordinary epoch waits.
 enum class Ordinary { access, exposure };
 
-/// An ordinary call that may wait inside MPI for ever, while it lasts, at a rank with stream epochs on the other side
-/// of the window: MPI_Win_start or MPI_Win_complete where it has had stream epochs on the window; MPI_Win_wait where
-/// its access epochs were stream epochs. A legal program may mix the two; as a rule it is a port that forgot a call,
-/// and whose peers have made theirs in streams. It cannot be released, but reported. The mixture is rare, so it may
-/// cost the start of the service.
+/// An ordinary call that may wait inside MPI for ever, while it lasts: MPI_Win_start or MPI_Win_complete of a rank that
+/// has had stream epochs on the window; MPI_Win_wait of one whose access epochs were stream epochs. A legal program may
+/// mix the two; as a rule it is a port that forgot a call, and whose peers have made theirs in streams. It cannot be
+/// released, but reported. The mixture is rare, so it may cost the start of the service.
 class BlockedCall final : public Poller {
  public:
   /// `call` is a literal.

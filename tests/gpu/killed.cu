@@ -7,7 +7,7 @@
 //   MPIX_TIMEOUT=2 MPIX_ON_TIMEOUT=error mpiexec -n 2 killed origin [ROUND]
 //     rank 1 dies in the midst of a put of 64 MiB, some 0 to 300 µs (as ROUND says) after it was launched
 //   … killed target [ROUND]
-//     rank 1 dies while a put to it is under way, or waits for its post
+//     rank 1 dies while a put to it is under way (even rounds), or waits for its post (odd ones)
 //
 // Each rank is a child of the process that mpiexec started, which does not see the death, and ends when both have
 // ended.
@@ -92,7 +92,7 @@ class Exchange {
   MPI_Group group_[2] = {};
 };
 
-void sleep_micros(int micros) {
+void spin_micros(int micros) {
   const auto until = std::chrono::steady_clock::now() + std::chrono::microseconds(micros);
   while (std::chrono::steady_clock::now() < until) {
   }
@@ -127,7 +127,7 @@ int run(const char* scenario, int round) {
       (void)exchange.put(survivor);
     else if (round % 2 == 0)
       (void)exchange.post(survivor);
-    sleep_micros(delay);
+    spin_micros(delay);
     kill(getpid(), SIGKILL);
   }
   int code = MPI_SUCCESS;
@@ -143,7 +143,9 @@ int run(const char* scenario, int round) {
   // The data may all have come. If not, the window is broken, and says so.
   const int next = origin_dies ? exchange.post(victim) : exchange.put(victim);
   if (!exchange.works()) end(false, "the GPU does not go on after that");
-  end(true, next == MPI_SUCCESS ? "the epoch had ended before" : "was told");
+  const bool is_told = next != MPI_SUCCESS;
+  if (!origin_dies && round % 2 != 0 && !is_told) end(false, "a put without a post has ended, and nobody was told");
+  end(true, is_told ? "was told" : "the epoch had ended before");
 }
 
 }  // namespace
