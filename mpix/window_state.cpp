@@ -126,11 +126,11 @@ WinState* find_state(MPI_Win win) {
 
 WinState& state_of(MPI_Win win) {
   if (WinState* state = find_state(win)) return *state;
-  constexpr const char* link_order =
-      "libmpix, which must stand in front of MPI: link it before MPI (mpicc app.c -lmpix), or preload it";
-  throw Error(Fault::window, (any_window_ever() ? "the window was freed, or not created through "
-                                                : "the window was not created through ") +
-                                 std::string(link_order));
+  // where a window came through libmpix, the link order is right
+  throw Error(Fault::window, any_window_ever()
+                                 ? "the window was freed, or it was not created through libmpix"
+                                 : "the window was not created through libmpix, which must stand in front of MPI: link "
+                                   "it before MPI (mpicc app.c -lmpix), or preload it");
 }
 
 Window& stream_window(WinState& state) {

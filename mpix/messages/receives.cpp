@@ -161,10 +161,9 @@ void MessageReceives::drop(const Place& place, const PacketRecord& record) {
   const bool is_signal = record.kind == PacketRecord::Kind::add || record.kind == PacketRecord::Kind::set;
   const bool warns = !is_signal && !has_warned_;
   if (warns) has_warned_ = true;  // once: there may be many
-  log(warns ? LogLevel::warn : LogLevel::debug,
-      rank_text(place.source) +
-          (is_signal ? " signals to" : " writes " + std::to_string(record.amount) + " bytes into") +
-          " memory that is not a window's, or no more: dropped");
+  log(warns ? LogLevel::warn : LogLevel::debug, (is_signal ? "a signal" : std::to_string(record.amount) + " bytes") +
+                                                    " of " + rank_text(place.source) +
+                                                    " came for a window that is not there any more: dropped");
 }
 
 // ---- large data --------------------------------------------------------------------------------------

@@ -235,7 +235,7 @@ const Row rows[] = {
            i, t,
            {{"adaptive", Throttle::adaptive}, {"static", Throttle::fixed}, {"application", Throttle::application}});
      }},
-    {{"MPIX_TRIGGERED_OPS", "operations, or auto", "auto",
+    {{"MPIX_TRIGGERED_OPS", "operations, at least 1, or auto", "auto",
       "budget of triggered operations of this process; auto: its share of the NIC's, 512 where the provider does not "
       "tell, "
       "no limit over messages of MPI"},
@@ -256,7 +256,7 @@ const Row rows[] = {
      [](Settings& s, Info i, Text t) {
        s.relay = parse_choice<bool>(i, t, {{"on", true}, {"auto", false}});
      }},
-    {{"MPIX_COUNTER_LIMIT", "count", "1073741824",
+    {{"MPIX_COUNTER_LIMIT", "count, at least 1", "1073741824",
       "a counter of the NIC that has passed it is reset when it is idle (for tests)"},
      [](Settings& s, Info i, Text t) {
        s.counter_limit = static_cast<std::uint64_t>(parse_integer(i, t, 1, 1 << 30));

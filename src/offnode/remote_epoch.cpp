@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "wire/missing_ranks.h"
 
 namespace mpix {
 
@@ -286,19 +287,20 @@ void RemoteOperations::describe(std::size_t first, std::size_t end, std::string&
   Hold hold(mutex_);
   for (std::size_t i = first; i < end; ++i) {
     const Item& item = items_[i];
-    const auto epoch = [&](std::uint64_t number) { return "access epoch " + std::to_string(number); };
     switch (item.state) {
       case State::served:
       case State::held:
         break;
       case State::waiting:
         append(text, item.peer->rank,
-               "has not posted " +
-                   epoch(peers_->has_credit(*item.peer, item.epoch) ? item.epoch : peers_->awaited_post(item.epoch)));
+               "has not " + missing_text(Missing::post, peers_->has_credit(*item.peer, item.epoch)
+                                                            ? item.epoch
+                                                            : peers_->awaited_post(item.epoch)));
         break;
       case State::ready:
       case State::moving:
-        append(text, item.peer->rank, "has not been reached with the data of " + epoch(item.epoch));
+        append(text, item.peer->rank,
+               "has not been reached with the data of access epoch " + std::to_string(item.epoch));
         break;
     }
   }
@@ -377,7 +379,7 @@ bool RemoteReceives::receive_marked(Item& item) {
 
 void RemoteReceives::describe(std::string& text) const {
   for (const Item& item : pending_)
-    append(text, item.peer->rank, "has not completed exposure epoch " + std::to_string(item.epoch));
+    append(text, item.peer->rank, "has not " + missing_text(Missing::completion, item.epoch));
 }
 
 }  // namespace mpix

@@ -18,20 +18,37 @@ const char* remark(Farewell farewell) {
   return "";
 }
 
-}  // namespace
-
-void MissingRanks::add(int rank, Missing missing, std::uint64_t epoch, Farewell farewell) {
-  const char* what = "";
+/// What the rank may have called in place of its first stream call.
+const char* question(Missing missing) {
   switch (missing) {
     case Missing::post:
-      what = " has not posted access epoch ";
-      break;
+      return " (was MPI_Win_post called there in place of MPIX_Win_post_stream?)";
     case Missing::completion:
-      what = " has not completed exposure epoch ";
-      break;
+      return " (was MPI_Win_start called there without MPIX_MODE_STREAM?)";
   }
-  text_ +=
-      (text_.empty() ? "rank " : ", rank ") + std::to_string(rank) + what + std::to_string(epoch) + remark(farewell);
+  return "";
+}
+
+const char* step(Missing missing) {
+  switch (missing) {
+    case Missing::post:
+      return "posted access epoch ";
+    case Missing::completion:
+      return "completed exposure epoch ";
+  }
+  return "";
+}
+
+}  // namespace
+
+std::string missing_text(Missing missing, std::uint64_t epoch, Farewell farewell) {
+  const bool asks = epoch == 1 && farewell == Farewell::none;
+  return step(missing) + std::to_string(epoch) + (asks ? question(missing) : remark(farewell));
+}
+
+void MissingRanks::add(int rank, Missing missing, std::uint64_t epoch, Farewell farewell) {
+  text_ += (text_.empty() ? "rank " : ", rank ") + std::to_string(rank) + " has not " +
+           missing_text(missing, epoch, farewell);
 }
 
 }  // namespace mpix

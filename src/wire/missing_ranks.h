@@ -10,6 +10,10 @@
 
 namespace mpix {
 
+/// "completed exposure epoch 17": what a rank has not done. Where it is the first, as of a rank whose calls are
+/// ordinary ones: "completed exposure epoch 1 (was MPI_Win_start called there without MPIX_MODE_STREAM?)".
+std::string missing_text(Missing missing, std::uint64_t epoch, Farewell farewell = Farewell::none);
+
 /// "rank 1 has not completed exposure epoch 17 (it has called MPI_Win_free), rank 2 …"
 class MissingRanks {
  public:

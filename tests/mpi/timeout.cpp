@@ -96,6 +96,9 @@ void check_report(const Outcome& outcome, const char* call, const char* epoch, i
 /// Other nodes do not know.
 std::string farewell(const std::string& call) { return is_alone_on_node() ? "" : " (it has called " + call + ")"; }
 
+/// Of a rank that has completed no stream epoch.
+const std::string asks_for_start = " (was MPI_Win_start called there without MPIX_MODE_STREAM?)";
+
 bool finalize_comes_back = false;
 
 /// Every call on a broken window says so.
@@ -181,7 +184,8 @@ TEST_CASE("the report of a wait says that its peer has called MPI_Win_free") {
     } else {
       MPI_OK(MPIX_Win_post_stream(late, window, stream));
       MPI_OK(MPIX_Win_wait_stream(window, stream));
-      const std::string missing = "completed exposure epoch 1" + farewell("MPI_Win_free") + ";";
+      const std::string missing =
+          "completed exposure epoch 1" + (is_alone_on_node() ? asks_for_start : farewell("MPI_Win_free")) + ";";
       check_report(synchronize(stream, errors), "MPIX_Win_wait_stream", missing.c_str(), 1);
     }
   }
@@ -372,7 +376,7 @@ TEST_CASE("an ordinary start where there are stream epochs is reported when it h
       const double limit = MPI_Wtime() + 20 * slowdown();
       while (!reported && MPI_Wtime() < limit) {
         usleep(10000);
-        reported = contains(errors.text(), "without MPIX_MODE_STREAM?");
+        reported = contains(errors.text(), "was MPI_Win_start called without MPIX_MODE_STREAM?");
       }
       MPI_Send(&go, 1, MPI_INT, 1, 0, MPI_COMM_WORLD);
     });
@@ -404,6 +408,34 @@ TEST_CASE("an ordinary start where there are stream epochs is reported when it h
       MPI_OK(MPIX_Win_complete_stream(window, stream));
     }
     stream.synchronize();
+  } else {
+    checked();
+  }
+}
+
+// The same slip of a rank that has made no stream call on the window: its target tells.
+TEST_CASE("a wait for a rank whose first start is an ordinary one asks for that") {
+  NEEDS_RANKS(2);
+  NEEDS(device().is_host(), "this MPI may be unable to reach memory of the GPU");
+  Window window(Memory::device, 64);
+  MPI_OK(MPI_Win_set_name(window, "pressure"));
+  const Group other(1 - std::min(rank(), 1));
+  if (rank() == 0) {
+    const int value = 7;
+    MPI_OK(MPI_Win_start(other, 0, window));
+    MPI_OK(MPI_Put(&value, 1, MPI_INT, 1, 0, 1, MPI_INT, window));
+    MPI_OK(MPI_Win_complete(window));
+  } else if (rank() == 1) {
+    Stream stream;
+    Capture errors(STDERR_FILENO);
+    MPI_OK(MPIX_Win_post_stream(other, window, stream));
+    MPI_OK(MPIX_Win_wait_stream(window, stream));
+    const std::string missing = "completed exposure epoch 1" + asks_for_start;
+    check_report(synchronize(stream, errors), "MPIX_Win_wait_stream", missing.c_str(), 0);
+    // what the ordinary start waits for; to libmpix the window is broken
+    MPI_OK(PMPI_Win_post(other, 0, window));
+    MPI_OK(PMPI_Win_wait(window));
+    CHECK(contents<int>(window.base(), 1)[0] == 7);
   } else {
     checked();
   }

@@ -152,13 +152,16 @@ TEST_CASE("a guard says what it waits for", "[waits]") {
       };
       const Guards::Waiting receiving = wait_in(Guards::Side::origins), sending = wait_in(Guards::Side::targets);
       EXPECT(receiving.call == Call::wait);
-      EXPECT(receiving.missing == "rank " + std::to_string(other) + " has not completed exposure epoch 1");
+      const std::string late = "rank " + std::to_string(other) + " has not completed exposure epoch 1";
+      EXPECT(receiving.missing == late + " (was MPI_Win_start called there without MPIX_MODE_STREAM?)");
       EXPECT(sending.call == Call::complete);
-      EXPECT(sending.missing == "rank " + std::to_string(other) + " has not posted access epoch 1");
+      EXPECT(sending.missing ==
+             "rank " + std::to_string(other) +
+                 " has not posted access epoch 1 (was MPI_Win_post called there in place of MPIX_Win_post_stream?)");
       bootstrap.allgather(0);
       peers.say_farewell(Farewell::win_free);
       bootstrap.allgather(0);
-      EXPECT(guards.look(Guards::Side::origins).missing == receiving.missing + " (it has called MPI_Win_free)");
+      EXPECT(guards.look(Guards::Side::origins).missing == late + " (it has called MPI_Win_free)");
       bootstrap.allgather(0);
       peers.say_farewell(Farewell::none);
       bootstrap.allgather(0);
