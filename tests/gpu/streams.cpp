@@ -66,6 +66,33 @@ TEST_CASE("the stream of a post is destroyed at once, with work in it, and its h
   }
 }
 
+// The wait is in a stream that is made then, and waits for a complete of the peer that is as much at the mercy of CUDA.
+TEST_CASE("the stream of a complete is destroyed at once, with work in it, and its handle may come again") {
+  NEEDS_CUDA();
+  constexpr std::size_t bytes = sizes[1];
+  Window window(Memory::device, bytes);
+  Buffer source(bytes);
+  const Group to(right_of(rank())), from(left_of(rank()));
+  for (int epoch = 1; epoch <= scaled(50); ++epoch) {
+    cudaStream_t gone = nullptr;
+    CHECK_GPU(cudaStreamCreateWithFlags(&gone, cudaStreamNonBlocking));
+    MPI_OK(MPIX_Win_post_stream(from, window, gone));
+    device().delay(gone, epoch % 2 ? 1000 : 10);
+    device().fill(gone, source.data(), bytes, ring_data(rank(), epoch));
+    MPI_OK(MPI_Win_start(to, MPIX_MODE_STREAM, window));
+    MPI_OK(MPI_Put(source.data(), int(bytes), MPI_BYTE, right_of(rank()), 0, int(bytes), MPI_BYTE, window));
+    MPI_OK(MPIX_Win_complete_stream(window, gone));
+    CHECK_GPU(cudaStreamDestroy(gone));
+    cudaStream_t stream = nullptr;
+    CHECK_GPU(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    MPI_OK(MPIX_Win_wait_stream(window, stream));
+    device().check(stream, window.base(), bytes, ring_data(left_of(rank()), epoch), HERE("epoch " << epoch));
+    Stream::synchronize(stream);
+    CHECK_GPU(cudaDeviceSynchronize());  // the source is filled anew
+    CHECK_GPU(cudaStreamDestroy(stream));
+  }
+}
+
 TEST_CASE("the null stream, by its names") {
   NEEDS_CUDA();
   exchange(nullptr, 100);

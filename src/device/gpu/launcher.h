@@ -335,11 +335,8 @@ class Launcher {
       // Behind kernels of ours there is nothing to gain: they overlap.
       if (!front && post_beside(near, stream, capture, launch)) return;
     }
-    // Outside of graphs it does not depend on what is in front: a dependent launch in a stream that is destroyed at
-    // once may be held up by kernels of a stream that is made then (CUDA 13.0), and those may wait for what this post
-    // brings.
     launch_kernel(for_posts(), dim3(1), NearPosts::most, &near, sizeof near, stream, launch,
-                  near.captured && may_overlap(for_posts(), launch.program));
+                  may_overlap(for_posts(), launch.program));
     if (near.captured)
       captured_.add(gpu_capture_of(stream), {kind, may_wait});
     else
@@ -388,8 +385,9 @@ class Launcher {
       return;
     }
     if (launch_prepared(kernel, grid, threads, argument, stream, launch)) return;
-    MPIX_CHECK_GPU(
-        gpu_launch(kernel.function, grid, threads, argument, bytes, stream, form_ != LaunchForm::plain && dependent));
+    auto* const memory = static_cast<WindowLaunches*>(launch.memory);
+    const bool overlaps = form_ != LaunchForm::plain && dependent && memory && memory->streams.has_many_in(stream);
+    MPIX_CHECK_GPU(gpu_launch(kernel.function, grid, threads, argument, bytes, stream, overlaps));
   }
 
   /// False: this one is to be launched as it is.
