@@ -162,6 +162,9 @@ class Launcher {
     if (parts == 1) return {1, false};
     // Eager data do with fewer, of more words a thread. What goes direct fills the links with as many as it can have.
     const std::uint32_t fewest = is_eager ? (parts + words_of_a_thread - 1) / words_of_a_thread : parts;
+    // More than a few blocks gain nothing, and places are for other windows, too (places.h).
+    const std::uint32_t peers = std::max(program.send_count, program.receive_count);
+    while (parts > fewest && parts * peers > eager_blocks_worth_it) parts = std::max(parts / 2, fewest);
     const std::uint32_t most = std::max(1u, most_blocks_ / launch.sharers);
     auto* const places = static_cast<WindowPlaces*>(launch.room);
     for (;; parts = std::max(parts / 2, fewest)) {
@@ -468,6 +471,7 @@ class Launcher {
   static constexpr std::uint32_t direct_bytes_of_a_part = 32 * 1024;
   static constexpr std::uint32_t most_parts_worth_it = 32;
   static constexpr std::uint32_t most_blocks_worth_it = 128;
+  static constexpr std::uint32_t eager_blocks_worth_it = 16;
   static_assert(most_parts_worth_it <= most_parts, "a part has counters");
   static_assert(most_parts_worth_it <= most_parts_that_leave, "a part has a bit");
   // The sends of a kernel of both roles may still wait for posts, and keep their places, when behind an early post the

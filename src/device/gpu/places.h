@@ -30,7 +30,9 @@ inline namespace GPU_NAMESPACE {
 ///
 /// - Of places for the other parts a window leaves as many for others as it takes. Eager data do with a quarter of the
 ///   parts, of four words a thread, and take the last places for these: 128 KiB, fused and captured, take 3.4 µs with
-///   8 or 16 parts, 3.7 with 32, and 4.8 with 32 that may have to leave (H200, 2 ranks under MPS).
+///   8 or 16 parts, 3.7 with 32, and 4.8 with 32 that may have to leave (H200, 2 ranks under MPS). So they
+///   begin with no more than 16 parts of all peers together, where each thread has words enough: else the fourth of six
+///   windows of three neighbours found too few (4 H100, 32 KiB, captured: the sixth took 7.4 µs for 5.5).
 /// - A window takes places for one peer at its creation, and more with the first launch that has more peers. One
 ///   launch of a side may wait, and the next have started early: twice as many. A launch that finds too few goes in
 ///   several, one behind the other, each with as many peers as the window has places for. It gives none back before it
