@@ -23,7 +23,11 @@ MODE_STREAM = 0x01000000  # MPIX_MODE_STREAM of mpix.h
 CELLS = 50                # of a rank
 
 # --- the calls of mpix.h. A handle of MPI is an int, or a pointer: mpi4py knows.
-library = ctypes.CDLL(os.environ.get("LIBMPIX") or os.environ.get("LD_PRELOAD") or "libmpix.so")
+NOT_IN_FRONT = "jacobi.py: libmpix is not in front of MPI: LD_PRELOAD=DIR/lib/libmpix.so"
+try:
+    library = ctypes.CDLL(os.environ.get("LIBMPIX") or os.environ.get("LD_PRELOAD") or "libmpix.so")
+except OSError:
+    sys.exit(NOT_IN_FRONT)
 Function = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
 
@@ -83,7 +87,7 @@ def main():
     active = ctypes.c_int()
     call("Query_stream_rma", ctypes.byref(active))
     if not active.value:
-        sys.exit("jacobi.py: libmpix is not in front of MPI: LD_PRELOAD=DIR/lib/libmpix.so")
+        sys.exit(NOT_IN_FRONT)
 
     left = rank - 1 if rank > 0 else MPI.PROC_NULL
     right = rank + 1 if rank + 1 < size else MPI.PROC_NULL

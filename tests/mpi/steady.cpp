@@ -3,6 +3,7 @@
 //
 // SOAK_EPOCHS epochs, and what the process has at the end is what it had after the first tenth of them.
 #include <dirent.h>
+#include <malloc.h>
 
 #include <atomic>
 #include <cstdio>
@@ -117,4 +118,24 @@ TEST_CASE("memory, files and threads do not grow with the number of epochs") {
   CHECK(late.kilobytes - early.kilobytes < most_growth);
   std::printf("%ld epochs: %ld KiB after a tenth of them, %ld KiB at the end; %zu files, %zu threads\n", epochs,
               early.kilobytes, late.kilobytes, late.files, late.threads);
+}
+
+TEST_CASE("nothing stays of communicators that had a window") {
+  NEEDS(device().is_host(), "looks at the process, not at a GPU");
+  constexpr int rounds = 600, early = 200;
+  std::size_t before = 0;
+  for (int round = 1; round <= rounds; ++round) {
+    MPI_Comm comm;
+    MPI_OK(MPI_Comm_dup(MPI_COMM_WORLD, &comm));
+    int word = 0;
+    MPI_Win window;
+    MPI_OK(MPI_Win_create(&word, sizeof word, 1, MPI_INFO_NULL, comm, &window));
+    MPI_OK(MPI_Win_free(&window));
+    MPI_OK(MPI_Comm_free(&comm));
+    if (round % 50 == 0) alive("communicator " + std::to_string(round));
+    if (round == early) before = mallinfo2().uordblks;
+  }
+  const std::size_t after = mallinfo2().uordblks;
+  INFO(before << " bytes in use, then " << after);
+  CHECK((sanitized || after < before + 16 * (rounds - early)));
 }

@@ -18,13 +18,19 @@ constexpr std::uint64_t most_in_a_file = std::uint64_t{1} << 40;
 std::shared_ptr<SharedFile> SharedMemory::create_file() {
   std::shared_ptr<SharedFile> file = SharedFile::create();
   std::lock_guard<std::mutex> hold(files_mutex_);
+  forget_closed_files();
   files_[file->ticket().id()] = file;
   return file;
 }
 
+/// Under files_mutex_.
+void SharedMemory::forget_closed_files() {
+  for (auto at = files_.begin(); at != files_.end();) at = at->second.expired() ? files_.erase(at) : std::next(at);
+}
+
 std::shared_ptr<SharedFile> SharedMemory::join(const SharedFile::Ticket& ticket) {
   std::lock_guard<std::mutex> hold(files_mutex_);
-  for (auto at = files_.begin(); at != files_.end();) at = at->second.expired() ? files_.erase(at) : std::next(at);
+  forget_closed_files();
   if (const auto known = files_.find(ticket.id()); known != files_.end())
     if (auto file = known->second.lock()) return file;
   std::shared_ptr<SharedFile> file = SharedFile::join(ticket);

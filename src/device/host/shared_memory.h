@@ -53,6 +53,7 @@ class SharedMemory {
     int users;
   };
   std::uint64_t take(std::size_t bytes);
+  void forget_closed_files();
 
   mutable std::shared_mutex mutex_;
   std::shared_ptr<SharedFile> heap_;  ///< null: nothing is allocated
