@@ -76,7 +76,7 @@ class Bench {
         CHECK(contains(text, name(right.what)));
       }
       (void)synchronize();
-      CHECK(seconds() < 10.0 * slowdown());
+      CHECK(seconds() < 30.0 * slowdown());
     }
     CHECK(told);
     for (What what : all_kinds) {
@@ -137,7 +137,7 @@ void try_out(const Difference& difference, int odd) {
     code = bench.call(rank() == odd ? difference.one : difference.most);
     CHECK(code == MPI_SUCCESS);  // nobody can know
     code = bench.synchronize();
-    CHECK(bench.seconds() < 10.0 * slowdown());
+    CHECK(bench.seconds() < 30.0 * slowdown());
     usleep(200000);  // whoever reports looks now and then
     bench.check_broken();
     report = errors.end();
@@ -199,7 +199,7 @@ TEST_CASE("a rank that never calls") {
       // those that only send need not wait
       if (what != What::reduce || rank() == 0) {
         CHECK(bench.seconds() > 0.5);
-        CHECK(bench.seconds() < 10.0 * slowdown());
+        CHECK(bench.seconds() < 30.0 * slowdown());
         if (device().is_host()) CHECK(error_class(code) == MPI_ERR_RMA_SYNC);
         const std::string report = errors.text();
         INFO("report: " << report);

@@ -122,7 +122,8 @@ TEST_CASE("memory, files and threads do not grow with the number of epochs") {
 
 TEST_CASE("nothing stays of communicators that had a window") {
   NEEDS(device().is_host(), "looks at the process, not at a GPU");
-  constexpr int rounds = 600, early = 200;
+  constexpr int rounds = 1200, early = 200;
+  constexpr std::size_t most_growth = 64 * 1024;  // of an MPI, once; 112 bytes of each stayed
   std::size_t before = 0;
   for (int round = 1; round <= rounds; ++round) {
     MPI_Comm comm;
@@ -137,5 +138,5 @@ TEST_CASE("nothing stays of communicators that had a window") {
   }
   const std::size_t after = mallinfo2().uordblks;
   INFO(before << " bytes in use, then " << after);
-  CHECK((sanitized || after < before + 16 * (rounds - early)));
+  CHECK((sanitized || after < before + most_growth));
 }

@@ -86,7 +86,7 @@ void check_report(const Outcome& outcome, const char* call, const char* epoch, i
   INFO("after " << outcome.seconds << " s: " << error_text(outcome.code) << "; report: " << outcome.report);
   check_code(outcome);
   CHECK(outcome.seconds > 0.7);
-  CHECK(outcome.seconds < 3.0 * slowdown());
+  CHECK(outcome.seconds < 20.0 * slowdown());
   CHECK(contains(outcome.report, "'pressure'"));
   CHECK(contains(outcome.report, call));
   CHECK(contains(outcome.report, epoch));
@@ -425,6 +425,7 @@ TEST_CASE("a wait for a rank whose first start is an ordinary one asks for that"
     MPI_OK(MPI_Win_start(other, 0, window));
     MPI_OK(MPI_Put(&value, 1, MPI_INT, 1, 0, 1, MPI_INT, window));
     MPI_OK(MPI_Win_complete(window));
+    checked();
   } else if (rank() == 1) {
     Stream stream;
     Capture errors(STDERR_FILENO);
