@@ -23,7 +23,9 @@ print(*(line.split("/")[-1].split(".")[0] for line in open("/proc/self/maps") if
   output=$($MPIEXEC env "LD_PRELOAD=$library${others:+:$others}" "LIBMPIX=$library" "$python" "$example" 2>&1 < /dev/null)
   status=$?
   echo "$output"
-  ((status == 0)) && grep -q "jacobi.py: $LIBMPIX_TEST_RANKS ranks, OK" <<< "$output"
+  ((status == 0)) && grep -q "jacobi.py: $LIBMPIX_TEST_RANKS ranks, OK" <<< "$output" || exit 1
+  # and without libmpix it says so
+  $MPIEXEC env -u LIBMPIX "$python" "$example" 2>&1 < /dev/null | grep "libmpix is not in front of MPI"
   exit
 done
 echo "skipped: ${other:-there is no Python with mpi4py}"
