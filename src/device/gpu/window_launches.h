@@ -2,10 +2,8 @@
 // Copyright (c) the libmpix authors
 #pragma once
 
-#include <algorithm>
 #include <array>
 #include <cstdint>
-#include <iterator>
 #include <memory>
 
 #include "device/gpu/check.h"
@@ -70,43 +68,12 @@ struct PostBeside {
   gpuGraphNode_t node = nullptr;  ///< null: none
 };
 
-/// The streams that a window is used to. CUDA holds up a dependent launch in a stream that is destroyed while a kernel
-/// in front of it runs, until kernels of a stream that is made next have ended (12 of 12, CUDA 13.0; not if that stream
-/// was there before, nor if nothing runs in front; an event behind the launch, a query, or another kernel do not help).
-/// These kernels may wait for what the launch brings. So launches are dependent in a stream that has had many of them,
-/// as no stream has that is made for an exchange. Each stream has a number of its own, where handles come again.
-class UsualStreams {
- public:
-  /// Counts this launch.
-  bool has_many_in(gpuStream_t stream) {
-    const std::uint64_t number = gpu_stream_number(stream);
-    Used* used = std::find_if(std::begin(used_), std::end(used_), [&](const Used& u) { return u.number == number; });
-    if (used == std::end(used_)) {
-      used = &used_[next_++ % std::size(used_)];
-      *used = {number, 0};
-    }
-    if (used->launches >= many) return true;
-    ++used->launches;
-    return false;
-  }
-
- private:
-  static constexpr unsigned many = 32;
-  struct Used {
-    std::uint64_t number = 0;
-    unsigned launches = 0;
-  };
-  Used used_[4];
-  unsigned next_ = 0;
-};
-
 /// What is remembered of a window's launches.
 struct WindowLaunches final : LaunchMemory {
   WindowLaunches() : trials(std::make_unique<GpuMarks>()) {}
   PreparedKernels prepared;
   LaunchTrials trials;
   PostBeside post;
-  UsualStreams streams;
 };
 
 }  // namespace GPU_NAMESPACE
