@@ -95,6 +95,8 @@ typedef struct MPIX_Comm_stats {
   unsigned long long bytes;        /* that this rank contributed */
   unsigned long long memory_bytes; /* of the library, for this communicator, on this rank */
   unsigned long long calls_nodes;  /* on a communicator of several nodes; neither of the two above */
+  unsigned long long node_ranks;   /* of the communicator on this node: as tables of ways have it (MPIX_COLL_TABLE) */
+  unsigned long long sharers;      /* likewise: the most of these that share a GPU; 1 on host streams */
 } MPIX_Comm_stats;
 
 /* Copy at most `size` bytes of the counters: pass sizeof(MPIX_Comm_stats). Fields that this library does not know are

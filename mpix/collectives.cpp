@@ -23,6 +23,7 @@
 #include "collective/collectives.h"
 #include "datatype.h"
 #include "errors.h"
+#include "info_keys.h"
 #include "mpi_bootstrap.h"
 #include "mpix_collectives.h"
 #include "operation.h"
@@ -34,6 +35,8 @@ namespace {
 
 std::atomic<int> alive{0};
 
+constexpr const char way_key[] = "mpix_coll", blocks_key[] = "mpix_coll_blocks";
+
 std::string name_of(MPI_Comm comm) {
   char name[MPI_MAX_OBJECT_NAME + 1] = "";
   int length = 0;
@@ -41,8 +44,19 @@ std::string name_of(MPI_Comm comm) {
   return "unnamed";
 }
 
+/// As the environment says, and `info` for this communicator. The table is for what neither forces.
+Collectives::Ways ways_of(const Runtime& runtime, MPI_Info info) {
+  Collectives::Ways ways;
+  ways.way = choice_in<CollectiveWay>(
+      info, way_key, runtime.settings.collective_way,
+      {{"auto", CollectiveWay::automatic}, {"lines", CollectiveWay::lines}, {"direct", CollectiveWay::direct}});
+  ways.blocks = static_cast<std::uint32_t>(number_in(info, blocks_key, 0, 0, WayTable::most_blocks));
+  ways.table = runtime.ways;
+  return ways;
+}
+
 /// Throws, on all ranks, where it cannot be.
-void build(MPI_Comm comm) {
+void build(MPI_Comm comm, MPI_Info info) {
   if (!runtime_if_mpi_works())
     throw Error(Fault::unsupported,
                 "libmpix does not stand in front of MPI here (mpicc app.c -lmpix, and no -lmpi before it)");
@@ -54,11 +68,12 @@ void build(MPI_Comm comm) {
     Runtime& runtime = ensure_runtime(launcher_local_ranks());
     OperationBudget* budget = ranks.spans_nodes() ? open_budget(runtime) : nullptr;
     Device& device = usable_device(runtime);
+    Collectives::Ways ways = ways_of(runtime, info);
     if (!ranks.team)
       ranks.team =
           std::make_shared<const Team>(bootstrap, device, runtime.settings, budget ? &budget->network() : nullptr);
-    ranks.collectives =
-        std::make_unique<Collectives>(ranks.team, bootstrap, device, budget, runtime.settings, name_of(comm));
+    ranks.collectives = std::make_unique<Collectives>(ranks.team, bootstrap, device, budget, runtime.settings,
+                                                      std::move(ways), name_of(comm));
   } catch (const Error& error) {
     own = error;
     failure = bootstrap.agree(error.what(), error.fault());
@@ -82,10 +97,10 @@ void check_comm(MPI_Comm comm) {
   if (is_inter) throw Error(Fault::communicator, "collectives on streams need an intra-communicator");
 }
 
-Collectives& collectives_of(MPI_Comm comm) {
+Collectives& collectives_of(MPI_Comm comm, MPI_Info info = MPI_INFO_NULL) {
   CommState* state = find_comm_state(comm);
   if (!state || !state->collectives) {
-    build(comm);
+    build(comm, info);
     state = find_comm_state(comm);
   }
   return *state->collectives;
@@ -291,10 +306,12 @@ MPIX_INTERPOSED int MPIX_Alltoall_stream(const void* sendbuf, int sendcount, MPI
   });
 }
 
-MPIX_INTERPOSED int MPIX_Comm_prepare_stream(MPI_Comm comm, MPI_Info) {
-  return mpix::guarded(mpix::caller("MPIX_Comm_prepare_stream", comm), [&] {
+MPIX_INTERPOSED int MPIX_Comm_prepare_stream(MPI_Comm comm, MPI_Info info) {
+  constexpr const char call[] = "MPIX_Comm_prepare_stream";
+  return mpix::guarded(mpix::caller(call, comm), [&] {
     mpix::check_comm(comm);
-    (void)mpix::collectives_of(comm);
+    mpix::warn_of_unknown_keys(call, info, {mpix::way_key, mpix::blocks_key});
+    (void)mpix::collectives_of(comm, info);
   });
 }
 
@@ -331,6 +348,8 @@ MPIX_INTERPOSED int MPIX_Comm_get_stats(MPI_Comm comm, MPIX_Comm_stats* stats, s
       known.calls_nodes = counts.between_nodes;
       known.bytes = counts.bytes;
       known.memory_bytes = state->collectives->memory_bytes();
+      known.node_ranks = state->collectives->node_ranks();
+      known.sharers = state->collectives->sharers();
     }
     std::memset(stats, 0, size);
     std::memcpy(stats, &known, std::min(size, sizeof known));

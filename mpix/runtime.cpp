@@ -83,6 +83,8 @@ Runtime& ensure_runtime(int local_ranks) {
     runtime->local_ranks = local_ranks;
     runtime->settings = Settings::from_environment();
     set_log(runtime->settings.log, world_rank());
+    const std::string& table = runtime->settings.collective_table;
+    if (!table.empty()) runtime->ways = std::make_shared<const WayTable>(WayTable::from_file(table));
     runtime->device = make_device(runtime->settings, local_ranks);
     runtime->device->set_unmapper([](Device& device) { return unmap_for_import(device); });
   } catch (const Error& error) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/settings.h"
+#include "collective/way_table.h"
 #include "device/device.h"
 #include "mpi_library.h"
 #include "mpix/messages/network.h"
@@ -22,6 +23,7 @@ struct Runtime {
   Settings settings{};
   std::unique_ptr<Device> device;  ///< null: `failure` says why
   std::string failure;
+  std::shared_ptr<const WayTable> ways;  ///< of collectives; null: no table
   std::unique_ptr<OperationBudget> budget;  ///< null: not opened yet, or `no_budget` says why there is none
   std::string no_budget;
   std::shared_ptr<MessageWorld> message_world;  ///< null: messages of MPI cannot carry epochs

@@ -180,6 +180,10 @@ const Row rows[] = {
            i, t,
            {{"auto", CollectiveWay::automatic}, {"lines", CollectiveWay::lines}, {"direct", CollectiveWay::direct}});
      }},
+    {{"MPIX_COLL_TABLE", "a file, as mpix-tune writes it", "",
+      "which way collectives on streams take on a node, and in how many blocks, by what was measured. What it has no "
+      "line for goes by size. The same on all ranks"},
+     [](Settings& s, Info, Text t) { s.collective_table = t; }},
     {{"MPIX_COLL_SCRATCH", "bytes (k, m), from 64k on, or auto", "auto",
       "memory that a communicator's collectives on streams take on each rank; more where there are very many ranks. "
       "The "

@@ -35,8 +35,8 @@ std::uint64_t rounded_up(std::uint64_t n, std::uint64_t unit) { return (n + unit
 }  // namespace
 
 struct Collectives::Card {
-  std::uint64_t place, line_bytes, scratch;
-  std::uint32_t way, version;
+  std::uint64_t place, scratch, table;
+  std::uint32_t way, blocks;
   bool reaches_node, reaches_others;
 };
 
@@ -65,9 +65,10 @@ struct Collectives::Memory {
 CollectivePlaces Collectives::choose_places(Bootstrap& bootstrap) {
   Card card{};
   card.place = device_.place();
-  card.line_bytes = device_.preferred_line_bytes();
   card.scratch = scratch_;
-  card.way = static_cast<std::uint32_t>(way_);
+  card.way = static_cast<std::uint32_t>(ways_.way);
+  card.blocks = ways_.blocks;
+  card.table = ways_.table ? ways_.table->fingerprint() : 0;
   card.reaches_node = team_->group().size() == team_->locals().size();
   card.reaches_others = true;
   for (int other = 0; other < size(); ++other)
@@ -80,9 +81,13 @@ CollectivePlaces Collectives::choose_places(Bootstrap& bootstrap) {
     if (!by_rank.empty()) throw Error(Fault::argument, std::string(what) + " differs between the ranks: " + by_rank);
   };
   compare("MPIX_COLL_SCRATCH", [](const Card& one) { return std::to_string(one.scratch); });
-  compare("MPIX_COLL", [](const Card& one) {
+  compare("MPIX_COLL, or the info key mpix_coll,", [](const Card& one) {
     static const char* const names[] = {"auto", "lines", "direct"};
     return std::string(names[one.way]);
+  });
+  compare("the info key mpix_coll_blocks", [](const Card& one) { return std::to_string(one.blocks); });
+  compare("the table of MPIX_COLL_TABLE", [](const Card& one) {
+    return one.table == 0 ? std::string("none") : "one with the number " + std::to_string(one.table % 10000);
   });
   if (!std::all_of(cards.begin(), cards.end(), [](const Card& one) { return one.reaches_others; }))
     throw Error(Fault::unsupported, "ranks of other nodes cannot be reached: " + team_->why_not());
@@ -105,11 +110,11 @@ CollectivePlaces Collectives::choose_places(Bootstrap& bootstrap) {
 }
 
 Collectives::Collectives(std::shared_ptr<const Team> team, Bootstrap& bootstrap, Device& device,
-                         OperationBudget* budget, const Settings& settings, const std::string& name)
+                         OperationBudget* budget, const Settings& settings, Ways ways, const std::string& name)
     : team_(std::move(team)),
       device_(device),
       unmaps_later_(device),
-      way_(settings.collective_way),
+      ways_(std::move(ways)),
       scratch_(settings.collective_scratch.value_or(device.preferred_scratch_bytes())),
       memory_(std::make_shared<Memory>(device)) {
   Collective& c = prototype_;
@@ -189,10 +194,11 @@ std::uint64_t Collectives::place_of(const void* buffer, std::size_t bytes) const
   return not_attached;
 }
 
-void Collectives::choose_lines(Collective& c) const {
+/// `blocks`: 0: by size.
+void Collectives::choose_lines(Collective& c, std::uint32_t blocks) const {
   const std::uint64_t words = (c.bytes + 7) / 8, room = c.places.lines;
   const std::uint64_t most_here = device_.parts_in_use() == 1 ? 1 : std::max(1u, most_blocks / sharers_);
-  const std::uint64_t wanted = (std::min(words, room) + words_of_a_part - 1) / words_of_a_part;
+  const std::uint64_t wanted = blocks ? blocks : (std::min(words, room) + words_of_a_part - 1) / words_of_a_part;
   c.parts = static_cast<std::uint32_t>(
       std::clamp<std::uint64_t>(wanted, 1, std::min<std::uint64_t>(most_here, most_line_parts)));
   // Several steps use all lines; see wire/collective.h.
@@ -203,11 +209,15 @@ void Collectives::choose_lines(Collective& c) const {
 void Collectives::choose_way(Collective& c, const Call& call) const {
   const bool can_be_direct = c.kind != CollectiveKind::barrier && c.bytes > 0 && c.ranks() > 1 &&
                              c.ranks() <= DirectTable::most && c.operation != Operation::by_function;
-  // Lines carry twice the bytes, and to every rank.
-  const bool is_large = c.bytes * (c.ranks() - 1) > device_.preferred_line_bytes();
-  c.direct = can_be_direct && (way_ == CollectiveWay::direct || (way_ == CollectiveWay::automatic && is_large));
+  const bool is_large = c.bytes > device_.preferred_line_bytes(c.ranks());
+  const WayTable::Choice* const known = ways_.way == CollectiveWay::automatic && ways_.table
+                                            ? ways_.table->find(c.kind, c.ranks(), sharers_, c.bytes)
+                                            : nullptr;
+  const CollectiveWay way = known ? known->way : ways_.way;
+  const std::uint32_t blocks_wanted = ways_.blocks ? ways_.blocks : known ? known->blocks : 0;
+  c.direct = can_be_direct && (way == CollectiveWay::direct || (way == CollectiveWay::automatic && is_large));
   if (!c.direct) {
-    choose_lines(c);
+    choose_lines(c, blocks_wanted);
     return;
   }
   const bool blocks = c.kind == CollectiveKind::alltoall || c.kind == CollectiveKind::reduce_scatter;
@@ -220,8 +230,8 @@ void Collectives::choose_way(Collective& c, const Call& call) const {
   c.recv_place = is_written ? place_of(c.recv, c.bytes) : not_used;
   c.piece_bytes = rounded_down(c.places.scratch_bytes / (blocks ? c.ranks() : 1), piece_unit);
   const std::uint64_t most_here = device_.parts_in_use() == 1 ? 1 : std::max(1u, most_blocks / sharers_);
-  c.parts = static_cast<std::uint32_t>(std::min<std::uint64_t>(
-      most_here, std::max<std::uint64_t>(least_direct_parts, c.bytes / direct_bytes_of_a_part)));
+  const std::uint64_t by_size = std::max<std::uint64_t>(least_direct_parts, c.bytes / direct_bytes_of_a_part);
+  c.parts = static_cast<std::uint32_t>(std::min(most_here, blocks_wanted ? blocks_wanted : by_size));
 }
 
 /// Whether it is direct.

@@ -13,6 +13,7 @@
 
 #include "base/settings.h"
 #include "collective/reports.h"
+#include "collective/way_table.h"
 #include "device/device.h"
 #include "device/unmapping.h"
 #include "team/bootstrap.h"
@@ -28,9 +29,16 @@ class OperationBudget;
 /// cannot go along.
 class Collectives final : public WaitsForPeers {
  public:
+  /// How calls choose their way, the same on all ranks.
+  struct Ways {
+    CollectiveWay way = CollectiveWay::automatic;  ///< automatic: as the table says
+    std::uint32_t blocks = 0;                      ///< of a call on a GPU; 0: as the table says, or by size
+    std::shared_ptr<const WayTable> table;         ///< null: none, all goes by size
+  };
+
   /// `name`: of the communicator, for reports. `budget`: where there are several nodes; else null.
   Collectives(std::shared_ptr<const Team> team, Bootstrap& bootstrap, Device& device, OperationBudget* budget,
-              const Settings& settings, const std::string& name);
+              const Settings& settings, Ways ways, const std::string& name);
   ~Collectives();
   Collectives(const Collectives&) = delete;
   Collectives& operator=(const Collectives&) = delete;
@@ -69,6 +77,8 @@ class Collectives final : public WaitsForPeers {
 
   int rank() const { return team_->rank(); }
   int size() const { return team_->size(); }
+  std::uint32_t node_ranks() const { return prototype_.ranks(); }
+  std::uint32_t sharers() const { return sharers_; }
   Device& device() const { return device_; }
 
  private:
@@ -96,14 +106,14 @@ class Collectives final : public WaitsForPeers {
   CollectivePlaces choose_places(Bootstrap& bootstrap);
   std::uint64_t place_of(const void* buffer, std::size_t bytes) const;
   void choose_way(Collective& c, const Call& call) const;
-  void choose_lines(Collective& c) const;
+  void choose_lines(Collective& c, std::uint32_t blocks) const;
   void unmap(Attachment& attachment) noexcept;
   bool have_run(std::uint64_t enqueued, std::uint64_t exchanges);
 
   const std::shared_ptr<const Team> team_;
   Device& device_;
   const UnmapsLater unmaps_later_;  ///< outlives memory_
-  const CollectiveWay way_;
+  const Ways ways_;
   const std::size_t scratch_;
   std::uint32_t sharers_ = 1;
   std::shared_ptr<Memory> memory_;

@@ -259,8 +259,8 @@ class Device {
   virtual void prepare_halos() {}
   /// How many calls of the communicator of `any` have run here; not exact beyond 2^32.
   virtual std::uint64_t collectives_run(const Collective& any) = 0;
-  /// Up to how much for all other ranks together collectives go by lines, where they may go direct, too.
-  virtual std::size_t preferred_line_bytes() const noexcept = 0;
+  /// Up to what size of a block collectives of so many ranks go by lines, where they may go direct, too.
+  virtual std::size_t preferred_line_bytes(std::uint32_t ranks) const noexcept = 0;
   /// Memory of the library that collectives may take for a communicator.
   virtual std::size_t preferred_scratch_bytes() const noexcept = 0;
   /// Enqueue a copy by the copy engine.

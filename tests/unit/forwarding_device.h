@@ -60,7 +60,9 @@ class ForwardingDevice : public mpix::Device {
   void launch(mpix::Stream stream, mpix::RailLaunch&& launch) override { to_.launch(stream, std::move(launch)); }
   void prepare_collectives() override { to_.prepare_collectives(); }
   std::uint64_t collectives_run(const mpix::Collective& any) override { return to_.collectives_run(any); }
-  std::size_t preferred_line_bytes() const noexcept override { return to_.preferred_line_bytes(); }
+  std::size_t preferred_line_bytes(std::uint32_t ranks) const noexcept override {
+    return to_.preferred_line_bytes(ranks);
+  }
   std::size_t preferred_scratch_bytes() const noexcept override { return to_.preferred_scratch_bytes(); }
   void copy(mpix::Stream stream, void* to, const void* from, std::size_t bytes) override {
     to_.copy(stream, to, from, bytes);

@@ -217,7 +217,9 @@ class GpuDevice final : public Device {
     memory().copy_to_host(&state, any.states(), sizeof state);
     return state.call - 1;
   }
-  std::size_t preferred_line_bytes() const noexcept override { return 1024 * 1024; }
+  std::size_t preferred_line_bytes(std::uint32_t ranks) const noexcept override {
+    return 1024 * 1024 / std::max(ranks - 1, 1u);
+  }
   std::size_t preferred_scratch_bytes() const noexcept override { return 48 << 20; }
 
   void copy(Stream stream, void* to, const void* from, std::size_t bytes) override {

@@ -1,0 +1,503 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the libmpix authors
+
+// mpix-tune: which way collectives on streams are fastest on this machine, as a table for MPIX_COLL_TABLE. Each way is
+// a communicator of its own, which MPIX_Comm_prepare_stream is told to use it. Errors of MPI abort the job.
+#include <getopt.h>
+#include <mpi.h>
+#include <mpix.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <ctime>
+#include <exception>
+#include <fstream>
+#include <map>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "benchmarks/device/device.h"
+#include "config.h"
+#include "support/abort.h"
+
+namespace {
+
+constexpr int calls_in_graph = 20;
+/// What is so near to the best is as good: measured again it may be the best.
+constexpr double as_good = 1.03;
+/// Lines carry twice the bytes, and to all ranks: where they take so much longer they will not be the best of a larger
+/// size.
+constexpr double hopeless = 1.6;
+constexpr double off = 1.05, far_off = 1.25;
+
+struct Options {
+  std::string out;
+  std::vector<std::string> only;
+  std::size_t from = 64, to = 0;
+  int rounds = 5;
+  double limit_ms = 4;
+  bool check = false;
+};
+
+enum Kind { bcast, reduce, allreduce, reduce_scatter_block, allgather, alltoall, kinds };
+const char* const names[kinds] = {"bcast", "reduce", "allreduce", "reduce_scatter_block", "allgather", "alltoall"};
+
+int rank = 0, ranks = 1;
+
+bool sends_blocks(Kind kind) { return kind == reduce_scatter_block || kind == alltoall; }
+bool receives_blocks(Kind kind) { return kind == allgather || kind == alltoall; }
+
+/// Element i of block `block` of what a rank gives. Sums of them are exact.
+double given(int by, int block, std::size_t i) { return by + 1 + 3.0 * block + static_cast<double>(i % 17); }
+
+double expected(Kind kind, int block, std::size_t i) {
+  double sum = 0;
+  switch (kind) {
+    case bcast:
+      return given(0, 0, i);
+    case allgather:
+      return given(block, 0, i);
+    case alltoall:
+      return given(block, rank, i);
+    case reduce_scatter_block:
+      for (int by = 0; by < ranks; ++by) sum += given(by, rank, i);
+      return sum;
+    default:
+      for (int by = 0; by < ranks; ++by) sum += given(by, 0, i);
+      return sum;
+  }
+}
+
+/// A way, and how many blocks of a GPU; 0: as many as by size. No way: as calls go without being told.
+struct Way {
+  std::string name;
+  int blocks = 0;
+  bool operator==(const Way& other) const { return name == other.name && blocks == other.blocks; }
+};
+
+class Candidate {
+ public:
+  explicit Candidate(Way way) : way_(std::move(way)) {
+    CHECK_MPI(MPI_Comm_dup(MPI_COMM_WORLD, &comm_));
+    MPI_Info info = MPI_INFO_NULL;
+    CHECK_MPI(MPI_Info_create(&info));
+    if (!way_.name.empty()) CHECK_MPI(MPI_Info_set(info, "mpix_coll", way_.name.c_str()));
+    if (way_.blocks > 0) CHECK_MPI(MPI_Info_set(info, "mpix_coll_blocks", std::to_string(way_.blocks).c_str()));
+    CHECK_MPI(MPIX_Comm_prepare_stream(comm_, info));
+    CHECK_MPI(MPI_Info_free(&info));
+  }
+  ~Candidate() { MPI_Comm_free(&comm_); }
+  Candidate(const Candidate&) = delete;
+  Candidate& operator=(const Candidate&) = delete;
+  const Way& way() const { return way_; }
+
+  void call(Kind kind, const double* send, double* recv, std::size_t bytes, void* stream) const {
+    const int count = static_cast<int>(bytes / sizeof(double));
+    const auto* const in = kind == bcast ? nullptr : send;
+    switch (kind) {
+      case bcast:
+        // Of the root the buffer is what it sends.
+        CHECK_MPI(MPIX_Bcast_stream(rank == 0 ? const_cast<double*>(send) : recv, count, MPI_DOUBLE, 0, comm_, stream));
+        break;
+      case reduce:
+        CHECK_MPI(MPIX_Reduce_stream(in, recv, count, MPI_DOUBLE, MPI_SUM, 0, comm_, stream));
+        break;
+      case allreduce:
+        CHECK_MPI(MPIX_Allreduce_stream(in, recv, count, MPI_DOUBLE, MPI_SUM, comm_, stream));
+        break;
+      case reduce_scatter_block:
+        CHECK_MPI(MPIX_Reduce_scatter_block_stream(in, recv, count, MPI_DOUBLE, MPI_SUM, comm_, stream));
+        break;
+      case allgather:
+        CHECK_MPI(MPIX_Allgather_stream(in, count, MPI_DOUBLE, recv, count, MPI_DOUBLE, comm_, stream));
+        break;
+      case alltoall:
+        CHECK_MPI(MPIX_Alltoall_stream(in, count, MPI_DOUBLE, recv, count, MPI_DOUBLE, comm_, stream));
+        break;
+      case kinds:
+        break;
+    }
+  }
+
+ private:
+  const Way way_;
+  MPI_Comm comm_ = MPI_COMM_NULL;
+};
+
+/// Times of all candidates for one call, in turns, so that what changes with time changes all.
+class Measurement {
+ public:
+  Measurement(bench::Device& device, const Options& options)
+      : device_(device),
+        options_(options),
+        words_(options.to / sizeof(double)),
+        send_(device, static_cast<long>(words_)),
+        recv_(device, static_cast<long>(words_)) {}
+
+  /// µs a call, of the slowest rank.
+  std::vector<double> of(Kind kind, std::size_t bytes, const std::vector<const Candidate*>& candidates) {
+    const std::size_t words = bytes / sizeof(double);
+    std::vector<double> values(words * static_cast<std::size_t>(sends_blocks(kind) ? ranks : 1));
+    for (std::size_t i = 0; i < values.size(); ++i) values[i] = given(rank, static_cast<int>(i / words), i % words);
+    device_.copy(send_.data(), values.data(), values.size() * sizeof(double));
+    device_.synchronize();
+    struct Turn {
+      const Candidate* candidate;
+      std::unique_ptr<support::Graph> graph;
+      int repeats = 1;
+      std::vector<double> times;
+    };
+    std::vector<Turn> turns;
+    for (const Candidate* const candidate : candidates) {
+      compare(kind, words, *candidate);
+      Turn turn{candidate, nullptr, 1, {}};
+      if (device_.is_gpu()) turn.graph = device_.capture([&] { enqueue(kind, bytes, *candidate); });
+      turns.push_back(std::move(turn));
+    }
+    for (int round = -2; round < options_.rounds; ++round)
+      for (Turn& turn : turns) {
+        meet();
+        const auto begin = std::chrono::steady_clock::now();
+        for (int i = 0; i < turn.repeats; ++i)
+          if (turn.graph)
+            turn.graph->launch();
+          else
+            enqueue(kind, bytes, *turn.candidate);
+        device_.synchronize();
+        const std::chrono::duration<double, std::micro> took = std::chrono::steady_clock::now() - begin;
+        double time = took.count() / (turn.repeats * calls_in_graph);
+        if (round >= 0) turn.times.push_back(time);
+        if (round != -1) continue;
+        CHECK_MPI(MPI_Allreduce(MPI_IN_PLACE, &time, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD));
+        turn.repeats = static_cast<int>(std::clamp(options_.limit_ms * 1000 / (time * calls_in_graph), 1.0, 1000.0));
+      }
+    std::vector<double> medians;
+    for (Turn& turn : turns) {
+      CHECK_MPI(MPI_Allreduce(MPI_IN_PLACE, turn.times.data(), options_.rounds, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD));
+      std::sort(turn.times.begin(), turn.times.end());
+      medians.push_back(turn.times[turn.times.size() / 2]);
+    }
+    return medians;
+  }
+
+ private:
+  /// Asleep: ranks that poll in MPI would take the cores from those that are still at work.
+  void meet() {
+    CHECK_MPI(MPIX_Barrier_stream(MPI_COMM_WORLD, device_.stream()));
+    device_.synchronize();
+  }
+
+  void enqueue(Kind kind, std::size_t bytes, const Candidate& candidate) {
+    for (int i = 0; i < calls_in_graph; ++i) candidate.call(kind, send_.data(), recv_.data(), bytes, device_.stream());
+  }
+
+  void compare(Kind kind, std::size_t words, const Candidate& candidate) {
+    const bool receives = kind == bcast ? rank != 0 : kind != reduce || rank == 0;
+    std::vector<double> result(words * static_cast<std::size_t>(receives_blocks(kind) ? ranks : 1), -1);
+    device_.copy(recv_.data(), result.data(), result.size() * sizeof(double));
+    candidate.call(kind, send_.data(), recv_.data(), words * sizeof(double), device_.stream());
+    device_.copy(result.data(), recv_.data(), result.size() * sizeof(double));
+    device_.synchronize();
+    for (std::size_t i = 0; receives && i < result.size(); ++i)
+      if (result[i] != expected(kind, static_cast<int>(i / words), i % words)) {
+        std::fprintf(stderr, "mpix-tune: %s of %zu bytes, %s in %d blocks: word %zu of rank %d is wrong\n", names[kind],
+                     words * sizeof(double), candidate.way().name.c_str(), candidate.way().blocks, i, rank);
+        MPI_Abort(MPI_COMM_WORLD, 1);
+      }
+  }
+
+  bench::Device& device_;
+  const Options& options_;
+  const std::size_t words_;
+  bench::DeviceArray<double> send_, recv_;
+};
+
+std::size_t in_all(Kind kind, std::size_t bytes) {
+  return bytes * static_cast<std::size_t>(sends_blocks(kind) || receives_blocks(kind) ? ranks : 1);
+}
+bool is_wanted(const Options& options, Kind kind) {
+  return options.only.empty() || std::count(options.only.begin(), options.only.end(), names[kind]) > 0;
+}
+
+std::vector<std::unique_ptr<Candidate>> all_candidates(const bench::Device& device) {
+  std::vector<std::unique_ptr<Candidate>> all;
+  for (const char* const name : {"lines", "direct"}) {
+    all.push_back(std::make_unique<Candidate>(Way{name, 0}));
+    if (!device.is_gpu()) continue;
+    for (const int blocks : {2, 4, 8, 16, 32, 64}) all.push_back(std::make_unique<Candidate>(Way{name, blocks}));
+  }
+  return all;
+}
+
+/// Of those that are as good as the best: that of the next smaller size, so that a table has few lines; else the one
+/// with blocks by size.
+std::size_t best_of(const std::vector<double>& times, const std::vector<const Candidate*>& candidates,
+                    const Way& last) {
+  const auto best = static_cast<std::size_t>(std::min_element(times.begin(), times.end()) - times.begin());
+  std::size_t chosen = best;
+  for (std::size_t i = 0; i < times.size(); ++i) {
+    if (times[i] > as_good * times[best]) continue;
+    if (candidates[i]->way() == last) return i;
+    if (candidates[i]->way().blocks == 0) chosen = i;
+  }
+  return chosen;
+}
+
+std::string size_text(std::size_t bytes) {
+  for (const auto& [unit, letter] : {std::pair{std::size_t{1} << 20, "m"}, std::pair{std::size_t{1} << 10, "k"}})
+    if (bytes % unit == 0) return std::to_string(bytes / unit) + letter;
+  return std::to_string(bytes);
+}
+
+struct Entry {
+  Kind kind;
+  std::size_t bytes;
+  Way way;
+};
+
+std::vector<Entry> tune(bench::Device& device, const Options& options) {
+  const auto all = all_candidates(device);
+  Measurement measurement(device, options);
+  std::vector<Entry> entries;
+  for (int k = 0; k < kinds; ++k) {
+    const Kind kind = static_cast<Kind>(k);
+    if (!is_wanted(options, kind)) continue;
+    bool has_lines = true;
+    Way last;
+    for (std::size_t bytes = options.from; in_all(kind, bytes) <= options.to; bytes *= 2) {
+      std::vector<const Candidate*> candidates;
+      for (const auto& candidate : all)
+        if (has_lines || candidate->way().name != "lines") candidates.push_back(candidate.get());
+      const std::vector<double> times = measurement.of(kind, bytes, candidates);
+      const std::size_t chosen = best_of(times, candidates, last);
+      double lines = HUGE_VAL;
+      for (std::size_t i = 0; i < times.size(); ++i)
+        if (candidates[i]->way().name == "lines") lines = std::min(lines, times[i]);
+      has_lines = lines <= hopeless * times[chosen];
+      const Way& way = candidates[chosen]->way();
+      if (rank == 0)
+        std::fprintf(stderr, "%-20s %8s  %s %d: %.2f us; lines %s\n", names[kind], size_text(bytes).c_str(),
+                     way.name.c_str(), way.blocks, times[chosen],
+                     lines == HUGE_VAL ? "not tried" : std::to_string(lines).c_str());
+      if (!entries.empty() && entries.back().kind == kind && entries.back().way == way)
+        entries.back().bytes = bytes;
+      else
+        entries.push_back({kind, bytes, way});
+      last = way;
+    }
+  }
+  return entries;
+}
+
+/// Sizes between those that were measured: how far what calls choose is from the best. 0: near enough.
+int check(bench::Device& device, const Options& options) {
+  const auto all = all_candidates(device);
+  const Candidate chosen(Way{});
+  Measurement measurement(device, options);
+  int points = 0, near = 0;
+  double worst = 1;
+  for (int k = 0; k < kinds; ++k) {
+    const Kind kind = static_cast<Kind>(k);
+    for (std::size_t half = options.from / 2; is_wanted(options, kind) && in_all(kind, 3 * half) <= options.to;
+         half *= 2) {
+      std::vector<const Candidate*> candidates{&chosen};
+      for (const auto& candidate : all) candidates.push_back(candidate.get());
+      const std::vector<double> times = measurement.of(kind, 3 * half / 8 * 8, candidates);
+      const auto best = static_cast<std::size_t>(std::min_element(times.begin() + 1, times.end()) - times.begin());
+      const double ratio = times[0] / times[best];
+      ++points;
+      if (ratio <= off) ++near;
+      worst = std::max(worst, ratio);
+      if (rank == 0)
+        std::printf("%-20s %8zu  %.2f us; best: %s %d %.2f us, ratio %.2f\n", names[kind], 3 * half / 8 * 8, times[0],
+                    candidates[best]->way().name.c_str(), candidates[best]->way().blocks, times[best], ratio);
+    }
+  }
+  if (rank == 0) std::printf("%d of %d within %.2f of the best; worst %.2f\n", near, points, off, worst);
+  return points > 0 && near >= 0.9 * points && worst <= far_off ? 0 : 1;
+}
+
+/// On one node; of how many ranks that share a GPU, as libmpix counts them.
+unsigned long long sharers_here() {
+  MPI_Comm comm = MPI_COMM_NULL;
+  MPIX_Comm_stats stats{};
+  CHECK_MPI(MPI_Comm_dup(MPI_COMM_WORLD, &comm));
+  CHECK_MPI(MPIX_Comm_prepare_stream(comm, MPI_INFO_NULL));
+  CHECK_MPI(MPIX_Comm_get_stats(comm, &stats, sizeof stats));
+  CHECK_MPI(MPI_Comm_free(&comm));
+  if (stats.node_ranks != static_cast<unsigned long long>(ranks))
+    throw std::runtime_error("tables are of one node: start so many ranks as are to share a node, there");
+  return stats.sharers;
+}
+
+std::string library_version() {
+  char text[MPI_MAX_LIBRARY_VERSION_STRING] = "";
+  int length = 0;
+  CHECK_MPI(MPI_Get_library_version(text, &length));
+  const std::string all = text;
+  return all.substr(0, all.find_first_of("\r\n"));
+}
+
+std::string table_of(const std::vector<Entry>& entries, const std::string& machine, const std::string& command) {
+  char date[32] = "";
+  const std::time_t now = std::time(nullptr);
+  std::strftime(date, sizeof date, "%Y-%m-%d", std::gmtime(&now));
+  const unsigned long long sharers = sharers_here();
+  std::string text = "libmpix-ways 1\n# " + machine + "\n# libmpix " PACKAGE_VERSION ", " + date + ", " +
+                     library_version() + "\n# mpiexec -n " + std::to_string(ranks) + " " + command +
+                     "\n# kind ranks sharers bytes way blocks\n";
+  for (const Entry& entry : entries)
+    text += std::string(names[entry.kind]) + " " + std::to_string(ranks) + " " + std::to_string(sharers) + " " +
+            size_text(entry.bytes) + " " + entry.way.name + " " + std::to_string(entry.way.blocks) + "\n";
+  return text;
+}
+
+// ---- options -----------------------------------------------------------------------------------------
+
+[[noreturn]] void leave(int status) {
+  MPI_Finalize();
+  std::exit(status);
+}
+
+[[noreturn]] void usage(int status) {
+  if (rank == 0)
+    std::fputs(
+        "usage: mpiexec -n N mpix-tune [options]\n"
+        "Measures which way collectives on streams are fastest, for N ranks on a node, and writes a table for the\n"
+        "setting MPIX_COLL_TABLE. The device is that of MPIX_DEVICE. Each result is compared with what it has to be.\n"
+        "  -o, --out=FILE   write the table there (default: standard output)\n"
+        "  --only=LIST      of bcast, reduce, allreduce, reduce_scatter_block, allgather, alltoall (default: all)\n"
+        "  --from=BYTES     smallest block, with k or m (default: 64)\n"
+        "  --to=BYTES       largest buffer (default: 64m on GPUs, 4m on the host)\n"
+        "  --rounds=N       of which the median counts (default: 5)\n"
+        "  --limit=MS       of a measurement (default: 4)\n"
+        "  --check          write nothing; at sizes between those of a table, compare what calls choose (with\n"
+        "                   MPIX_COLL_TABLE, or without) with the best. Status 1: less than 9 in 10 are within 5 %,\n"
+        "                   or one is not within 25 %\n"
+        "  -h, --help       this\n",
+        status ? stderr : stdout);
+  leave(status);
+}
+
+std::size_t size_of(std::string text) {
+  unsigned shift = 0;
+  if (!text.empty() && (text.back() == 'k' || text.back() == 'm')) {
+    shift = text.back() == 'k' ? 10 : 20;
+    text.pop_back();
+  }
+  if (text.empty() || text.size() > 9 || text.find_first_not_of("0123456789") != std::string::npos) return 0;
+  return std::stoull(text) << shift;
+}
+
+Options parse(int argc, char** argv) {
+  enum { only_option = 256, from_option, to_option, rounds_option, limit_option, check_option };
+  const option known[] = {{"out", required_argument, nullptr, 'o'},
+                          {"only", required_argument, nullptr, only_option},
+                          {"from", required_argument, nullptr, from_option},
+                          {"to", required_argument, nullptr, to_option},
+                          {"rounds", required_argument, nullptr, rounds_option},
+                          {"limit", required_argument, nullptr, limit_option},
+                          {"check", no_argument, nullptr, check_option},
+                          {"help", no_argument, nullptr, 'h'},
+                          {nullptr, 0, nullptr, 0}};
+  Options options;
+  opterr = rank == 0;
+  const auto wrong = [](const char* option, const char* what) {
+    if (rank == 0) std::fprintf(stderr, "mpix-tune: %s: expected %s\n", option, what);
+    leave(2);
+  };
+  for (int o; (o = getopt_long(argc, argv, "o:h", known, nullptr)) != -1;) switch (o) {
+      case 'o':
+        options.out = optarg;
+        break;
+      case only_option:
+        for (std::string list = optarg; !list.empty();) {
+          const std::size_t comma = std::min(list.find(','), list.size());
+          const std::string one = list.substr(0, comma);
+          if (std::none_of(names, names + kinds, [&](const char* name) { return one == name; }))
+            wrong("--only", "names of collectives, with commas between");
+          options.only.push_back(one);
+          list.erase(0, comma + 1);
+        }
+        break;
+      case from_option:
+        options.from = size_of(optarg);
+        if (options.from < 16 || options.from % 16 != 0) wrong("--from", "a multiple of 16 bytes");
+        break;
+      case to_option:
+        options.to = size_of(optarg);
+        if (options.to == 0 || options.to > std::size_t{1} << 30) wrong("--to", "up to 1024m bytes");
+        break;
+      case rounds_option:
+        options.rounds = std::atoi(optarg);
+        if (options.rounds < 1) wrong("--rounds", "a number from 1 on");
+        break;
+      case limit_option:
+        options.limit_ms = std::atof(optarg);
+        if (!(options.limit_ms > 0)) wrong("--limit", "milliseconds");
+        break;
+      case check_option:
+        options.check = true;
+        break;
+      case 'h':
+        usage(0);
+      default:
+        usage(2);
+    }
+  if (optind < argc) usage(2);
+  return options;
+}
+
+std::string command_of(int argc, char** argv) {
+  std::string command = "mpix-tune";
+  for (int i = 1; i < argc; ++i) command += std::string(" ") + argv[i];
+  return command;
+}
+
+int run(Options options, const std::string& command) {
+  int active = 0;
+  CHECK_MPI(MPIX_Query_stream_rma(&active));
+  if (!active) throw std::runtime_error("libmpix does not stand in front of MPI here");
+  if (ranks < 2) throw std::runtime_error("a table is for 2 ranks and more (mpiexec -n N mpix-tune)");
+  const std::unique_ptr<bench::Device> device = bench::make_device("auto");
+  if (options.to == 0) options.to = device->is_gpu() ? 64 << 20 : 4 << 20;
+  if (options.check) return check(*device, options);
+  const std::string table = table_of(tune(*device, options), device->describe(), command);
+  int written = 1;
+  if (rank == 0 && options.out.empty()) {
+    std::fputs(table.c_str(), stdout);
+  } else if (rank == 0) {
+    std::ofstream out(options.out);
+    out << table;
+    out.close();
+    written = out.good();
+  }
+  CHECK_MPI(MPI_Bcast(&written, 1, MPI_INT, 0, MPI_COMM_WORLD));
+  if (!written) throw std::runtime_error(options.out + ": cannot be written");
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  // What is measured must not be what the environment forces; a check is of what it says.
+  unsetenv("MPIX_COLL");
+  CHECK_MPI(MPI_Init(&argc, &argv));
+  CHECK_MPI(MPI_Comm_rank(MPI_COMM_WORLD, &rank));
+  CHECK_MPI(MPI_Comm_size(MPI_COMM_WORLD, &ranks));
+  const std::string command = command_of(argc, argv);
+  int status = 0;
+  try {
+    status = run(parse(argc, argv), command);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "mpix-tune: rank %d: %s\n", rank, error.what());
+    MPI_Abort(MPI_COMM_WORLD, 1);
+  }
+  leave(status);
+}
