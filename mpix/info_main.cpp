@@ -12,6 +12,7 @@
 
 #include "base/error.h"
 #include "base/settings.h"
+#include "collective/way_table.h"
 #include "config.h"
 #include "net/fabric/triggered_network.h"
 
@@ -71,7 +72,8 @@ int report() {
   print_settings();
   for (const std::string& complaint : mpix::unknown_settings())
     std::fprintf(stderr, "mpix-info: %s\n", complaint.c_str());
-  mpix::Settings::from_environment();
+  const mpix::Settings settings = mpix::Settings::from_environment();
+  if (!settings.collective_table.empty()) (void)mpix::WayTable::from_file(settings.collective_table);
   return 0;
 }
 

@@ -23,7 +23,7 @@ struct Runtime {
   Settings settings{};
   std::unique_ptr<Device> device;  ///< null: `failure` says why
   std::string failure;
-  std::shared_ptr<const WayTable> ways;  ///< of collectives; null: no table
+  std::shared_ptr<const WayTable> ways;     ///< of collectives; null: no table
   std::unique_ptr<OperationBudget> budget;  ///< null: not opened yet, or `no_budget` says why there is none
   std::string no_budget;
   std::shared_ptr<MessageWorld> message_world;  ///< null: messages of MPI cannot carry epochs

@@ -2,6 +2,8 @@
 // Copyright (c) the libmpix authors
 #include "base/settings.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cctype>
 #include <cerrno>
@@ -180,10 +182,14 @@ const Row rows[] = {
            i, t,
            {{"auto", CollectiveWay::automatic}, {"lines", CollectiveWay::lines}, {"direct", CollectiveWay::direct}});
      }},
-    {{"MPIX_COLL_TABLE", "a file, as mpix-tune writes it", "",
-      "which way collectives on streams take on a node, and in how many blocks, by what was measured. What it has no "
+    {{"MPIX_COLL_TABLE", "a file that mpix-tune has written, or none", "none",
+      "which way collectives on streams take on a node, and in how many blocks, as it was measured. What it has no "
       "line for goes by size. The same on all ranks"},
-     [](Settings& s, Info, Text t) { s.collective_table = t; }},
+     [](Settings& s, Info i, Text t) {
+       if (t == "none") return;
+       if (access(t.c_str(), R_OK) != 0) reject(i, t);
+       s.collective_table = t;
+     }},
     {{"MPIX_COLL_SCRATCH", "bytes (k, m), from 64k on, or auto", "auto",
       "memory that a communicator's collectives on streams take on each rank; more where there are very many ranks. "
       "The "

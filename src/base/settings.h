@@ -44,7 +44,7 @@ struct Settings {
   std::optional<bool> mpi_gpu_aware;  ///< none: ask MPI
   int node_size;                      ///< 0: as the machine is
   CollectiveWay collective_way;
-  std::string collective_table;  ///< a file; empty: none
+  std::string collective_table;                   ///< a file; empty: none
   std::optional<std::size_t> collective_scratch;  ///< of each rank, for a communicator; none: what the device prefers
   bool channel_thread;
   int channel_core;     ///< negative: any

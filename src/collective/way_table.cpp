@@ -94,7 +94,9 @@ WayTable::WayTable(const std::string& text, const std::string& name) {
 
 WayTable WayTable::from_file(const std::string& path) {
   std::ifstream in(path);
-  const std::string text{std::istreambuf_iterator<char>(in), {}};
+  std::string text;
+  char block[4096];
+  while (in.read(block, sizeof block), in.gcount() > 0) text.append(block, static_cast<std::size_t>(in.gcount()));
   if (!in.is_open() || in.bad()) throw Error(Fault::argument, path + ": cannot be read: " + std::strerror(errno));
   return WayTable(text, path);
 }

@@ -220,7 +220,7 @@ TEST_CASE("collectives on streams keep closed imports mapped while they wait", "
   KeepingDevice& device = all.device;
   ThreadRanks(2).run([&](Bootstrap& bootstrap) {
     auto calls = std::make_unique<Collectives>(std::make_shared<const Team>(bootstrap, device, all.settings, nullptr),
-                                               bootstrap, device, nullptr, all.settings, "kept");
+                                               bootstrap, device, nullptr, all.settings, Collectives::Ways{}, "kept");
     ScopedStream stream;
     bootstrap.allgather(0);
     const int before = device.unmapped;
