@@ -18,7 +18,7 @@ namespace mpix {
 /// Whom ranks wait for, as they tell each other for the reports: a rank knows by itself for whom it waits, but not for
 /// whom that one does. Nothing hangs on it, so nobody waits to tell, and what is not told is not known.
 ///
-/// | who waits              | for          | tells         | by a word                                  |
+/// | waits                  | for          | tells         | by a word                                  |
 /// |------------------------|--------------|---------------|--------------------------------------------|
 /// | a rank, for a while    | its node's   | its partners  | waits[] there (wire/rail.h): since which exchange |
 /// | its service, for long  | another node's | its node    | in its memory for collectives: 0 or a rank |
