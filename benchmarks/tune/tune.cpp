@@ -7,11 +7,15 @@
 #include <mpi.h>
 #include <mpix.h>
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <ctime>
 #include <exception>
 #include <fstream>
@@ -323,7 +327,7 @@ int check(bench::Device& device, const Options& options) {
   return points > 0 && near >= 0.9 * points && worst <= far_off ? 0 : 1;
 }
 
-/// On one node; of how many ranks that share a GPU, as libmpix counts them.
+/// How many ranks share a GPU, as libmpix counts them. 0: the ranks are on several nodes.
 unsigned long long sharers_here() {
   MPI_Comm comm = MPI_COMM_NULL;
   MPIX_Comm_stats stats{};
@@ -331,9 +335,7 @@ unsigned long long sharers_here() {
   CHECK_MPI(MPIX_Comm_prepare_stream(comm, MPI_INFO_NULL));
   CHECK_MPI(MPIX_Comm_get_stats(comm, &stats, sizeof stats));
   CHECK_MPI(MPI_Comm_free(&comm));
-  if (stats.node_ranks != static_cast<unsigned long long>(ranks))
-    throw std::runtime_error("tables are of one node: start so many ranks as are to share a node, there");
-  return stats.sharers;
+  return stats.node_ranks == static_cast<unsigned long long>(ranks) ? stats.sharers : 0;
 }
 
 std::string library_version() {
@@ -345,11 +347,11 @@ std::string library_version() {
   return all.substr(0, all.find_first_of("\r\n"));
 }
 
-std::string table_of(const std::vector<Entry>& entries, const std::string& machine, const std::string& command) {
+std::string table_of(const std::vector<Entry>& entries, unsigned long long sharers, const std::string& machine,
+                     const std::string& command) {
   char date[32] = "";
   const std::time_t now = std::time(nullptr);
   std::strftime(date, sizeof date, "%Y-%m-%d", std::localtime(&now));
-  const unsigned long long sharers = sharers_here();
   std::string text = "libmpix-ways 1\n# " + machine + "\n# libmpix " PACKAGE_VERSION ", " + date + ", " +
                      library_version() + "\n# mpiexec -n " + std::to_string(ranks) + " " + command +
                      "\n# kind ranks sharers bytes way blocks\n";
@@ -374,7 +376,7 @@ std::string table_of(const std::vector<Entry>& entries, const std::string& machi
         "setting MPIX_COLL_TABLE. The device is that of MPIX_DEVICE. Each result is compared with what it has to be.\n"
         "  -o, --out=FILE   write the table there (default: standard output)\n"
         "  --only=LIST      of bcast, reduce, allreduce, reduce_scatter_block, allgather, alltoall (default: all)\n"
-        "  --from=BYTES     smallest block, with k or m (default: 64)\n"
+        "  --from=BYTES     smallest block, with k, m or g (default: 64)\n"
         "  --to=BYTES       largest buffer (default: 64m on GPUs, 4m on the host)\n"
         "  --rounds=N       of which the lower quartile counts (default: 12)\n"
         "  --limit=MS       of a measurement (default: 4)\n"
@@ -388,8 +390,8 @@ std::string table_of(const std::vector<Entry>& entries, const std::string& machi
 
 std::size_t size_of(std::string text) {
   unsigned shift = 0;
-  if (!text.empty() && (text.back() == 'k' || text.back() == 'm')) {
-    shift = text.back() == 'k' ? 10 : 20;
+  if (!text.empty() && text.find_last_of("kmg") == text.size() - 1) {
+    shift = text.back() == 'k' ? 10 : text.back() == 'm' ? 20 : 30;
     text.pop_back();
   }
   if (text.empty() || text.size() > 9 || text.find_first_not_of("0123456789") != std::string::npos) return 0;
@@ -416,6 +418,7 @@ Options parse(int argc, char** argv) {
   for (int o; (o = getopt_long(argc, argv, "o:h", known, nullptr)) != -1;) switch (o) {
       case 'o':
         options.out = optarg;
+        if (options.out.empty()) wrong("--out", "the name of a file");
         break;
       case only_option:
         for (std::string list = optarg; !list.empty();) {
@@ -426,22 +429,23 @@ Options parse(int argc, char** argv) {
           options.only.push_back(one);
           list.erase(0, comma + 1);
         }
+        if (options.only.empty()) wrong("--only", "names of collectives, with commas between");
         break;
       case from_option:
         options.from = size_of(optarg);
-        if (options.from < 16 || options.from % 16 != 0) wrong("--from", "a multiple of 16 bytes");
+        if (options.from < 16 || options.from % 16 != 0) wrong("--from", "a multiple of 16 bytes, with k, m or g");
         break;
       case to_option:
         options.to = size_of(optarg);
-        if (options.to == 0 || options.to > std::size_t{1} << 30) wrong("--to", "up to 1024m bytes");
+        if (options.to == 0 || options.to > std::size_t{1} << 30) wrong("--to", "up to 1g bytes, with k, m or g");
         break;
       case rounds_option:
-        options.rounds = std::atoi(optarg);
-        if (options.rounds < 1) wrong("--rounds", "a number from 1 on");
+        options.rounds = std::strlen(optarg) > 4 ? 0 : std::atoi(optarg);
+        if (options.rounds < 1 || options.rounds > 1000) wrong("--rounds", "a number from 1 to 1000");
         break;
       case limit_option:
         options.limit_ms = std::atof(optarg);
-        if (!(options.limit_ms > 0)) wrong("--limit", "milliseconds");
+        if (!(options.limit_ms > 0 && options.limit_ms <= 10000)) wrong("--limit", "milliseconds, up to 10000");
         break;
       case check_option:
         options.check = true;
@@ -452,6 +456,7 @@ Options parse(int argc, char** argv) {
         usage(2);
     }
   if (optind < argc) usage(2);
+  if (options.check && !options.out.empty()) wrong("--check", "no --out: nothing is written");
   return options;
 }
 
@@ -461,15 +466,45 @@ std::string command_of(int argc, char** argv) {
   return command;
 }
 
+/// Before all the work.
+void try_to_write(const std::string& file) {
+  int error = 0;
+  if (rank == 0 && !file.empty()) {
+    const bool was_there = access(file.c_str(), F_OK) == 0;
+    if (std::FILE* const out = std::fopen(file.c_str(), "a")) {
+      std::fclose(out);
+      if (!was_there) std::remove(file.c_str());
+    } else {
+      error = errno;
+      std::fprintf(stderr, "mpix-tune: %s: %s\n", file.c_str(), std::strerror(error));
+    }
+  }
+  CHECK_MPI(MPI_Bcast(&error, 1, MPI_INT, 0, MPI_COMM_WORLD));
+  if (error) leave(1);
+}
+
+/// By all ranks.
+int refused(const std::string& why) {
+  if (rank == 0) std::fprintf(stderr, "mpix-tune: %s\n", why.c_str());
+  return 1;
+}
+
 int run(Options options, const std::string& command) {
   int active = 0;
   CHECK_MPI(MPIX_Query_stream_rma(&active));
-  if (!active) throw std::runtime_error("libmpix does not stand in front of MPI here");
-  if (ranks < 2) throw std::runtime_error("a table is for 2 ranks and more (mpiexec -n N mpix-tune)");
+  if (!active) return refused("libmpix does not stand in front of MPI here");
+  if (ranks < 2) return refused("a table is for 2 ranks and more (mpiexec -n N mpix-tune)");
+  try_to_write(options.out);
   const std::unique_ptr<bench::Device> device = bench::make_device("auto");
   if (options.to == 0) options.to = device->is_gpu() ? 64 << 20 : 4 << 20;
+  const std::size_t least = 2 * options.from * static_cast<std::size_t>(ranks);
+  if (options.to < least)
+    return refused("--to=" + size_text(options.to) + ": expected at least " + size_text(least) +
+                   ", for --from=" + size_text(options.from) + " and so many ranks");
+  const unsigned long long sharers = sharers_here();
+  if (sharers == 0) return refused("a table is for one node: start as many ranks as are to share a node, there");
   if (options.check) return check(*device, options);
-  const std::string table = table_of(tune(*device, options), device->describe(), command);
+  const std::string table = table_of(tune(*device, options), sharers, device->describe(), command);
   int written = 1;
   if (rank == 0 && options.out.empty()) {
     std::fputs(table.c_str(), stdout);
@@ -480,7 +515,7 @@ int run(Options options, const std::string& command) {
     written = out.good();
   }
   CHECK_MPI(MPI_Bcast(&written, 1, MPI_INT, 0, MPI_COMM_WORLD));
-  if (!written) throw std::runtime_error(options.out + ": cannot be written");
+  if (!written) return refused(options.out + ": cannot be written");
   return 0;
 }
 
@@ -497,7 +532,7 @@ int main(int argc, char** argv) {
   try {
     status = run(parse(argc, argv), command);
   } catch (const std::exception& error) {
-    std::fprintf(stderr, "mpix-tune: rank %d: %s\n", rank, error.what());
+    std::fprintf(stderr, "mpix-tune: %s\n", error.what());
     MPI_Abort(MPI_COMM_WORLD, 1);
   }
   leave(status);

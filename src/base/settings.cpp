@@ -176,7 +176,7 @@ const Row rows[] = {
     {{"MPIX_COLL", "auto|lines|direct", "auto",
       "how the data of collectives on streams travel: with their flags, through memory of the library; or by reading "
       "and "
-      "writing memory of the other ranks. The same on all ranks. auto: by their size"},
+      "writing memory of the other ranks. The same on all ranks. auto: as MPIX_COLL_TABLE says, or by their size"},
      [](Settings& s, Info i, Text t) {
        s.collective_way = parse_choice<CollectiveWay>(
            i, t,
@@ -187,7 +187,9 @@ const Row rows[] = {
       "line for goes by size. The same on all ranks"},
      [](Settings& s, Info i, Text t) {
        if (t == "none") return;
-       if (access(t.c_str(), R_OK) != 0) reject(i, t);
+       if (access(t.c_str(), R_OK) != 0)
+         throw Error(Fault::argument,
+                     std::string(i.name) + "=" + t + ": expected " + i.values + ": " + std::strerror(errno));
        s.collective_table = t;
      }},
     {{"MPIX_COLL_SCRATCH", "bytes (k, m), from 64k on, or auto", "auto",

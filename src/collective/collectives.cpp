@@ -87,7 +87,7 @@ CollectivePlaces Collectives::choose_places(Bootstrap& bootstrap) {
   });
   compare("the info key mpix_coll_blocks", [](const Card& one) { return std::to_string(one.blocks); });
   compare("the table of MPIX_COLL_TABLE", [](const Card& one) {
-    return one.table == 0 ? std::string("none") : "one with the number " + std::to_string(one.table % 10000);
+    return one.table == 0 ? std::string("none") : "one of fingerprint " + std::to_string(one.table);
   });
   if (!std::all_of(cards.begin(), cards.end(), [](const Card& one) { return one.reaches_others; }))
     throw Error(Fault::unsupported, "ranks of other nodes cannot be reached: " + team_->why_not());

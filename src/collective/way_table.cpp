@@ -2,6 +2,9 @@
 // Copyright (c) the libmpix authors
 #include "collective/way_table.h"
 
+#include <sys/stat.h>
+#include <sys/types.h>
+
 #include <algorithm>
 #include <array>
 #include <cerrno>
@@ -19,6 +22,7 @@ constexpr std::array<const char*, 7> kinds = {"barrier",   "bcast",   "reduce", 
                                               "allgather", "alltoall"};
 constexpr std::uint64_t most_ranks = 1u << 16, most_bytes = std::uint64_t{1} << CallWord::byte_bits;
 constexpr const char head[] = "libmpix-ways 1";
+constexpr off_t most_text = 16 << 20;
 
 /// A number, with k, m or g where `has_unit`. False: it is none, or out of range.
 bool parse(const std::string& word, bool has_unit, std::uint64_t least, std::uint64_t most, std::uint64_t* number) {
@@ -32,6 +36,14 @@ bool parse(const std::string& word, bool has_unit, std::uint64_t least, std::uin
   if (digits.empty() || digits.size() > 12 || digits.find_first_not_of("0123456789") != std::string::npos) return false;
   *number = std::stoull(digits) << shift;
   return *number >= least && *number <= most;
+}
+
+/// For a message.
+std::string shown(const std::string& word) {
+  std::string text = word.substr(0, 40);
+  for (char& c : text)
+    if (c < ' ' || c > '~') c = '?';
+  return "'" + text + "'";
 }
 
 /// Without what is behind a #, and spaces at the end.
@@ -55,7 +67,7 @@ WayTable::WayTable(const std::string& text, const std::string& name) {
     line = stripped(line);
     if (line.empty()) continue;
     if (!has_head) {
-      if (line != head) fail("'" + line + "': expected '" + head + "'");
+      if (line != head) fail(shown(line) + ": expected '" + head + "'");
       has_head = true;
       continue;
     }
@@ -64,23 +76,24 @@ WayTable::WayTable(const std::string& text, const std::string& name) {
     if (words.size() != 6) fail("expected six words: kind, ranks, sharers, bytes, way, blocks");
     const auto kind = std::find(kinds.begin() + 1, kinds.end(), words[0]);
     if (kind == kinds.end())
-      fail("kind '" + words[0] + "': expected bcast, reduce, allreduce, reduce_scatter_block, allgather or alltoall");
+      fail("kind " + shown(words[0]) +
+           ": expected bcast, reduce, allreduce, reduce_scatter_block, allgather or alltoall");
     std::uint64_t ranks = 0, sharers = 0, bytes = 0, blocks = 0;
     if (!parse(words[1], false, 2, most_ranks, &ranks))
-      fail("ranks '" + words[1] + "': expected a number from 2 to 65536");
+      fail("ranks " + shown(words[1]) + ": expected a number from 2 to 65536");
     if (!parse(words[2], false, 1, ranks, &sharers))
-      fail("sharers '" + words[2] + "': expected a number from 1 to that of ranks");
+      fail("sharers " + shown(words[2]) + ": expected a number from 1 to that of ranks");
     if (!parse(words[3], true, 1, most_bytes, &bytes))
-      fail("bytes '" + words[3] + "': expected a number from 1 to 64g, with k, m or g");
-    if (words[4] != "lines" && words[4] != "direct") fail("way '" + words[4] + "': expected lines or direct");
+      fail("bytes " + shown(words[3]) + ": expected a number from 1 to 64g, with k, m or g");
+    if (words[4] != "lines" && words[4] != "direct") fail("way " + shown(words[4]) + ": expected lines or direct");
     if (!parse(words[5], false, 0, most_blocks, &blocks))
-      fail("blocks '" + words[5] + "': expected a number from 0 to " + std::to_string(most_blocks));
+      fail("blocks " + shown(words[5]) + ": expected a number from 0 to " + std::to_string(most_blocks));
     const Key key{static_cast<CollectiveKind>(kind - kinds.begin()), static_cast<std::uint32_t>(ranks),
                   static_cast<std::uint32_t>(sharers)};
     const auto before =
         std::find_if(lines_.rbegin(), lines_.rend(), [&](const Line& known) { return known.key == key; });
     if (before != lines_.rend() && before->bytes >= bytes)
-      fail("bytes '" + words[3] + "': expected more than in the line before of this kind, ranks and sharers");
+      fail("bytes " + shown(words[3]) + ": expected more than in the line before of this kind, ranks and sharers");
     lines_.push_back(
         {key,
          bytes,
@@ -93,24 +106,26 @@ WayTable::WayTable(const std::string& text, const std::string& name) {
 }
 
 WayTable WayTable::from_file(const std::string& path) {
+  const std::string name = "MPIX_COLL_TABLE: " + path;
+  const auto fail = [&](const std::string& why) { throw Error(Fault::argument, name + ": " + why); };
+  struct stat about {};
+  if (stat(path.c_str(), &about) != 0) fail(std::strerror(errno));
+  if (!S_ISREG(about.st_mode)) fail("it is no regular file");  // others may have no end
+  if (about.st_size > most_text) fail("it has more than 16 MiB");
   std::ifstream in(path);
-  std::string text;
-  char block[4096];
-  while (in.read(block, sizeof block), in.gcount() > 0) text.append(block, static_cast<std::size_t>(in.gcount()));
-  if (!in.is_open() || in.bad()) throw Error(Fault::argument, path + ": cannot be read: " + std::strerror(errno));
-  return WayTable(text, path);
+  if (!in) fail(std::strerror(errno));
+  std::string text(static_cast<std::size_t>(about.st_size), ' ');
+  in.read(text.data(), about.st_size);
+  if (in.gcount() != about.st_size) fail("it cannot be read");
+  return WayTable(text, name);
 }
 
 const WayTable::Choice* WayTable::find(CollectiveKind kind, std::uint32_t ranks, std::uint32_t sharers,
                                        std::uint64_t bytes) const {
   const Key key{kind, ranks, sharers};
-  const Choice* largest = nullptr;
-  for (const Line& line : lines_) {
-    if (!(line.key == key)) continue;
-    largest = &line.choice;
-    if (bytes <= line.bytes) break;
-  }
-  return largest;
+  for (const Line& line : lines_)
+    if (line.key == key && bytes <= line.bytes) return &line.choice;
+  return nullptr;
 }
 
 std::uint64_t WayTable::fingerprint() const {

@@ -19,9 +19,9 @@ namespace mpix {
 ///     allreduce 2 1 64m direct 32
 ///
 /// A line is for calls of `bytes` of a block and less, down to the line before it of the same kind, ranks on the node,
-/// and ranks that share a GPU (1 on host streams, too); the last of these lines is also for what is larger. Blocks 0:
-/// as many as without a table. A call that no line is for goes as without a table. All ranks have the same table, as
-/// all have to choose the same.
+/// and ranks that share a GPU (1 on host streams, too). Blocks 0: as many as without a table. A call that no line is
+/// for, as one that is larger than all of its lines, goes as without a table. All ranks have the same table, as all
+/// have to choose the same.
 class WayTable {
  public:
   static constexpr std::uint32_t most_blocks = 64;
@@ -34,6 +34,7 @@ class WayTable {
   WayTable() = default;
   /// Throws Error with `name`, the line, and what was expected there.
   WayTable(const std::string& text, const std::string& name);
+  /// As MPIX_COLL_TABLE names it.
   static WayTable from_file(const std::string& path);
 
   /// Null: none.

@@ -43,8 +43,8 @@ allreduce $ranks 1 64 direct 0
 allreduce $ranks 1 64k lines 0
 allreduce $ranks 1 1m direct 0
 END
-expect "by a table" 0 $'64 direct\n72 lines\n65536 lines\n65544 direct\n4194304 direct' \
-  MPIX_COLL_TABLE="$scratch/table" "$program" 64 72 65536 65544 4194304
+expect "by a table" 0 $'64 direct\n72 lines\n65536 lines\n65544 direct\n1048584 direct' \
+  MPIX_COLL_TABLE="$scratch/table" "$program" 64 72 65536 65544 1048584
 expect "forced in spite of a table" 0 $'64 lines\n65544 lines' \
   MPIX_COLL=lines MPIX_COLL_TABLE="$scratch/table" "$program" 64 65544
 expect "by info in spite of a table" 0 $'64 lines\n65544 lines' \
@@ -61,6 +61,19 @@ expect "blocks that differ" 0 $'the info key mpix_coll_blocks differs between th
   "$program" -r mpix_coll_blocks 4 64
 expect "a key that nobody knows" 0 "unknown info key mpix_col" "$program" -i mpix_col lines 64
 
+# tables of which a short number was once the same, and the program hung
+echo "libmpix-ways 1
+allreduce $ranks 1 12043 direct 0" > "$scratch/own.0"
+echo "libmpix-ways 1
+allreduce $ranks 1 10923 lines 0" > "$scratch/own.1"
+cat > "$scratch/rank" << END
+#!/usr/bin/env bash
+export MPIX_COLL_TABLE=$scratch/own.\$((\${PMI_RANK:-\${OMPI_COMM_WORLD_RANK:-}} > 0))
+exec "\$@"
+END
+chmod +x "$scratch/rank"
+expect "another table on each rank" 0 'rank 0: MPIX_Comm_prepare_stream: the table of MPIX_COLL_TABLE differs' \
+  "$scratch/rank" "$program" 11000
 cat > "$scratch/rank" << END
 #!/usr/bin/env bash
 [[ \${PMI_RANK:-\${OMPI_COMM_WORLD_RANK:-}} != 0 ]] || export MPIX_COLL_TABLE=$scratch/table
@@ -73,7 +86,7 @@ echo "allreduce $ranks 1 2m lines many" >> "$scratch/table"
 expect "a table that is wrong" 1 "$scratch/table:5: blocks 'many': expected a number from 0 to 64" \
   MPIX_COLL_TABLE="$scratch/table" "$program" 64
 MPIX_COLL_TABLE="$scratch/table" "${tune%/*}/mpix-info" > /dev/null 2> "$scratch/output" ||
-  grep -q "^mpix-info: $scratch/table:5: blocks 'many'" "$scratch/output" || { failed=1; cat "$scratch/output"; }
+  grep -q "^mpix-info: MPIX_COLL_TABLE: $scratch/table:5: blocks 'many'" "$scratch/output" || { failed=1; cat "$scratch/output"; }
 expect "no table" 1 "MPIX_COLL_TABLE=$scratch/none: expected a file that mpix-tune has written, or none" \
   MPIX_COLL_TABLE="$scratch/none" "$program" 64
 
@@ -88,12 +101,27 @@ expect "what mpix-tune writes is a table" 0 $'64 \n16384 ' MPIX_COLL_TABLE="$scr
 $MPIEXEC env MPIX_COLL_TABLE="$scratch/tuned" "$tune" "${quick[@]}" --check --only=bcast > "$scratch/output" 2>&1
 grep -q '^[0-9]* of 9 within 1.05 of the best; worst [0-9.]*$' "$scratch/output" || { failed=1; cat "$scratch/output"; }
 expect "mpix-tune, wrong option" 1 "mpix-tune: --only: expected names of collectives" "$tune" --only=gather
+for wrong in --only= --out= --from=24 --from=64k\ --to=64 --to=2g --rounds=0 --rounds=1000000000000 --limit=1e9 --check\ -o\ x; do
+  # shellcheck disable=SC2086 # words
+  expect "mpix-tune $wrong" 1 "mpix-tune: --" "$tune" $wrong
+done
+expect "mpix-tune, nowhere to write, which is seen first" 1 "mpix-tune: $scratch/none/x: No such file or directory" \
+  timeout 20 "$tune" --limit=10000 --rounds=1000 --out="$scratch/none/x"
 
 tune_script=$(dirname "$0")/../../scripts/tune
 if ((ranks == 2)); then
   "$tune_script" --build "${tune%/*}" --mpiexec "${MPIEXEC/-n $ranks/}" --ranks 2,3 --out "$scratch/of/both.tbl" -- \
     "${quick[@]}" --only=bcast > "$scratch/output" 2>&1 || { failed=1; cat "$scratch/output"; }
   grep -q "^tune: $scratch/of/both.tbl: [2-9] lines" "$scratch/output" || { failed=1; cat "$scratch/output"; }
+  for wrong in 2,,3 1 "2;3" abc ,; do
+    "$tune_script" --build "${tune%/*}" --ranks "$wrong" --out "$scratch/of/both.tbl" > "$scratch/output" 2>&1 &&
+      { failed=1; echo "FAILED: scripts/tune --ranks $wrong"; }
+    grep -q -e "--ranks $wrong: expected" "$scratch/output" || { failed=1; cat "$scratch/output"; }
+  done
+  for wrong in --help --check -ox --out=x; do
+    "$tune_script" --build "${tune%/*}" --ranks 2 --out "$scratch/of/both.tbl" -- "$wrong" > "$scratch/output" 2>&1 &&
+      { failed=1; echo "FAILED: scripts/tune -- $wrong"; }
+  done
   expect "scripts/tune" 0 "64 " MPIX_COLL_TABLE="$scratch/of/both.tbl" "$program" 64
 fi
 exit "$failed"

@@ -34,7 +34,7 @@ std::string found(const WayTable& table, CollectiveKind kind, std::uint32_t rank
 
 }  // namespace
 
-TEST_CASE("a table of ways: a line is for its size and less, the last one also for more", "[ways]") {
+TEST_CASE("a table of ways: a line is for its size and less", "[ways]") {
   const WayTable table("# a machine\n\n" + head +
                            "allreduce 2 1 256k lines 0  # latency\n"
                            "  allreduce\t2 1 4m direct 16\r\n"
@@ -49,9 +49,11 @@ TEST_CASE("a table of ways: a line is for its size and less, the last one also f
                                                           {256 * 1024 + 1, "direct 16"},
                                                           {4 << 20, "direct 16"},
                                                           {(4 << 20) + 8, "direct 32"},
-                                                          {(std::uint64_t{1} << 36) - 1, "direct 32"}})
+                                                          {(std::uint64_t{1} << 36) - 1, "direct 32"},
+                                                          {(std::uint64_t{1} << 36) + 1, "none"}})
     CHECK(found(table, sum, 2, 1, bytes) == choice);
-  CHECK(found(table, CollectiveKind::bcast, 2, 1, 1 << 20) == "lines 4");
+  CHECK(found(table, CollectiveKind::bcast, 2, 1, 64) == "lines 4");
+  CHECK(found(table, CollectiveKind::bcast, 2, 1, 65) == "none");
   CHECK(found(table, sum, 4, 2, 8) == "direct 64");
   CHECK(found(table, sum, 4, 1, 8) == "none");
   CHECK(found(table, sum, 3, 1, 8) == "none");
@@ -79,6 +81,7 @@ TEST_CASE("a table of ways that is wrong names file, line and what was expected"
            {head + "bcast 2 1 k lines 4\n", "file:2: bytes 'k'"},
            {head + "bcast 2 1 65g lines 4\n", "file:2: bytes '65g'"},
            {head + "bcast 2 1 99999999999999999999 lines 4\n", "file:2: bytes '99999999999999999999'"},
+           {head + "bcast 2 1 64 \x1b[2J\xff 4\n", "file:2: way '?[2J?': expected lines or direct"},
            {head + "bcast 2 1 64 line 4\n", "file:2: way 'line': expected lines or direct"},
            {head + "bcast 2 1 64 lines 65\n", "file:2: blocks '65': expected a number from 0 to 64"},
            {head + "bcast 2 1 64 lines -1\n", "file:2: blocks '-1'"},
@@ -87,13 +90,13 @@ TEST_CASE("a table of ways that is wrong names file, line and what was expected"
     INFO(text);
     CHECK(rejection(text).find(expected) == 0);
   }
-  for (const char* const path : {"/nowhere/table", "/"}) {
+  for (const char* const path : {"/nowhere/table", "/", "/dev/zero"}) {
     INFO(path);
     try {
       (void)WayTable::from_file(path);
       FAIL("it was read");
     } catch (const Error& error) {
-      CHECK(std::string(error.what()).find(path) == 0);
+      CHECK(std::string(error.what()).find(std::string("MPIX_COLL_TABLE: ") + path + ": ") == 0);
     }
   }
 }
