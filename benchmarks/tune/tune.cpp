@@ -19,9 +19,7 @@
 #include <ctime>
 #include <exception>
 #include <fstream>
-#include <map>
 #include <memory>
-#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
@@ -103,26 +101,25 @@ class Candidate {
 
   void call(Kind kind, const double* send, double* recv, std::size_t bytes, void* stream) const {
     const int count = static_cast<int>(bytes / sizeof(double));
-    const auto* const in = kind == bcast ? nullptr : send;
     switch (kind) {
       case bcast:
         // Of the root the buffer is what it sends.
         CHECK_MPI(MPIX_Bcast_stream(rank == 0 ? const_cast<double*>(send) : recv, count, MPI_DOUBLE, 0, comm_, stream));
         break;
       case reduce:
-        CHECK_MPI(MPIX_Reduce_stream(in, recv, count, MPI_DOUBLE, MPI_SUM, 0, comm_, stream));
+        CHECK_MPI(MPIX_Reduce_stream(send, recv, count, MPI_DOUBLE, MPI_SUM, 0, comm_, stream));
         break;
       case allreduce:
-        CHECK_MPI(MPIX_Allreduce_stream(in, recv, count, MPI_DOUBLE, MPI_SUM, comm_, stream));
+        CHECK_MPI(MPIX_Allreduce_stream(send, recv, count, MPI_DOUBLE, MPI_SUM, comm_, stream));
         break;
       case reduce_scatter_block:
-        CHECK_MPI(MPIX_Reduce_scatter_block_stream(in, recv, count, MPI_DOUBLE, MPI_SUM, comm_, stream));
+        CHECK_MPI(MPIX_Reduce_scatter_block_stream(send, recv, count, MPI_DOUBLE, MPI_SUM, comm_, stream));
         break;
       case allgather:
-        CHECK_MPI(MPIX_Allgather_stream(in, count, MPI_DOUBLE, recv, count, MPI_DOUBLE, comm_, stream));
+        CHECK_MPI(MPIX_Allgather_stream(send, count, MPI_DOUBLE, recv, count, MPI_DOUBLE, comm_, stream));
         break;
       case alltoall:
-        CHECK_MPI(MPIX_Alltoall_stream(in, count, MPI_DOUBLE, recv, count, MPI_DOUBLE, comm_, stream));
+        CHECK_MPI(MPIX_Alltoall_stream(send, count, MPI_DOUBLE, recv, count, MPI_DOUBLE, comm_, stream));
         break;
       case kinds:
         break;

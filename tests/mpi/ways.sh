@@ -85,7 +85,7 @@ expect "a table of one rank" 0 $'the table of MPIX_COLL_TABLE differs between th
 echo "allreduce $ranks 1 2m lines many" >> "$scratch/table"
 expect "a table that is wrong" 1 "$scratch/table:5: blocks 'many': expected a number from 0 to 64" \
   MPIX_COLL_TABLE="$scratch/table" "$program" 64
-MPIX_COLL_TABLE="$scratch/table" "${tune%/*}/mpix-info" > /dev/null 2> "$scratch/output" ||
+! MPIX_COLL_TABLE="$scratch/table" "${tune%/*}/mpix-info" > /dev/null 2> "$scratch/output" &&
   grep -q "^mpix-info: MPIX_COLL_TABLE: $scratch/table:5: blocks 'many'" "$scratch/output" || { failed=1; cat "$scratch/output"; }
 expect "no table" 1 "MPIX_COLL_TABLE=$scratch/none: expected a file that mpix-tune has written, or none" \
   MPIX_COLL_TABLE="$scratch/none" "$program" 64
