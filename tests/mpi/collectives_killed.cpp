@@ -9,26 +9,22 @@
 #include <signal.h>
 #include <unistd.h>
 
-#include <chrono>
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "support/awake.h"
+
 namespace {
 
 int rank = 0, size = 0, victim = 0;
-const char* doing = "the start";
-
-double seconds() {
-  using namespace std::chrono;
-  return duration<double>(steady_clock::now().time_since_epoch()).count();
-}
+std::atomic<const char*> doing{"the start"};
 
 [[noreturn]] void fail(const std::string& what) {
-  std::printf("survivor %d: FAILED at %s: %s\n", rank, doing, what.c_str());
+  std::printf("survivor %d: FAILED at %s: %s\n", rank, doing.load(), what.c_str());
   std::fflush(stdout);
   _exit(1);
 }
@@ -108,12 +104,7 @@ int main(int argc, char* argv[]) {
   victim = size - 1;
   const char* const patience = std::getenv("MPIX_TIMEOUT");
   const double limit = patience ? std::atof(patience) : 1;
-  signal(SIGALRM, [](int) {
-    for (const char* text : {"FAILED: hangs at ", doing, "\n"})
-      if (write(STDOUT_FILENO, text, std::strlen(text)) < 0) break;
-    _exit(3);
-  });
-  alarm(static_cast<unsigned>(10 + 5 * limit));
+  const test::AwakeClock clock(test::ends_after(10 + 5 * limit, &doing));
   signal(SIGUSR1, SIG_IGN);  // how MPICH's mpiexec tells of it, which would end the program
 
   MPI_Comm all, survivors;
@@ -142,18 +133,18 @@ int main(int argc, char* argv[]) {
 
   doing = "the sums with the dead";
   int code = MPI_SUCCESS;
-  double last = seconds();
+  double last = clock.seconds();
   if (scenario == "root") {
     code = shared.bcast(victim);
     const int synchronized = shared.synchronize();
     if (code == MPI_SUCCESS) code = synchronized;
   } else {
     while (code == MPI_SUCCESS) {
-      last = seconds();
+      last = clock.seconds();
       code = shared.both();
     }
   }
-  const double took = seconds() - last;
+  const double took = clock.seconds() - last;
   int error_class = 0;
   MPI_Error_class(code, &error_class);
   require(error_class == MPI_ERR_RMA_SYNC, "the error class of: " + text_of(code));
@@ -171,9 +162,9 @@ int main(int argc, char* argv[]) {
   doing = "the sums of the living";
   others.work(20);
   doing = "MPI_Comm_free";
-  const double freeing = seconds();
+  const double freeing = clock.seconds();
   require(shared.free() == MPI_SUCCESS, "MPI_Comm_free");
-  const double freed = seconds() - freeing;
+  const double freed = clock.seconds() - freeing;
   doing = "the sums after that";
   others.work(20);
   doing = "the end";

@@ -7,7 +7,7 @@
 #include <signal.h>
 #include <unistd.h>
 
-#include <chrono>
+#include <atomic>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -16,6 +16,9 @@
 #include <string>
 #include <thread>
 #include <vector>
+
+#include "support/awake.h"
+#include "support/slowdown.h"
 
 /// Instead of MPI's own, which is collective, and so waits for the dead for ever: what is tested is all that libmpix
 /// does in MPI_Win_free before and after.
@@ -27,16 +30,11 @@ extern "C" __attribute__((visibility("default"))) int PMPI_Win_free(MPI_Win* win
 namespace {
 
 int rank = 0, size = 0, victim = 0;
-const char* doing = "the start";
+std::atomic<const char*> doing{"the start"};
 std::string handled;  ///< the text of the last error that came to the handler of a window
 
-double seconds() {
-  using namespace std::chrono;
-  return duration<double>(steady_clock::now().time_since_epoch()).count();
-}
-
 [[noreturn]] void fail(const std::string& what) {
-  std::printf("survivor %d: FAILED at %s: %s\n", rank, doing, what.c_str());
+  std::printf("survivor %d: FAILED at %s: %s\n", rank, doing.load(), what.c_str());
   std::fflush(stdout);
   _exit(1);
 }
@@ -167,16 +165,7 @@ int main(int argc, char* argv[]) {
   MPI_Comm_size(MPI_COMM_WORLD, &size);
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
   victim = size - 1;
-  signal(SIGALRM, [](int) {
-    for (const char* text : {"FAILED: hangs at ", doing, "\n"})
-      if (write(STDOUT_FILENO, text, std::strlen(text)) < 0) break;
-    _exit(3);
-  });
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-  alarm(100);
-#else
-  alarm(25);
-#endif
+  const test::AwakeClock clock(test::ends_after(test::sanitized ? 100 : 25, &doing));
   signal(SIGUSR1, SIG_IGN);  // how MPICH's mpiexec tells of it, which would end the program
 
   int pid = getpid();
@@ -203,13 +192,13 @@ int main(int argc, char* argv[]) {
 
   doing = "the epochs with the dead";
   shared.fill();
-  const double begin = seconds();
+  const double begin = clock.seconds();
   int code = MPI_SUCCESS;
   for (int k = scenario == "ahead" ? 50 : 1; k > 0 && code == MPI_SUCCESS; --k) code = shared.epoch();
   const int first = code;
-  const double called = seconds() - begin;
+  const double called = clock.seconds() - begin;
   const int synchronized = shared.synchronize();
-  const double took = seconds() - begin;
+  const double took = clock.seconds() - begin;
   code = shared.post();
   std::printf("survivor %d: calls %.2f s (%s), synchronized after %.2f s (%s), then: %s\n", rank, called,
               first ? "error" : "ok", took, synchronized ? "error" : "ok", handled.c_str());
@@ -226,9 +215,9 @@ int main(int argc, char* argv[]) {
   other.work(20);
   big.work(20);
   doing = "MPI_Win_free";
-  const double freeing = seconds();
+  const double freeing = clock.seconds();
   require(shared.free() == MPI_SUCCESS, "MPI_Win_free");
-  const double freed = seconds() - freeing;
+  const double freed = clock.seconds() - freeing;
   doing = "the epochs after that";
   other.work(20);
   big.work(20);

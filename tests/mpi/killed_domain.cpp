@@ -11,7 +11,6 @@
 #include <unistd.h>
 
 #include <atomic>
-#include <chrono>
 #include <cstddef>
 #include <cstdio>
 #include <cstdlib>
@@ -20,6 +19,7 @@
 #include <thread>
 
 #include "mpix.h"
+#include "support/awake.h"
 
 namespace {
 
@@ -27,16 +27,11 @@ constexpr int here = 2;
 constexpr std::size_t part = 4096;
 
 int process = 0, processes = 0, victim = 0;
-const char* doing = "the start";
+std::atomic<const char*> doing{"the start"};
 std::string told;  ///< on standard error, since the survivors wait
 
-double seconds() {
-  using namespace std::chrono;
-  return duration<double>(steady_clock::now().time_since_epoch()).count();
-}
-
 [[noreturn]] void fail(const std::string& what) {
-  std::printf("survivor %d: FAILED at %s: %s; told: %s\n", process, doing, what.c_str(), told.c_str());
+  std::printf("survivor %d: FAILED at %s: %s; told: %s\n", process, doing.load(), what.c_str(), told.c_str());
   std::fflush(stdout);
   _exit(1);
 }
@@ -141,12 +136,7 @@ int main(int argc, char* argv[]) {
   MPI_Comm_size(MPI_COMM_WORLD, &processes);
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
   victim = processes - 1;
-  signal(SIGALRM, [](int) {
-    for (const char* text : {"FAILED: hangs at ", doing, "\n"})
-      if (write(STDOUT_FILENO, text, std::strlen(text)) < 0) break;
-    _exit(3);
-  });
-  alarm(static_cast<unsigned>(10 * patience) + 30);
+  const test::AwakeClock clock(test::ends_after(30 + 10 * patience, &doing));
   signal(SIGUSR1, SIG_IGN);  // how MPICH's mpiexec tells of it, which would end the program
 
   doing = "the creation";
@@ -163,7 +153,7 @@ int main(int argc, char* argv[]) {
 
   doing = "the beginning of the wait";
   while (work.waiting < here) usleep(1000);
-  const double begin = seconds();
+  const double begin = clock.seconds();
   doing = "the wait for a report";
   const std::string lost = "process " + std::to_string(victim) + " cannot be reached";
   const auto is_told = [&] {
@@ -174,7 +164,7 @@ int main(int argc, char* argv[]) {
     return true;
   };
   while (!is_told()) usleep(1000);
-  const double reported = seconds() - begin;
+  const double reported = clock.seconds() - begin;
   require(reported < 3 * patience, "the report took " + std::to_string(reported) + " s");
   const bool is_lost = contains(told, lost);
   double freed = 0;
@@ -191,9 +181,9 @@ int main(int argc, char* argv[]) {
     require(class_of(MPIX_Dev_launch_host(dev, rank_of_domain, &work, nullptr)) == MPI_ERR_RMA_SYNC,
             "a launch of a broken domain");
     doing = "MPIX_Dev_free";
-    const double freeing = seconds();
+    const double freeing = clock.seconds();
     require(MPIX_Dev_free(&dev) != MPI_SUCCESS && dev == MPIX_DEV_NULL, "MPIX_Dev_free");
-    freed = seconds() - freeing;
+    freed = clock.seconds() - freeing;
   }
   std::printf("survivor %d: ok; %s after %.2f s of %.0f, freed in %.2f s\n", process, is_lost ? "lost" : "reported",
               reported, patience, freed);

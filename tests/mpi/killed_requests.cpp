@@ -13,29 +13,24 @@
 #include <unistd.h>
 
 #include <atomic>
-#include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <string>
 
+#include "support/awake.h"
 #include "support/channel.h"
 
 namespace {
 
 int process = 0, processes = 0;
-const char* doing = "the start";
+std::atomic<const char*> doing{"the start"};
 std::string told;  ///< on standard error
-
-double seconds() {
-  using namespace std::chrono;
-  return duration<double>(steady_clock::now().time_since_epoch()).count();
-}
 
 void require(bool holds, const std::string& what) {
   if (holds) return;
-  std::printf("survivor %d: FAILED at %s: %s; told: %s\n", process, doing, what.c_str(), told.c_str());
+  std::printf("survivor %d: FAILED at %s: %s; told: %s\n", process, doing.load(), what.c_str(), told.c_str());
   std::fflush(stdout);
   _exit(1);
 }
@@ -92,12 +87,7 @@ int main(int argc, char* argv[]) {
   CHECK_MPI(MPI_Comm_size(MPI_COMM_WORLD, &processes));
   CHECK_MPI(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN));
   const int victim = processes - 1;
-  signal(SIGALRM, [](int) {
-    for (const char* text : {"FAILED: hangs at ", doing, "\n"})
-      if (write(STDOUT_FILENO, text, std::strlen(text)) < 0) break;
-    _exit(3);
-  });
-  alarm(static_cast<unsigned>(10 * patience) + 30);
+  const test::AwakeClock clock(test::ends_after(30 + 10 * patience, &doing));
   signal(SIGUSR1, SIG_IGN);  // how MPICH's mpiexec tells of it, which would end the program
 
   static int word = 0;
@@ -129,11 +119,11 @@ int main(int argc, char* argv[]) {
   }
 
   doing = "the wait for a report";
-  const double begin = seconds();
+  const double begin = clock.seconds();
   const std::string what = by_request ? "receive from rank " + std::to_string(victim) + ", tag 5"
                                       : "lane 0 waits for reply 1: its task was posted, and nobody has replied";
   while (!is_told(pipes[0], old, what)) usleep(1000);
-  const double reported = seconds() - begin;
+  const double reported = clock.seconds() - begin;
   require(reported < 3 * patience, "the report took " + std::to_string(reported) + " s");
   if (fails) {
     doing = "the end of the wait";
