@@ -89,14 +89,16 @@ MPIX_PUBLIC int MPIX_Comm_detach(MPI_Comm comm, void* base);
 
 /* Counters of one communicator in this process. They count what has been enqueued, and a call in a graph once. */
 typedef struct MPIX_Comm_stats {
-  unsigned long long calls;        /* all of them */
-  unsigned long long calls_lines;  /* by lines: data and flags travel together */
-  unsigned long long calls_direct; /* by reading and writing memory of the other ranks */
-  unsigned long long bytes;        /* that this rank contributed */
-  unsigned long long memory_bytes; /* of the library, for this communicator, on this rank */
-  unsigned long long calls_nodes;  /* on a communicator of several nodes; neither of the two above */
-  unsigned long long node_ranks;   /* of the communicator on this node: as tables of ways have it (MPIX_COLL_TABLE) */
-  unsigned long long sharers;      /* likewise: the most of these that share a GPU; 1 on host streams */
+  unsigned long long calls;         /* all of them */
+  unsigned long long calls_lines;   /* by lines: data and flags travel together */
+  unsigned long long calls_direct;  /* by reading and writing memory of the other ranks */
+  unsigned long long bytes;         /* that this rank contributed */
+  unsigned long long memory_bytes;  /* of the library, for this communicator, on this rank */
+  unsigned long long calls_nodes;   /* on a communicator of several nodes; neither of the two above */
+  unsigned long long node_ranks;    /* of the communicator on this node: as tables of ways have it (MPIX_COLL_TABLE) */
+  unsigned long long sharers;       /* likewise: the most of these that share a GPU; 1 on host streams */
+  unsigned long long calls_chosen;  /* that choose their way where they run (MPIX_COLL_SELECT=dynamic) */
+  unsigned long long chosen_direct; /* of these, those that have run, and have gone direct */
 } MPIX_Comm_stats;
 
 /* Copy at most `size` bytes of the counters: pass sizeof(MPIX_Comm_stats). Fields that this library does not know are

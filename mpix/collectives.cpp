@@ -35,7 +35,7 @@ namespace {
 
 std::atomic<int> alive{0};
 
-constexpr const char way_key[] = "mpix_coll", blocks_key[] = "mpix_coll_blocks";
+constexpr const char way_key[] = "mpix_coll", selection_key[] = "mpix_coll_select", blocks_key[] = "mpix_coll_blocks";
 
 std::string name_of(MPI_Comm comm) {
   char name[MPI_MAX_OBJECT_NAME + 1] = "";
@@ -50,6 +50,8 @@ Collectives::Ways ways_of(const Runtime& runtime, MPI_Info info) {
   ways.way = choice_in<CollectiveWay>(
       info, way_key, runtime.settings.collective_way,
       {{"auto", CollectiveWay::automatic}, {"lines", CollectiveWay::lines}, {"direct", CollectiveWay::direct}});
+  ways.selection = choice_in<WaySelection>(info, selection_key, runtime.settings.collective_selection,
+                                           {{"static", WaySelection::fixed}, {"dynamic", WaySelection::dynamic}});
   ways.blocks = static_cast<std::uint32_t>(number_in(info, blocks_key, 0, 0, WayTable::most_blocks));
   ways.table = runtime.ways;
   return ways;
@@ -310,7 +312,7 @@ MPIX_INTERPOSED int MPIX_Comm_prepare_stream(MPI_Comm comm, MPI_Info info) {
   constexpr const char call[] = "MPIX_Comm_prepare_stream";
   return mpix::guarded(mpix::caller(call, comm), [&] {
     mpix::check_comm(comm);
-    mpix::warn_of_unknown_keys(call, info, {mpix::way_key, mpix::blocks_key});
+    mpix::warn_of_unknown_keys(call, info, {mpix::way_key, mpix::selection_key, mpix::blocks_key});
     (void)mpix::collectives_of(comm, info);
   });
 }
@@ -346,6 +348,8 @@ MPIX_INTERPOSED int MPIX_Comm_get_stats(MPI_Comm comm, MPIX_Comm_stats* stats, s
       known.calls_lines = counts.by_lines;
       known.calls_direct = counts.direct;
       known.calls_nodes = counts.between_nodes;
+      known.calls_chosen = counts.chosen;
+      known.chosen_direct = counts.chosen_direct;
       known.bytes = counts.bytes;
       known.memory_bytes = state->collectives->memory_bytes();
       known.node_ranks = state->collectives->node_ranks();

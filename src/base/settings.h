@@ -19,6 +19,9 @@ enum class LaunchForm { automatic, plain, dependent, graph };
 /// How the data of a collective travel; see wire/collective.h.
 enum class CollectiveWay { automatic, lines, direct };
 
+/// How that is chosen where nothing forces it: by a table or by size; or where a call runs, by what others have taken.
+enum class WaySelection { fixed, dynamic };
+
 /// How streams of a GPU wait for other ranks.
 enum class Waits {
   automatic,
@@ -44,6 +47,7 @@ struct Settings {
   std::optional<bool> mpi_gpu_aware;  ///< none: ask MPI
   int node_size;                      ///< 0: as the machine is
   CollectiveWay collective_way;
+  WaySelection collective_selection;
   std::string collective_table;                   ///< a file; empty: none
   std::optional<std::size_t> collective_scratch;  ///< of each rank, for a communicator; none: what the device prefers
   bool channel_thread;

@@ -36,7 +36,7 @@ std::uint64_t rounded_up(std::uint64_t n, std::uint64_t unit) { return (n + unit
 
 struct Collectives::Card {
   std::uint64_t place, scratch, table;
-  std::uint32_t way, blocks;
+  std::uint32_t way, selection, blocks;
   bool reaches_node, reaches_others;
 };
 
@@ -67,6 +67,7 @@ CollectivePlaces Collectives::choose_places(Bootstrap& bootstrap) {
   card.place = device_.place();
   card.scratch = scratch_;
   card.way = static_cast<std::uint32_t>(ways_.way);
+  card.selection = static_cast<std::uint32_t>(ways_.selection);
   card.blocks = ways_.blocks;
   card.table = ways_.table ? ways_.table->fingerprint() : 0;
   card.reaches_node = team_->group().size() == team_->locals().size();
@@ -85,6 +86,8 @@ CollectivePlaces Collectives::choose_places(Bootstrap& bootstrap) {
     static const char* const names[] = {"auto", "lines", "direct"};
     return std::string(names[one.way]);
   });
+  compare("MPIX_COLL_SELECT, or the info key mpix_coll_select,",
+          [](const Card& one) { return std::string(one.selection == 0 ? "static" : "dynamic"); });
   compare("the info key mpix_coll_blocks", [](const Card& one) { return std::to_string(one.blocks); });
   compare("the table of MPIX_COLL_TABLE", [](const Card& one) {
     return one.table == 0 ? std::string("none") : "one of fingerprint " + std::to_string(one.table);
@@ -206,20 +209,7 @@ void Collectives::choose_lines(Collective& c, std::uint32_t blocks) const {
   c.chunk_words = words > rounded_down(room, unit) ? rounded_down(room, unit) : std::max(unit, rounded_up(words, unit));
 }
 
-void Collectives::choose_way(Collective& c, const Call& call) const {
-  const bool can_be_direct = c.kind != CollectiveKind::barrier && c.bytes > 0 && c.ranks() > 1 &&
-                             c.ranks() <= DirectTable::most && c.operation != Operation::by_function;
-  const bool is_large = c.bytes > device_.preferred_line_bytes(c.ranks());
-  const WayTable::Choice* const known = ways_.way == CollectiveWay::automatic && ways_.table
-                                            ? ways_.table->find(c.kind, c.ranks(), sharers_, c.bytes)
-                                            : nullptr;
-  const CollectiveWay way = known ? known->way : ways_.way;
-  const std::uint32_t blocks_wanted = ways_.blocks ? ways_.blocks : known ? known->blocks : 0;
-  c.direct = can_be_direct && (way == CollectiveWay::direct || (way == CollectiveWay::automatic && is_large));
-  if (!c.direct) {
-    choose_lines(c, blocks_wanted);
-    return;
-  }
+void Collectives::place_buffers(Collective& c, const Call& call) const {
   const bool blocks = c.kind == CollectiveKind::alltoall || c.kind == CollectiveKind::reduce_scatter;
   const std::uint64_t sent = c.bytes * (blocks ? c.ranks() : 1);
   const bool is_read = c.kind != CollectiveKind::bcast || c.me == c.root;
@@ -229,13 +219,64 @@ void Collectives::choose_way(Collective& c, const Call& call) const {
   c.send_place = !is_read ? not_used : must_be_copied ? not_attached : place_of(c.send, sent);
   c.recv_place = is_written ? place_of(c.recv, c.bytes) : not_used;
   c.piece_bytes = rounded_down(c.places.scratch_bytes / (blocks ? c.ranks() : 1), piece_unit);
-  const std::uint64_t most_here = device_.parts_in_use() == 1 ? 1 : std::max(1u, most_blocks / sharers_);
-  const std::uint64_t by_size = std::max<std::uint64_t>(least_direct_parts, c.bytes / direct_bytes_of_a_part);
-  c.parts = static_cast<std::uint32_t>(std::min(most_here, blocks_wanted ? blocks_wanted : by_size));
 }
 
-/// Whether it is direct.
-bool Collectives::enqueue_on_node(const Call& call, const InStream& in) {
+std::uint32_t Collectives::direct_parts(const Collective& c, std::uint32_t blocks) const {
+  const std::uint64_t most_here = device_.parts_in_use() == 1 ? 1 : std::max(1u, most_blocks / sharers_);
+  const std::uint64_t by_size = std::max<std::uint64_t>(least_direct_parts, c.bytes / direct_bytes_of_a_part);
+  return static_cast<std::uint32_t>(std::min(most_here, blocks ? blocks : by_size));
+}
+
+/// Of a class, that is by the largest size in it. What is a poor way there for sure is none: it would have to be tried.
+WayCandidates Collectives::candidates(const Collective& c) const {
+  WayCandidates ways{};
+  std::uint32_t size = 0;
+  while (std::uint64_t{1} << size < c.bytes) ++size;
+  ways.class_index = static_cast<std::uint32_t>(c.kind) * sizes_of_a_kind + size;
+  constexpr std::uint64_t above = 16, below = 4;
+  const std::uint64_t largest = std::uint64_t{1} << size, border = device_.preferred_line_bytes(c.ranks());
+  const auto add = [&](bool direct, std::uint32_t parts, std::uint64_t chunk_words) {
+    for (std::uint32_t i = 0; i < ways.count; ++i)
+      if (ways.of[i].direct == std::uint32_t{direct} && ways.of[i].parts == parts) return;
+    ways.of[ways.count++] = {direct, parts, chunk_words};
+    ways.launched = std::max(ways.launched, parts);
+  };
+  if (largest <= border * above) {
+    Collective by_lines = c;
+    choose_lines(by_lines, 0);
+    add(false, by_lines.parts, by_lines.chunk_words);
+  }
+  if (largest * below > border)
+    for (const std::uint32_t blocks : {16u, 32u, 64u}) add(true, direct_parts(c, blocks), 0);
+  return ways;
+}
+
+/// `ways`: none, or those that the call chooses of where it runs.
+void Collectives::choose_way(Collective& c, const Call& call, WayCandidates& ways) const {
+  const bool can_be_direct = c.kind != CollectiveKind::barrier && c.bytes > 0 && c.ranks() > 1 &&
+                             c.ranks() <= DirectTable::most && c.operation != Operation::by_function;
+  const bool is_free = can_be_direct && ways_.way == CollectiveWay::automatic;
+  if (is_free && ways_.selection == WaySelection::dynamic && c.bytes >= device_.least_chosen_bytes(c.ranks())) {
+    ways = candidates(c);
+    if (ways.count > 1) return place_buffers(c, call);
+    ways = {};
+  }
+  const bool is_large = c.bytes > device_.preferred_line_bytes(c.ranks());
+  const WayTable::Choice* const known =
+      is_free && ways_.table ? ways_.table->find(c.kind, c.ranks(), sharers_, c.bytes) : nullptr;
+  const CollectiveWay way = known ? known->way : ways_.way;
+  const std::uint32_t blocks_wanted = ways_.blocks ? ways_.blocks : known ? known->blocks : 0;
+  c.direct = can_be_direct && (way == CollectiveWay::direct || (way == CollectiveWay::automatic && is_large));
+  if (c.direct) {
+    place_buffers(c, call);
+    c.parts = direct_parts(c, blocks_wanted);
+  } else {
+    choose_lines(c, blocks_wanted);
+  }
+  c.launched = c.parts;
+}
+
+Collectives::Went Collectives::enqueue_on_node(const Call& call, const InStream& in) {
   CollectiveLaunch launch;
   launch.captured = in.captured;
   launch.keep = in.keep;
@@ -252,11 +293,11 @@ bool Collectives::enqueue_on_node(const Call& call, const InStream& in) {
   if (c.kind == CollectiveKind::alltoall || c.kind == CollectiveKind::reduce_scatter) c.send_stride = c.bytes;
   if (c.kind == CollectiveKind::alltoall || c.kind == CollectiveKind::allgather) c.recv_stride = c.bytes;
   c.word = in.word;
-  choose_way(c, call);
-  const bool direct = c.direct;
+  choose_way(c, call, launch.ways);
+  const Went went = launch.ways.count > 0 ? Went::as_chosen : c.direct ? Went::direct : Went::by_lines;
   device_.launch(in.stream, std::move(launch));
   if (!in.captured) ++enqueued_;
-  return direct;
+  return went;
 }
 
 void Collectives::enqueue_between_nodes(const Call& call, const InStream& in) {
@@ -292,7 +333,8 @@ void Collectives::enqueue(const Call& call, Stream stream) {
     enqueue_between_nodes(call, in);
     ++counts_.between_nodes;
   } else {
-    ++(enqueue_on_node(call, in) ? counts_.direct : counts_.by_lines);
+    const Went went = enqueue_on_node(call, in);
+    ++(went == Went::as_chosen ? counts_.chosen : went == Went::direct ? counts_.direct : counts_.by_lines);
   }
   ++counts_.calls;
   const bool gives = call.kind != CollectiveKind::bcast || rank() == call.root;
@@ -399,7 +441,9 @@ void Collectives::close(bool is_orderly) {
 
 Collectives::Counts Collectives::counts() {
   const std::lock_guard<std::mutex> hold(mutex_);
-  return counts_;
+  Counts counts = counts_;
+  if (counts.chosen > 0) counts.chosen_direct = device_.chosen_direct(prototype_);
+  return counts;
 }
 
 std::uint64_t Collectives::memory_bytes() const {

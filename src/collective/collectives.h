@@ -19,6 +19,7 @@
 #include "team/bootstrap.h"
 #include "team/team.h"
 #include "wire/collective.h"
+#include "wire/way_choice.h"
 
 namespace mpix {
 
@@ -32,8 +33,9 @@ class Collectives final : public WaitsForPeers {
   /// How calls choose their way, the same on all ranks.
   struct Ways {
     CollectiveWay way = CollectiveWay::automatic;  ///< automatic: as the table says
-    std::uint32_t blocks = 0;                      ///< of a call on a GPU; 0: as the table says, or by size
-    std::shared_ptr<const WayTable> table;         ///< null: none, all goes by size
+    WaySelection selection = WaySelection::fixed;
+    std::uint32_t blocks = 0;               ///< of a call on a GPU; 0: as the table says, or by size
+    std::shared_ptr<const WayTable> table;  ///< null: none, all goes by size
   };
 
   /// `name`: of the communicator, for reports. `budget`: where there are several nodes; else null.
@@ -65,6 +67,7 @@ class Collectives final : public WaitsForPeers {
 
   struct Counts {
     std::uint64_t calls = 0, by_lines = 0, direct = 0, bytes = 0, between_nodes = 0;
+    std::uint64_t chosen = 0, chosen_direct = 0;  ///< where they ran: those enqueued, and of those that ran
   };
   Counts counts();
   std::uint64_t memory_bytes() const;
@@ -101,12 +104,16 @@ class Collectives final : public WaitsForPeers {
   };
 
   void check(const Call& call) const;
-  bool enqueue_on_node(const Call& call, const InStream& in);
+  enum class Went { by_lines, direct, as_chosen };
+  Went enqueue_on_node(const Call& call, const InStream& in);
   void enqueue_between_nodes(const Call& call, const InStream& in);
   CollectivePlaces choose_places(Bootstrap& bootstrap);
   std::uint64_t place_of(const void* buffer, std::size_t bytes) const;
-  void choose_way(Collective& c, const Call& call) const;
+  void choose_way(Collective& c, const Call& call, WayCandidates& ways) const;
   void choose_lines(Collective& c, std::uint32_t blocks) const;
+  void place_buffers(Collective& c, const Call& call) const;
+  std::uint32_t direct_parts(const Collective& c, std::uint32_t blocks) const;
+  WayCandidates candidates(const Collective& c) const;
   void unmap(Attachment& attachment) noexcept;
   bool have_run(std::uint64_t enqueued, std::uint64_t exchanges);
 

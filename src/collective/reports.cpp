@@ -180,8 +180,11 @@ void CollectiveReports::tell_of_difference() {
     const std::lock_guard<std::mutex> hold(mutex_);
     if (told_of_difference_) return;
     told_of_difference_ = true;
-    text = "the ranks call different things: rank " + name_of_rank(differs - 1) + " " +
-           text_of(CallWord::of(words_->theirs)) + ", this rank " + text_of(CallWord::of(words_->mine));
+    if (words_->theirs == words_->mine)  // that ranks choose for themselves; it cannot be
+      text = "rank " + name_of_rank(differs - 1) + " took another way in the call before";
+    else
+      text = "the ranks call different things: rank " + name_of_rank(differs - 1) + " " +
+             text_of(CallWord::of(words_->theirs)) + ", this rank " + text_of(CallWord::of(words_->mine));
   }
   log(LogLevel::error, "collectives of '" + name_ + "': " + text + "; nothing is reduced or moved any more");
   break_with(text);

@@ -5,12 +5,14 @@
 #include <memory>
 
 #include "wire/collective.h"
+#include "wire/way_choice.h"
 
 namespace mpix {
 
 /// A collective call on its way into a stream.
 struct CollectiveLaunch {
   Collective call;
+  WayCandidates ways{};  ///< with some, `call` says nothing of its way
   bool captured = false;
   std::shared_ptr<const void> keep;  ///< what it points to, alive for as long as it may run
 };

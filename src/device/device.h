@@ -261,6 +261,11 @@ class Device {
   virtual std::uint64_t collectives_run(const Collective& any) = 0;
   /// Up to what size of a block collectives of so many ranks go by lines, where they may go direct, too.
   virtual std::size_t preferred_line_bytes(std::uint32_t ranks) const noexcept = 0;
+  /// From what size of a block on calls of so many ranks may choose their way where they run: what is smaller is faster
+  /// when it is settled before.
+  virtual std::size_t least_chosen_bytes(std::uint32_t ranks) const noexcept = 0;
+  /// How many of those have gone direct, on the communicator of `any`.
+  virtual std::uint64_t chosen_direct(const Collective& any) = 0;
   /// Memory of the library that collectives may take for a communicator.
   virtual std::size_t preferred_scratch_bytes() const noexcept = 0;
   /// Enqueue a copy by the copy engine.

@@ -25,6 +25,7 @@
 /// | ready[part][o] = call, step     | each part, when its share of what o sends lies in o's memory for chunks | release, acquire |
 /// | ended[part][o] = call, step     | each part, when it has read what it reads and written what it writes | release, acquire |
 /// | waits (of o's own)          | o's service: 0, or 1 and the rank of another node that o waits for | none: for reports |
+/// | times, choices              | see collective_chosen.h | |
 ///
 /// **A call writes nothing before it knows that all ranks have begun the call before** (its last step, in each part).
 /// Behind a call in which all hear from all it does know. Behind a rooted one it waits for calls[] of it, which it
@@ -105,8 +106,14 @@ struct alignas(32) CollectiveState {
   std::uint8_t rooted, several_steps;
 };
 
+/// Calls of a kind, and of sizes up to a power of two and above the one before, are of a class.
+constexpr std::uint32_t collective_kinds = 7, sizes_of_a_kind = CallWord::byte_bits + 1;
+constexpr std::uint32_t call_classes = collective_kinds * sizes_of_a_kind;
+
 /// Where what lies in a rank's memory; the same on all ranks.
 struct CollectivePlaces {
+  static constexpr std::uint64_t choice_bytes = 32 + (call_classes + std::uint64_t{3}) / 4 * 4 * (8 + 32);
+
   std::uint32_t ranks;
   std::uint32_t lines;  ///< of a place: a word of data each
   std::uint64_t scratch_bytes;
@@ -121,7 +128,9 @@ struct CollectivePlaces {
   MPIX_FN std::uint64_t sent() const { return lines_at() + std::uint64_t{2} * ranks * lines * sizeof(Line); }
   MPIX_FN std::uint64_t received() const { return sent() + scratch_bytes; }
   MPIX_FN std::uint64_t waits() const { return received() + scratch_bytes; }
-  MPIX_FN std::uint64_t all() const { return waits() + 64; }
+  MPIX_FN std::uint64_t choices() const { return (waits() + 64 + 63) / 64 * 64; }
+  MPIX_FN std::uint64_t times() const { return choices() + choice_bytes; }
+  MPIX_FN std::uint64_t all() const { return times() + std::uint64_t{4} * ranks * sizeof(Line); }
 };
 
 /// Memory that ranks have attached: where each one's is, as mapped here; by attachment and rank.
@@ -158,6 +167,7 @@ struct Collective {
   bool direct;
   std::uint32_t me, root;
   std::uint32_t parts;
+  std::uint32_t launched;  ///< as many parts as the launch has: no fewer
   CollectivePlaces places;
   const char* send;  ///< block b of it at b * send_stride
   char* recv;        ///< likewise

@@ -47,11 +47,14 @@ class DirectCall {
 
   MPIX_STEP bool run() {
     CollectiveState state = load_state(c_.states() + crew_.part);
-    if (!await_call_before(crew_, c_, state)) return false;
-    call_ = state.call = next_number(state.call);
-    announce_call(crew_, c_, state.call);
-    if (!find_places(state.call)) return false;
+    const bool is_used = crew_.part < c_.parts;
+    if (is_used && !await_call_before(crew_, c_, state)) return false;
+    call_ = next_number(state.call);
+    if (is_used) announce_call(crew_, c_, call_);
+    if (!find_places(call_)) return false;
     const std::uint64_t piece = is_staged_ && c_.piece_bytes < c_.bytes ? c_.piece_bytes : c_.bytes;
+    if (!is_used) return leave_unused(state, static_cast<std::uint32_t>((c_.bytes + piece - 1) / piece));
+    state.call = call_;
     full_ = piece;
     std::uint32_t steps = 0;
     for (std::uint64_t begin = 0; begin < c_.bytes; begin += piece, ++steps) {
@@ -62,14 +65,17 @@ class DirectCall {
       if (!meet<&Collective::ended>(state.step)) return false;
       if (!table_.to[c_.me]) take_out();
     }
-    state.word = c_.word;
-    state.parts = static_cast<std::uint16_t>(c_.parts);
-    state.rooted = 0;  // all have heard from all
     leave(state);
     return true;
   }
 
  private:
+  MPIX_STEP bool leave_unused(CollectiveState state, std::uint32_t steps) const {
+    state.call = call_;
+    for (std::uint32_t i = 0; i < steps; ++i) state.step = next_number(state.step);
+    leave(state);
+    return true;
+  }
   MPIX_STEP std::uint32_t blocks() const {
     return c_.kind == CollectiveKind::alltoall || c_.kind == CollectiveKind::reduce_scatter ? c_.ranks() : 1;
   }
@@ -279,11 +285,13 @@ class DirectCall {
   }
 
   MPIX_STEP void leave(CollectiveState state) const {
-    state.several_steps = 0;
+    state.word = c_.word;
+    state.parts = static_cast<std::uint16_t>(c_.parts);
+    state.rooted = state.several_steps = 0;  // all have heard from all
     const Workers workers = crew_.workers();
     if (workers.index == 0) c_.states()[crew_.part] = state;
     if (crew_.part != 0) return;
-    for (std::uint32_t part = c_.parts + workers.index; part < Crew::counted_parts; part += workers.size)
+    for (std::uint32_t part = c_.launched + workers.index; part < Crew::counted_parts; part += workers.size)
       c_.states()[part] = state;
   }
 

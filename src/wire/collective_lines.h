@@ -15,6 +15,7 @@
 /// | agree         | its own word                   | a barrier: whether all say yes                          |
 /// | await         | looks, then sleeps on its bell | looks; each for itself. False: the wait is released     |
 /// | tell          | rings the rank's bell          | nothing                                                 |
+/// | now           | nanoseconds                    | cycles of its multiprocessor                            |
 /// | batch         | lines looked at in one go      |                                                         |
 namespace mpix {
 
@@ -97,8 +98,17 @@ MPIX_STEP void leave_state(const Crew& crew, const Collective& c, CollectiveStat
   const Workers workers = crew.workers();
   if (workers.index == 0) c.states()[crew.part] = state;
   if (crew.part != 0) return;
-  for (std::uint32_t part = c.parts + workers.index; part < Crew::counted_parts; part += workers.size)
+  for (std::uint32_t part = c.launched + workers.index; part < Crew::counted_parts; part += workers.size)
     c.states()[part] = state;
+}
+
+/// A part that was launched and has nothing to do.
+template <class Crew>
+MPIX_STEP bool leave_unused(const Crew& crew, const Collective& c, CollectiveState state, std::uint32_t steps) {
+  state.call = next_number(state.call);
+  for (std::uint32_t i = 0; i < steps; ++i) state.step = next_number(state.step);
+  leave_state(crew, c, state, steps);
+  return true;
 }
 
 /// Words [first, last) of the operands of all ranks, as they come; into the result.
@@ -223,11 +233,12 @@ MPIX_STEP bool all_call_the_same(const Crew& crew, const Collective& c, std::uin
 template <class Crew>
 MPIX_STEP bool run_by_lines(const Crew& crew, const Collective& c) {
   CollectiveState state = load_state(c.states() + crew.part);
+  const std::uint64_t words = (c.bytes + 7) / 8;
+  const std::uint32_t steps = words == 0 ? 1 : static_cast<std::uint32_t>((words + c.chunk_words - 1) / c.chunk_words);
+  if (crew.part >= c.parts) return leave_unused(crew, c, state, steps);
   if (!await_call_before(crew, c, state)) return false;
   const std::uint32_t call = state.call = next_number(state.call);
   announce_call(crew, c, call);
-  const std::uint64_t words = (c.bytes + 7) / 8;
-  const std::uint32_t steps = words == 0 ? 1 : static_cast<std::uint32_t>((words + c.chunk_words - 1) / c.chunk_words);
   const std::uint64_t of_part = c.chunk_words / c.parts;
   const std::uint32_t used = static_cast<std::uint32_t>(c.chunk_words);
   const Workers workers = crew.workers();

@@ -68,8 +68,10 @@ int main(int argc, char** argv) {
       if (!is_right(comm, std::atoi(argv[next]), stream)) status = 1;
       const MPIX_Comm_stats after = stats_of(comm);
       const bool lines = after.calls_lines == before.calls_lines + 3,
-                 direct = after.calls_direct == before.calls_direct + 3;
-      if (rank == 0) std::printf("%s %s\n", argv[next], lines ? "lines" : direct ? "direct" : "neither");
+                 direct = after.calls_direct == before.calls_direct + 3,
+                 chosen = after.calls_chosen == before.calls_chosen + 3;
+      if (rank == 0)
+        std::printf("%s %s\n", argv[next], lines ? "lines" : direct ? "direct" : chosen ? "chosen" : "neither");
     }
     CHECK_MPI(MPIX_Host_stream_destroy(&stream));
   }

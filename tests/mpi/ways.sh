@@ -53,6 +53,17 @@ sed "s/ $ranks 1 / $((ranks + 1)) 1 /" "$scratch/table" > "$scratch/others"
 expect "a table for other numbers of ranks" 0 $'512 lines\n1024 direct' \
   MPIX_COLL_TABLE="$scratch/others" "$program" 512 1024
 
+expect "chosen where they run, between 256 bytes and 8 KiB" 0 $'128 lines\n136 chosen\n8192 chosen\n16384 direct' \
+  MPIX_COLL_SELECT=dynamic "$program" 128 136 8192 16384
+expect "chosen in spite of a table" 0 $'256 chosen' MPIX_COLL_SELECT=dynamic MPIX_COLL_TABLE="$scratch/table" "$program" 256
+expect "by info, and forced" 0 $'256 lines' MPIX_COLL_SELECT=dynamic "$program" -i mpix_coll lines 256
+expect "by info" 0 $'256 chosen' "$program" -i mpix_coll_select dynamic 256
+expect "by info, and not" 0 $'256 lines' MPIX_COLL_SELECT=dynamic "$program" -i mpix_coll_select static 256
+expect "a selection that differs" 0 "MPIX_COLL_SELECT, or the info key mpix_coll_select, differs between the ranks" \
+  "$program" -r mpix_coll_select dynamic 64
+expect "a selection that is wrong" 0 "info mpix_coll_select=dynamical: expected static|dynamic" \
+  "$program" -i mpix_coll_select dynamical 64
+
 expect "a key that is wrong" 0 "rank 0: MPIX_Comm_prepare_stream: info mpix_coll=line: expected auto|lines|direct" \
   "$program" -i mpix_coll line 64
 expect "a key that differs" 0 $'rank 0: MPIX_Comm_prepare_stream: MPIX_COLL, or the info key mpix_coll, differs between\nrank 1: ' \

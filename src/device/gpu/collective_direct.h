@@ -3,7 +3,7 @@
 #pragma once
 
 #include "device/gpu/collective_kernel.h"
-#include "wire/collective_direct.h"
+#include "wire/collective_chosen.h"
 
 namespace mpix {
 inline namespace GPU_NAMESPACE {
@@ -14,6 +14,24 @@ __global__ void __launch_bounds__(collective_threads) run_direct(const GPU_GRID_
   gpu_let_next_start();
   const CollectiveBlock crew{call, blockIdx.x};
   (void)DirectCall<CollectiveBlock>(crew, call, table).run();
+}
+
+__global__ void __launch_bounds__(collective_threads) run_chosen(const GPU_GRID_CONSTANT ChosenArguments arguments) {
+  __shared__ DirectTable table;
+  __shared__ Collective call;
+  static_assert(sizeof call % 8 == 0, "copied by words");
+  for (std::uint32_t i = threadIdx.x; i < sizeof call / 8; i += blockDim.x)
+    reinterpret_cast<std::uint64_t*>(&call)[i] = reinterpret_cast<const std::uint64_t*>(&arguments.call)[i];
+  __syncthreads();
+  gpu_wait_for_front();
+  gpu_let_next_start();
+  const CollectiveBlock crew{call, blockIdx.x};
+  (void)ChosenCall<CollectiveBlock>(crew, call, arguments.ways, table).run();
+}
+
+const Kernel& chosen_kernel() {
+  static const Kernel kernel(run_chosen);
+  return kernel;
 }
 
 const Kernel& direct_kernel() {

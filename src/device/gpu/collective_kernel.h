@@ -34,6 +34,7 @@ struct CollectiveBlock {
   __device__ Workers workers() const { return Workers{threadIdx.x, blockDim.x}; }
   __device__ bool agree(bool yes) const { return !__syncthreads_or(!yes); }
   __device__ void tell(std::uint32_t) const {}
+  __device__ std::uint64_t now() const { return static_cast<std::uint64_t>(clock64()); }
   __device__ bool await(std::uint32_t rank, const Line* line, std::uint32_t number, std::uint64_t* data) const {
     for (std::uint32_t polls = 1; !line_arrived(line, number, data); ++polls)
       if (polls % polls_between_looks == 0 && !still_waits(call, number, rank, polls / polls_between_looks))

@@ -23,6 +23,7 @@ constexpr std::uint32_t most_small_threads = collective_threads + asking_threads
 const Kernel& kernel_by_lines();
 const Kernel& small_kernel(const Collective& call, std::uint32_t words);
 const Kernel& direct_kernel();
+const Kernel& chosen_kernel();
 const Kernel& rail_kernel();
 void load_small_kernels();
 
@@ -30,9 +31,15 @@ void load_small_kernels();
 inline void load_collective_kernels() {
   (void)kernel_by_lines();
   (void)direct_kernel();
+  (void)chosen_kernel();
   load_small_kernels();
 }
 inline void load_rail_kernels() { (void)rail_kernel(); }
+
+struct ChosenArguments {
+  Collective call;
+  WayCandidates ways;
+};
 
 /// How many words a thread has; 0: it is no small call.
 inline std::uint32_t small_words(const Collective& c) {
@@ -49,6 +56,12 @@ inline std::uint32_t small_words(const Collective& c) {
 
 inline void launch_collective(const CollectiveLaunch& launch, gpuStream_t stream) {
   Collective call = launch.call;
+  if (launch.ways.count > 0) {
+    ChosenArguments arguments{call, launch.ways};
+    MPIX_CHECK_GPU(gpu_launch(chosen_kernel().function, dim3(launch.ways.launched), collective_threads, &arguments,
+                              sizeof arguments, stream, launch.captured && chosen_kernel().may_be_dependent));
+    return;
+  }
   const std::uint32_t small = small_words(call);
   const Kernel& kernel = call.direct ? direct_kernel() : small ? small_kernel(call, small) : kernel_by_lines();
   constexpr std::uint64_t warps = 64;  // as wide as any vendor's warp

@@ -21,6 +21,7 @@
 #include "device/gpu/memory.h"
 #include "device/gpu/post_streams.h"
 #include "device/host/stream.h"
+#include "wire/collective_chosen.h"
 
 namespace mpix {
 inline namespace GPU_NAMESPACE {
@@ -219,6 +220,15 @@ class GpuDevice final : public Device {
   }
   std::size_t preferred_line_bytes(std::uint32_t ranks) const noexcept override {
     return 1024 * 1024 / std::max(ranks - 1, 1u);
+  }
+  /// What run_small takes, in 64 blocks.
+  std::size_t least_chosen_bytes(std::uint32_t ranks) const noexcept override {
+    return std::size_t{256 * 1024} * (ranks <= 2 ? 4 : ranks <= 4 ? 2 : 1) + 1;
+  }
+  std::uint64_t chosen_direct(const Collective& any) override {
+    LastCalls last{};
+    memory().copy_to_host(&last, last_calls(any), sizeof last);
+    return last.direct;
   }
   std::size_t preferred_scratch_bytes() const noexcept override { return 48 << 20; }
 

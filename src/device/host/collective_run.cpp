@@ -3,12 +3,13 @@
 #include "device/host/collective_run.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <exception>
 #include <vector>
 
 #include "base/log.h"
-#include "wire/collective_direct.h"
+#include "wire/collective_chosen.h"
 
 namespace mpix {
 namespace {
@@ -21,6 +22,9 @@ struct Alone {
 
   Workers workers() const { return Workers{0, 1}; }
   bool agree(bool yes) const { return yes; }
+  std::uint64_t now() const {
+    return static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
+  }
   void tell(std::uint32_t rank) const { ring(reinterpret_cast<Bell*>(call.memory(rank))); }
 
   bool await(std::uint32_t rank, const Line* line, std::uint32_t number, std::uint64_t* data) const {
@@ -76,16 +80,17 @@ struct Alone {
   std::uint32_t call_number() const { return next_number(call.states()->call); }
 };
 
-bool run(const CollectiveLaunch& launch, const Polling& polling) {
+bool run(CollectiveLaunch& launch, const Polling& polling) {
   const Alone crew{launch.call, polling};
-  if (!launch.call.direct) return run_by_lines(crew, launch.call);
   DirectTable table;
+  if (launch.ways.count > 0) return ChosenCall<Alone>(crew, launch.call, launch.ways, table).run();
+  if (!launch.call.direct) return run_by_lines(crew, launch.call);
   return DirectCall<Alone>(crew, launch.call, table).run();
 }
 
 }  // namespace
 
-bool run_on_host(const CollectiveLaunch& launch, const Polling& polling) {
+bool run_on_host(CollectiveLaunch& launch, const Polling& polling) {
   if (load_relaxed(&launch.call.host->released) != 0) return false;
   try {
     return run(launch, polling);

@@ -23,6 +23,7 @@
 #include "device/host/shared_memory.h"
 #include "device/host/stream.h"
 #include "device/rail_launch.h"
+#include "wire/collective_chosen.h"
 
 namespace mpix {
 namespace {
@@ -126,6 +127,10 @@ class HostDevice final : public Device {
   std::uint64_t collectives_run(const Collective& any) override { return load_acquire(&any.host->run); }
   /// By mpix-tune: lines are no longer the best from 512 bytes on with 2 ranks, and from 1 KiB on with 4 and 8.
   std::size_t preferred_line_bytes(std::uint32_t) const noexcept override { return 512; }
+  std::size_t least_chosen_bytes(std::uint32_t) const noexcept override { return 1; }
+  std::uint64_t chosen_direct(const Collective& any) override {
+    return __atomic_load_n(&last_calls(any)->direct, __ATOMIC_RELAXED);
+  }
   std::size_t preferred_scratch_bytes() const noexcept override { return 4 << 20; }
   void copy(Stream, void*, const void*, std::size_t) override {}  // preferred_copy_bytes()
   void run_memory_ops(Stream stream, MemoryOps ops) override { host_stream_launch(stream, std::move(ops)); }
