@@ -7,7 +7,8 @@
 
 namespace mpix {
 
-/// A collective call, on the calling thread; a way that it chooses is written into `launch`. False: a wait was released, or the ranks call different things.
+/// A collective call, on the calling thread; a way that it chooses is written into `launch`. False: a wait was
+/// released, or the ranks call different things.
 bool run_on_host(CollectiveLaunch& launch, const Polling& polling);
 
 }  // namespace mpix
