@@ -77,8 +77,9 @@ class ChosenCall {
   MPIX_STEP bool run() {
     const CollectiveState state = load_state(c_.states() + crew_.part);
     const NextWay next = NextWay::of(load_relaxed(next_way(c_, ways_.class_index)));
-    const WayTimes times = load_own(way_times(c_, ways_.class_index));
-    const LastCalls last = load_own(last_calls(c_));
+    // Part 0 alone writes these.
+    const WayTimes times = crew_.part == 0 ? load_own(way_times(c_, ways_.class_index)) : WayTimes{};
+    const LastCalls last = crew_.part == 0 ? load_own(last_calls(c_)) : LastCalls{};
     const std::uint32_t call = next_number(state.call), way = next.in(call) % WayTimes::most;
     const bool is_measured = crew_.part == 0 && times.measures();
     const std::uint64_t begin = is_measured ? crew_.now() : 0;
@@ -111,7 +112,6 @@ class ChosenCall {
     return c_.direct ? DirectCall<Crew>(crew_, c_, table_).run() : run_by_lines(crew_, c_);
   }
 
-  /// Of what part 0 alone writes.
   template <class T>
   static MPIX_STEP T load_own(const T* from) {
     static_assert(sizeof(T) == 32, "two pairs");
