@@ -39,19 +39,6 @@ struct NextWay {
   MPIX_FN std::uint32_t in(std::uint32_t the_call) const { return the_call == call ? before : now; }
 };
 
-/// What part 0 leaves for that of the next call.
-struct alignas(32) LastCalls {
-  struct One {
-    std::uint32_t time;
-    std::uint16_t class_index;
-    std::uint8_t way, count;
-  };
-  std::uint32_t number;   ///< of the last one that was measured
-  std::uint32_t direct;   ///< how many of all went direct
-  One last, before_last;  ///< that were measured
-};
-static_assert(sizeof(LastCalls) == 32, "loaded as two pairs");
-
 MPIX_FN LastCalls* last_calls(const Collective& c) {
   return reinterpret_cast<LastCalls*>(c.own() + c.places.choices());
 }

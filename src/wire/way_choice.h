@@ -113,6 +113,19 @@ struct alignas(32) WayTimes {
 };
 static_assert(sizeof(WayTimes) == 32, "one sector of a GPU's cache");
 
+/// What the calls of a communicator that choose leave for the next one; see collective_chosen.h.
+struct alignas(32) LastCalls {
+  struct One {
+    std::uint32_t time;
+    std::uint16_t class_index;
+    std::uint8_t way, count;
+  };
+  std::uint32_t number;   ///< of the last one that was measured
+  std::uint32_t direct;   ///< how many of all went direct
+  One last, before_last;  ///< that were measured
+};
+static_assert(sizeof(LastCalls) == 32, "loaded as two pairs");
+
 /// The ways of a call that chooses where it runs; those of its class all have the same.
 struct WayCandidates {
   std::uint32_t count;  ///< 0: it does not choose

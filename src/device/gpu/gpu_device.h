@@ -21,7 +21,8 @@
 #include "device/gpu/memory.h"
 #include "device/gpu/post_streams.h"
 #include "device/host/stream.h"
-#include "wire/collective_chosen.h"
+#include "wire/collective.h"
+#include "wire/way_choice.h"
 
 namespace mpix {
 inline namespace GPU_NAMESPACE {
@@ -227,7 +228,7 @@ class GpuDevice final : public Device {
   }
   std::uint64_t chosen_direct(const Collective& any) override {
     LastCalls last{};
-    memory().copy_to_host(&last, last_calls(any), sizeof last);
+    memory().copy_to_host(&last, any.own() + any.places.choices(), sizeof last);
     return last.direct;
   }
   std::size_t preferred_scratch_bytes() const noexcept override { return 48 << 20; }

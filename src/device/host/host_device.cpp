@@ -23,7 +23,8 @@
 #include "device/host/shared_memory.h"
 #include "device/host/stream.h"
 #include "device/rail_launch.h"
-#include "wire/collective_chosen.h"
+#include "wire/collective.h"
+#include "wire/way_choice.h"
 
 namespace mpix {
 namespace {
@@ -129,7 +130,8 @@ class HostDevice final : public Device {
   std::size_t preferred_line_bytes(std::uint32_t) const noexcept override { return 512; }
   std::size_t least_chosen_bytes(std::uint32_t) const noexcept override { return 1; }
   std::uint64_t chosen_direct(const Collective& any) override {
-    return __atomic_load_n(&last_calls(any)->direct, __ATOMIC_RELAXED);
+    const auto* const last = reinterpret_cast<const LastCalls*>(any.own() + any.places.choices());
+    return __atomic_load_n(&last->direct, __ATOMIC_RELAXED);
   }
   std::size_t preferred_scratch_bytes() const noexcept override { return 4 << 20; }
   void copy(Stream, void*, const void*, std::size_t) override {}  // preferred_copy_bytes()
