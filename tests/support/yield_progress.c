@@ -3,11 +3,13 @@
  *
  * MPICH spins while it waits, so with more ranks than cores every message costs a time slice of the
  * scheduler (40 ms for a barrier of 8 ranks on 2 cores). Preloaded, this gives the core away after
- * some polls of UCX that found nothing. For tests; a benchmark that uses it must say so. */
+ * some polls of UCX that found nothing, and naps after many: tests run beside each other. For tests; a benchmark that
+ * uses it must say so. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <sched.h>
 #include <stdlib.h>
+#include <time.h>
 
 typedef unsigned (*progress_fn)(void* worker);
 
@@ -26,9 +28,14 @@ __attribute__((visibility("default"))) unsigned ucp_worker_progress(void* worker
   unsigned events = progress(worker);
   if (events)
     idle = 0;
-  else if (++idle >= 100) {
-    idle = 0;
-    sched_yield();
+  else if (++idle % 100 == 0) {
+    if (idle < 2000) {
+      sched_yield();
+    } else {
+      const struct timespec nap = {0, 50000};
+      nanosleep(&nap, NULL);
+      idle = 1990; /* ten polls, and the next nap */
+    }
   }
   return events;
 }
