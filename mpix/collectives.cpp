@@ -50,8 +50,9 @@ Collectives::Ways ways_of(const Runtime& runtime, MPI_Info info) {
   ways.way = choice_in<CollectiveWay>(
       info, way_key, runtime.settings.collective_way,
       {{"auto", CollectiveWay::automatic}, {"lines", CollectiveWay::lines}, {"direct", CollectiveWay::direct}});
-  ways.selection = choice_in<WaySelection>(info, selection_key, runtime.settings.collective_selection,
-                                           {{"static", WaySelection::fixed}, {"dynamic", WaySelection::dynamic}});
+  ways.selection = choice_in<WaySelection>(
+      info, selection_key, runtime.settings.collective_selection,
+      {{"static", WaySelection::fixed}, {"model", WaySelection::model}, {"dynamic", WaySelection::dynamic}});
   ways.blocks = static_cast<std::uint32_t>(number_in(info, blocks_key, 0, 0, WayTable::most_blocks));
   ways.table = runtime.ways;
   return ways;
@@ -70,12 +71,14 @@ void build(MPI_Comm comm, MPI_Info info) {
     Runtime& runtime = ensure_runtime(launcher_local_ranks());
     OperationBudget* budget = ranks.spans_nodes() ? open_budget(runtime) : nullptr;
     Device& device = usable_device(runtime);
-    Collectives::Ways ways = ways_of(runtime, info);
+    const Collectives::Ways ways = ways_of(runtime, info);
     if (!ranks.team)
       ranks.team =
           std::make_shared<const Team>(bootstrap, device, runtime.settings, budget ? &budget->network() : nullptr);
-    ranks.collectives = std::make_unique<Collectives>(ranks.team, bootstrap, device, budget, runtime.settings,
-                                                      std::move(ways), name_of(comm));
+    ranks.collectives =
+        std::make_unique<Collectives>(ranks.team, bootstrap, device, budget, runtime.settings, ways, name_of(comm));
+    if (ways.selection == WaySelection::model && ways.way == CollectiveWay::automatic)
+      ranks.collectives->measure_borders(bootstrap);
   } catch (const Error& error) {
     own = error;
     failure = bootstrap.agree(error.what(), error.fault());

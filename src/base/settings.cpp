@@ -182,13 +182,14 @@ const Row rows[] = {
            i, t,
            {{"auto", CollectiveWay::automatic}, {"lines", CollectiveWay::lines}, {"direct", CollectiveWay::direct}});
      }},
-    {{"MPIX_COLL_SELECT", "static|dynamic", "static",
-      "who chooses the way of collectives on streams where MPIX_COLL is auto: MPIX_COLL_TABLE, or their size; or "
-      "dynamic: "
-      "the calls, where they run, by how long those before took. The same on all ranks"},
+    {{"MPIX_COLL_SELECT", "static|model|dynamic", "static",
+      "who chooses the way of collectives on streams where MPIX_COLL is auto and MPIX_COLL_TABLE does not say it: "
+      "their size; "
+      "a few calls that are measured when a communicator is prepared; or the calls, where they run, by how long those "
+      "before took, whatever a table says. The same on all ranks"},
      [](Settings& s, Info i, Text t) {
-       s.collective_selection =
-           parse_choice<WaySelection>(i, t, {{"static", WaySelection::fixed}, {"dynamic", WaySelection::dynamic}});
+       s.collective_selection = parse_choice<WaySelection>(
+           i, t, {{"static", WaySelection::fixed}, {"model", WaySelection::model}, {"dynamic", WaySelection::dynamic}});
      }},
     {{"MPIX_COLL_TABLE", "a file that mpix-tune has written, or none", "none",
       "which way collectives on streams take on a node, and in how many blocks, as it was measured. What it has no "

@@ -19,8 +19,9 @@ enum class LaunchForm { automatic, plain, dependent, graph };
 /// How the data of a collective travel; see wire/collective.h.
 enum class CollectiveWay { automatic, lines, direct };
 
-/// How that is chosen where nothing forces it: by a table or by size; or where a call runs, by what others have taken.
-enum class WaySelection { fixed, dynamic };
+/// How that is chosen where nothing forces it: by a table, or else by size; by a few calls that are measured when a
+/// communicator is prepared; or where a call runs, by what others have taken.
+enum class WaySelection { fixed, model, dynamic };
 
 /// How streams of a GPU wait for other ranks.
 enum class Waits {

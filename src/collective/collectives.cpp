@@ -86,8 +86,10 @@ CollectivePlaces Collectives::choose_places(Bootstrap& bootstrap) {
     static const char* const names[] = {"auto", "lines", "direct"};
     return std::string(names[one.way]);
   });
-  compare("MPIX_COLL_SELECT, or the info key mpix_coll_select,",
-          [](const Card& one) { return std::string(one.selection == 0 ? "static" : "dynamic"); });
+  compare("MPIX_COLL_SELECT, or the info key mpix_coll_select,", [](const Card& one) {
+    static const char* const names[] = {"static", "model", "dynamic"};
+    return std::string(names[one.selection]);
+  });
   compare("the info key mpix_coll_blocks", [](const Card& one) { return std::to_string(one.blocks); });
   compare("the table of MPIX_COLL_TABLE", [](const Card& one) {
     return one.table == 0 ? std::string("none") : "one of fingerprint " + std::to_string(one.table);
@@ -125,6 +127,7 @@ Collectives::Collectives(std::shared_ptr<const Team> team, Bootstrap& bootstrap,
   device_.prepare_collectives();
   c.me = static_cast<std::uint32_t>(team_->local(rank()));
   const std::size_t ranks = c.places.ranks;
+  borders_.fill(device_.preferred_line_bytes(c.ranks()));
   memory_->base = device_.allocate(c.places.all()).base;
   const std::vector<CollectiveState> states(most_parts, [] {
     CollectiveState state{};
@@ -234,7 +237,7 @@ WayCandidates Collectives::candidates(const Collective& c) const {
   while (std::uint64_t{1} << size < c.bytes) ++size;
   ways.class_index = static_cast<std::uint32_t>(c.kind) * sizes_of_a_kind + size;
   constexpr std::uint64_t above = 16, below = 4;
-  const std::uint64_t largest = std::uint64_t{1} << size, border = device_.preferred_line_bytes(c.ranks());
+  const std::uint64_t largest = std::uint64_t{1} << size, border = border_of(c.kind);
   const auto add = [&](bool direct, std::uint32_t parts, std::uint64_t chunk_words) {
     for (std::uint32_t i = 0; i < ways.count; ++i)
       if (ways.of[i].direct == std::uint32_t{direct} && ways.of[i].parts == parts) return;
@@ -252,19 +255,19 @@ WayCandidates Collectives::candidates(const Collective& c) const {
 }
 
 /// `ways`: none, or those that the call chooses of where it runs.
-void Collectives::choose_way(Collective& c, const Call& call, WayCandidates& ways) const {
+void Collectives::choose_way(Collective& c, const Call& call, CollectiveWay forced, WayCandidates& ways) const {
   const bool can_be_direct = c.kind != CollectiveKind::barrier && c.bytes > 0 && c.ranks() > 1 &&
                              c.ranks() <= DirectTable::most && c.operation != Operation::by_function;
-  const bool is_free = can_be_direct && ways_.way == CollectiveWay::automatic;
+  const bool is_free = can_be_direct && forced == CollectiveWay::automatic;
   if (is_free && ways_.selection == WaySelection::dynamic && c.bytes >= device_.least_chosen_bytes(c.ranks())) {
     ways = candidates(c);
     if (ways.count > 1) return place_buffers(c, call);
     ways = {};
   }
-  const bool is_large = c.bytes > device_.preferred_line_bytes(c.ranks());
+  const bool is_large = c.bytes > border_of(c.kind);
   const WayTable::Choice* const known =
       is_free && ways_.table ? ways_.table->find(c.kind, c.ranks(), sharers_, c.bytes) : nullptr;
-  const CollectiveWay way = known ? known->way : ways_.way;
+  const CollectiveWay way = known ? known->way : forced;
   const std::uint32_t blocks_wanted = ways_.blocks ? ways_.blocks : known ? known->blocks : 0;
   c.direct = can_be_direct && (way == CollectiveWay::direct || (way == CollectiveWay::automatic && is_large));
   if (c.direct) {
@@ -276,7 +279,7 @@ void Collectives::choose_way(Collective& c, const Call& call, WayCandidates& way
   c.launched = c.parts;
 }
 
-Collectives::Went Collectives::enqueue_on_node(const Call& call, const InStream& in) {
+Collectives::Went Collectives::enqueue_on_node(const Call& call, const InStream& in, CollectiveWay way) {
   CollectiveLaunch launch;
   launch.captured = in.captured;
   launch.keep = in.keep;
@@ -293,7 +296,7 @@ Collectives::Went Collectives::enqueue_on_node(const Call& call, const InStream&
   if (c.kind == CollectiveKind::alltoall || c.kind == CollectiveKind::reduce_scatter) c.send_stride = c.bytes;
   if (c.kind == CollectiveKind::alltoall || c.kind == CollectiveKind::allgather) c.recv_stride = c.bytes;
   c.word = in.word;
-  choose_way(c, call, launch.ways);
+  choose_way(c, call, way != CollectiveWay::automatic ? way : ways_.way, launch.ways);
   const Went went = launch.ways.count > 0 ? Went::as_chosen : c.direct ? Went::direct : Went::by_lines;
   device_.launch(in.stream, std::move(launch));
   if (!in.captured) ++enqueued_;
@@ -318,6 +321,8 @@ void Collectives::enqueue_between_nodes(const Call& call, const InStream& in) {
     throw;
   }
 }
+
+void Collectives::begin_reports() { memory_->reports->begin(); }
 
 void Collectives::enqueue(const Call& call, Stream stream) {
   const std::lock_guard<std::mutex> hold(mutex_);

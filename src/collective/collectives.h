@@ -62,6 +62,9 @@ class Collectives final : public WaitsForPeers {
   /// Checks, and enqueues. Throws Error before anything is enqueued.
   void enqueue(const Call& call, Stream stream);
 
+  /// Up to which sizes lines are the faster way, by a few calls of each kind.
+  void measure_borders(Bootstrap& bootstrap);
+
   void attach(Bootstrap& bootstrap, void* base, std::size_t bytes);
   void detach(Bootstrap& bootstrap, void* base);
 
@@ -104,12 +107,16 @@ class Collectives final : public WaitsForPeers {
   };
 
   void check(const Call& call) const;
+  void begin_reports();
   enum class Went { by_lines, direct, as_chosen };
-  Went enqueue_on_node(const Call& call, const InStream& in);
+  /// `way`: of this call alone; automatic: as others.
+  Went enqueue_on_node(const Call& call, const InStream& in, CollectiveWay way = CollectiveWay::automatic);
+  float seconds_of(const Call& call, CollectiveWay way, OwnStream& stream);
+  std::uint64_t border_of(CollectiveKind kind) const { return borders_[static_cast<std::size_t>(kind)]; }
   void enqueue_between_nodes(const Call& call, const InStream& in);
   CollectivePlaces choose_places(Bootstrap& bootstrap);
   std::uint64_t place_of(const void* buffer, std::size_t bytes) const;
-  void choose_way(Collective& c, const Call& call, WayCandidates& ways) const;
+  void choose_way(Collective& c, const Call& call, CollectiveWay forced, WayCandidates& ways) const;
   void choose_lines(Collective& c, std::uint32_t blocks) const;
   void place_buffers(Collective& c, const Call& call) const;
   std::uint32_t direct_parts(const Collective& c, std::uint32_t blocks) const;
@@ -125,7 +132,8 @@ class Collectives final : public WaitsForPeers {
   std::uint32_t sharers_ = 1;
   std::shared_ptr<Memory> memory_;
   Collective prototype_{};
-  std::mutex mutex_;  ///< what follows; and calls are enqueued in one order
+  std::array<std::uint64_t, collective_kinds> borders_;  ///< up to which size calls of a kind go by lines
+  std::mutex mutex_;                                     ///< what follows; and calls are enqueued in one order
   Counts counts_;
   std::uint64_t enqueued_ = 0, exchanges_ = 0;  ///< on the node, and between nodes; not into graphs
   bool was_captured_ = false;

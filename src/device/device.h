@@ -153,6 +153,14 @@ class PostStreams {
   virtual void hold_back(Stream stream, bool captured, const std::shared_ptr<StreamPoint>& point) = 0;
 };
 
+/// A stream that the library has made. Its end waits for what is enqueued.
+class OwnStream {
+ public:
+  virtual ~OwnStream() = default;
+  virtual Stream handle() const noexcept = 0;
+  virtual void synchronize() = 0;
+};
+
 /// Operations of a stream on words of memory, one after another.
 struct MemoryOps {
   std::vector<MemoryOp> ops;
@@ -223,6 +231,7 @@ class Device {
   /// One word that streams and peers may change meanwhile.
   virtual std::uint64_t read_word(const std::uint64_t* word) = 0;
   virtual void write_word(std::uint64_t* word, std::uint64_t value) = 0;
+  virtual std::unique_ptr<OwnStream> new_stream() = 0;
   /// For the service; see device/copier.h.
   virtual std::unique_ptr<Copier> new_copier() = 0;
   /// Words that kernels and the host share, with a note for each rank. Zeroed; live as long as the pointer.

@@ -59,9 +59,14 @@ expect "chosen in spite of a table" 0 $'256 chosen' MPIX_COLL_SELECT=dynamic MPI
 expect "by info, and forced" 0 $'256 lines' MPIX_COLL_SELECT=dynamic "$program" -i mpix_coll lines 256
 expect "by info" 0 $'256 chosen' "$program" -i mpix_coll_select dynamic 256
 expect "by info, and not" 0 $'256 lines' MPIX_COLL_SELECT=dynamic "$program" -i mpix_coll_select static 256
+expect "by a model" 0 $'16 lines\n16384 direct' MPIX_COLL_SELECT=model "$program" 16 16384
+expect "by a model of one communicator" 0 $'16 lines\n16384 direct' "$program" -i mpix_coll_select model 16 16384
+expect "by a table in spite of a model" 0 $'64 direct\n65536 lines\n1048584 direct' \
+  MPIX_COLL_SELECT=model MPIX_COLL_TABLE="$scratch/table" "$program" 64 65536 1048584
+expect "a model between nodes" 0 $'16 neither' MPIX_COLL_SELECT=model MPIX_NODE_SIZE=1 MPIX_NIC=mpi "$program" 16
 expect "a selection that differs" 0 "MPIX_COLL_SELECT, or the info key mpix_coll_select, differs between the ranks" \
   "$program" -r mpix_coll_select dynamic 64
-expect "a selection that is wrong" 0 "info mpix_coll_select=dynamical: expected static|dynamic" \
+expect "a selection that is wrong" 0 "info mpix_coll_select=dynamical: expected static|model|dynamic" \
   "$program" -i mpix_coll_select dynamical 64
 
 expect "a key that is wrong" 0 "rank 0: MPIX_Comm_prepare_stream: info mpix_coll=line: expected auto|lines|direct" \

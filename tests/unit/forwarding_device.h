@@ -58,6 +58,7 @@ class ForwardingDevice : public mpix::Device {
     to_.launch(stream, gate, keep);
   }
   void launch(mpix::Stream stream, mpix::RailLaunch&& launch) override { to_.launch(stream, std::move(launch)); }
+  std::unique_ptr<mpix::OwnStream> new_stream() override { return to_.new_stream(); }
   void prepare_collectives() override { to_.prepare_collectives(); }
   std::uint64_t collectives_run(const mpix::Collective& any) override { return to_.collectives_run(any); }
   std::size_t preferred_line_bytes(std::uint32_t ranks) const noexcept override {

@@ -27,6 +27,30 @@
 namespace mpix {
 inline namespace GPU_NAMESPACE {
 
+class OwnGpuStream final : public OwnStream {
+ public:
+  explicit OwnGpuStream(int device) : device_(device) {
+    OutsideCapture outside;
+    DeviceScope scope(device_);
+    MPIX_CHECK_GPU(gpuStreamCreateWithPriority(&stream_, gpuStreamNonBlocking, 0));
+  }
+  ~OwnGpuStream() override {
+    DeviceScope scope(device_);
+    (void)gpuStreamSynchronize(stream_);
+    (void)gpuStreamDestroy(stream_);
+  }
+  Stream handle() const noexcept override { return stream_; }
+  void synchronize() override {
+    OutsideCapture outside;
+    DeviceScope scope(device_);
+    MPIX_CHECK_GPU(gpuStreamSynchronize(stream_));
+  }
+
+ private:
+  const int device_;
+  gpuStream_t stream_ = nullptr;
+};
+
 /// A GPU, by the names of one vendor: this source is compiled once for each, after gpu/<vendor>/names.h.
 ///
 /// A rank works with one GPU: that of its first window's memory, or the current one for an empty window.
@@ -222,6 +246,7 @@ class GpuDevice final : public Device {
   std::size_t preferred_line_bytes(std::uint32_t ranks) const noexcept override {
     return 1024 * 1024 / std::max(ranks - 1, 1u);
   }
+  std::unique_ptr<OwnStream> new_stream() override { return std::make_unique<OwnGpuStream>(memory().device()); }
   /// What run_small takes, in 64 blocks.
   std::size_t least_chosen_bytes(std::uint32_t ranks) const noexcept override {
     return std::size_t{256 * 1024} * (ranks <= 2 ? 4 : ranks <= 4 ? 2 : 1) + 1;

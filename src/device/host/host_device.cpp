@@ -57,6 +57,16 @@ class HostCopier final : public Copier {
   std::uint64_t started_ = 0;
 };
 
+class OwnHostStream final : public OwnStream {
+ public:
+  ~OwnHostStream() override { (void)destroy_host_stream(stream_); }
+  Stream handle() const noexcept override { return stream_; }
+  void synchronize() override { (void)host_stream_synchronize(stream_); }
+
+ private:
+  const Stream stream_ = create_host_stream();
+};
+
 class HostDevice final : public Device {
  public:
   HostDevice(const Settings& settings, int local_ranks) { set_host_polling(polling_of(settings, local_ranks)); }
@@ -128,6 +138,7 @@ class HostDevice final : public Device {
   std::uint64_t collectives_run(const Collective& any) override { return load_acquire(&any.host->run); }
   /// By mpix-tune: lines are no longer the best from 512 bytes on with 2 ranks, and from 1 KiB on with 4 and 8.
   std::size_t preferred_line_bytes(std::uint32_t) const noexcept override { return 512; }
+  std::unique_ptr<OwnStream> new_stream() override { return std::make_unique<OwnHostStream>(); }
   std::size_t least_chosen_bytes(std::uint32_t) const noexcept override { return 1; }
   std::uint64_t chosen_direct(const Collective& any) override {
     const auto* const last = reinterpret_cast<const LastCalls*>(any.own() + any.places.choices());
