@@ -62,7 +62,7 @@ class Collectives final : public WaitsForPeers {
   /// Checks, and enqueues. Throws Error before anything is enqueued.
   void enqueue(const Call& call, Stream stream);
 
-  /// Up to which sizes lines are the faster way, by a few calls of each kind.
+  /// Up to which sizes lines are the faster way, by a few calls of each kind (borders.cpp).
   void measure_borders(Bootstrap& bootstrap);
 
   void attach(Bootstrap& bootstrap, void* base, std::size_t bytes);
