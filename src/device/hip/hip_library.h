@@ -42,6 +42,7 @@
   CALL(hipPointerGetAttributes)         \
   CALL(hipSetDevice)                    \
   CALL(hipStreamCreateWithPriority)     \
+  CALL(hipStreamDestroy)                \
   CALL(hipStreamGetCaptureInfo)         \
   CALL(hipStreamIsCapturing)            \
   CALL(hipStreamSynchronize)            \
