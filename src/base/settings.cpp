@@ -183,10 +183,9 @@ const Row rows[] = {
            {{"auto", CollectiveWay::automatic}, {"lines", CollectiveWay::lines}, {"direct", CollectiveWay::direct}});
      }},
     {{"MPIX_COLL_SELECT", "static|model|dynamic", "static",
-      "who chooses the way of collectives on streams where MPIX_COLL is auto and MPIX_COLL_TABLE does not say it: "
-      "their size; "
-      "a few calls that are measured when a communicator is prepared; or the calls, where they run, by how long those "
-      "before took, whatever a table says. The same on all ranks"},
+      "what chooses the way of collectives on streams where MPIX_COLL is auto. static: MPIX_COLL_TABLE, or their size; "
+      "model: likewise, with sizes that are measured when a communicator is prepared; dynamic: the calls, "
+      "where they run, by how long those before took. The same on all ranks"},
      [](Settings& s, Info i, Text t) {
        s.collective_selection = parse_choice<WaySelection>(
            i, t, {{"static", WaySelection::fixed}, {"model", WaySelection::model}, {"dynamic", WaySelection::dynamic}});
