@@ -88,12 +88,15 @@ MPIX_FN std::uint32_t next_number(std::uint32_t n) { return n == UINT32_MAX ? 4 
 
 /// How far a part has come: what it writes into begun[], ready[] and ended[].
 MPIX_FN std::uint64_t progress_word(std::uint32_t call, std::uint32_t step) { return std::uint64_t{call} << 32 | step; }
-/// Nobody is more than two steps, and a call, ahead of a part that waits for it; numbers may begin again meanwhile. A
-/// word of long ago, as there were other calls, is never taken for a new one: both its numbers would have to fit.
+/// Nobody is more than a call ahead of a part that waits for it, nor in the same call more than two steps; numbers may
+/// begin again meanwhile. In the next call a part may be many steps ahead: it waits for that part of the other ranks
+/// alone, and not for one of them that begins late. A word of long ago, as there were other calls, is not taken for a
+/// new one: both its numbers would have to fit.
 MPIX_FN bool has_come(std::uint64_t seen, std::uint64_t needed) {
   constexpr std::uint32_t most_calls = 1 + 4, most_steps = 2 + 4;
-  return static_cast<std::uint32_t>((seen >> 32) - (needed >> 32)) <= most_calls &&
-         static_cast<std::uint32_t>(seen - needed) <= most_steps;
+  const auto calls = static_cast<std::uint32_t>((seen >> 32) - (needed >> 32)),
+             steps = static_cast<std::uint32_t>(seen - needed);
+  return calls == 0 ? steps <= most_steps : calls <= most_calls && steps <= UINT32_MAX / 2;
 }
 
 /// What a part of a rank's calls knows of those before. In its own memory; a call leaves it for the next one.
