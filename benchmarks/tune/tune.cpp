@@ -98,6 +98,16 @@ class Candidate {
   Candidate(const Candidate&) = delete;
   Candidate& operator=(const Candidate&) = delete;
   const Way& way() const { return way_; }
+  /// Only some links carry packs: elsewhere such calls go another way.
+  bool is_known(bench::Device& device) const {
+    if (way_.name != "packs") return true;
+    bench::DeviceArray<double> words(device, 8);
+    call(bcast, words.data(), words.data(), 8 * sizeof(double), device.stream());
+    device.synchronize();
+    MPIX_Comm_stats stats{};
+    CHECK_MPI(MPIX_Comm_get_stats(comm_, &stats, sizeof stats));
+    return stats.calls_packs > 0;
+  }
 
   void call(Kind kind, const double* send, double* recv, std::size_t bytes, void* stream) const {
     const int count = static_cast<int>(bytes / sizeof(double));
@@ -226,10 +236,14 @@ bool is_wanted(const Options& options, Kind kind) {
   return options.only.empty() || std::count(options.only.begin(), options.only.end(), names[kind]) > 0;
 }
 
-std::vector<std::unique_ptr<Candidate>> all_candidates(const bench::Device& device) {
+std::vector<std::unique_ptr<Candidate>> all_candidates(bench::Device& device) {
   std::vector<std::unique_ptr<Candidate>> all;
-  for (const char* const name : {"lines", "direct"}) {
+  for (const char* const name : {"lines", "packs", "direct"}) {
     all.push_back(std::make_unique<Candidate>(Way{name, 0}));
+    if (!all.back()->is_known(device)) {
+      all.pop_back();
+      continue;
+    }
     if (!device.is_gpu()) continue;
     for (const int blocks : {2, 4, 8, 16, 32, 64}) all.push_back(std::make_unique<Candidate>(Way{name, blocks}));
   }
@@ -269,18 +283,22 @@ std::vector<Entry> tune(bench::Device& device, const Options& options) {
   for (int k = 0; k < kinds; ++k) {
     const Kind kind = static_cast<Kind>(k);
     if (!is_wanted(options, kind)) continue;
-    bool has_lines = true;
+    bool has_lines = true, has_packs = true;
     Way last;
     for (std::size_t bytes = options.from; in_all(kind, bytes) <= options.to; bytes *= 2) {
       std::vector<const Candidate*> candidates;
       for (const auto& candidate : all)
-        if (has_lines || candidate->way().name != "lines") candidates.push_back(candidate.get());
+        if ((has_lines || candidate->way().name != "lines") && (has_packs || candidate->way().name != "packs"))
+          candidates.push_back(candidate.get());
       const std::vector<double> times = measurement.of(kind, bytes, candidates);
       const std::size_t chosen = best_of(times, candidates, last);
-      double lines = HUGE_VAL;
-      for (std::size_t i = 0; i < times.size(); ++i)
+      double lines = HUGE_VAL, packs = HUGE_VAL;
+      for (std::size_t i = 0; i < times.size(); ++i) {
         if (candidates[i]->way().name == "lines") lines = std::min(lines, times[i]);
+        if (candidates[i]->way().name == "packs") packs = std::min(packs, times[i]);
+      }
       has_lines = lines <= hopeless * times[chosen];
+      has_packs = packs <= hopeless * times[chosen];
       const Way& way = candidates[chosen]->way();
       if (rank == 0)
         std::fprintf(stderr, "%-20s %8s  %s %d: %.2f us; lines %s\n", names[kind], size_text(bytes).c_str(),

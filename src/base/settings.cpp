@@ -173,14 +173,17 @@ const Row rows[] = {
      [](Settings& s, Info i, Text t) {
        if (t != "auto") s.mpi_gpu_aware = parse_flag(i, t);
      }},
-    {{"MPIX_COLL", "auto|lines|direct", "auto",
-      "how the data of collectives on streams travel: with their flags, through memory of the library; or by reading "
-      "and "
-      "writing memory of the other ranks. The same on all ranks. auto: as MPIX_COLL_TABLE says, or by their size"},
+    {{"MPIX_COLL", "auto|lines|packs|direct", "auto",
+      "how the data of collectives on streams travel: with their flags, through memory of the library; likewise, with "
+      "a "
+      "flag for 15 words, between GPUs of NVIDIA that NVLink connects (elsewhere as auto); or by reading and writing "
+      "memory of the other ranks. The same on all ranks. auto: as MPIX_COLL_TABLE says, or by their size"},
      [](Settings& s, Info i, Text t) {
-       s.collective_way = parse_choice<CollectiveWay>(
-           i, t,
-           {{"auto", CollectiveWay::automatic}, {"lines", CollectiveWay::lines}, {"direct", CollectiveWay::direct}});
+       s.collective_way = parse_choice<CollectiveWay>(i, t,
+                                                      {{"auto", CollectiveWay::automatic},
+                                                       {"lines", CollectiveWay::lines},
+                                                       {"packs", CollectiveWay::packs},
+                                                       {"direct", CollectiveWay::direct}});
      }},
     {{"MPIX_COLL_SELECT", "static|model|dynamic", "static",
       "what chooses the way of collectives on streams where MPIX_COLL is auto. static: MPIX_COLL_TABLE, or their size; "

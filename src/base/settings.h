@@ -17,7 +17,7 @@ enum class Throttle { application, fixed, adaptive };
 enum class LaunchForm { automatic, plain, dependent, graph };
 
 /// How the data of a collective travel; see wire/collective.h.
-enum class CollectiveWay { automatic, lines, direct };
+enum class CollectiveWay { automatic, lines, direct, packs };
 
 /// How that is chosen where nothing forces it: by a table, or else by size; by a few calls that are measured when a
 /// communicator is prepared; or where a call runs, by what others have taken.

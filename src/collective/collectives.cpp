@@ -83,7 +83,7 @@ CollectivePlaces Collectives::choose_places(Bootstrap& bootstrap) {
   };
   compare("MPIX_COLL_SCRATCH", [](const Card& one) { return std::to_string(one.scratch); });
   compare("MPIX_COLL, or the info key mpix_coll,", [](const Card& one) {
-    static const char* const names[] = {"auto", "lines", "direct"};
+    static const char* const names[] = {"auto", "lines", "direct", "packs"};
     return std::string(names[one.way]);
   });
   compare("MPIX_COLL_SELECT, or the info key mpix_coll_select,", [](const Card& one) {
@@ -106,12 +106,29 @@ CollectivePlaces Collectives::choose_places(Bootstrap& bootstrap) {
                         cards.begin(), cards.end(), [&](const Card& other) { return other.place == one.place; })));
   CollectivePlaces places{};
   places.ranks = static_cast<std::uint32_t>(team_->locals().size());
-  // A part of it for lines, and what is left for what is sent and received through memory of the library.
+  std::vector<std::uint64_t> devices;
+  for (const Card& one : cards) devices.push_back(one.place);
+  places.packs = choose_pack_places(bootstrap, devices, places.ranks);
+  // A part of it for lines, one for packs, and what is left for what is sent and received through memory of the
+  // library.
   const std::uint64_t each = scratch_ / 3 / (2 * sizeof(Line) * places.ranks);
   places.lines = static_cast<std::uint32_t>(std::max(line_unit, rounded_down(std::min(most_lines, each), line_unit)));
-  places.scratch_bytes =
-      std::max<std::uint64_t>(rounded_down(scratch_ / 3, piece_unit * places.ranks), piece_unit * places.ranks);
+  const std::uint64_t for_packs = std::uint64_t{2} * places.ranks * places.packs * sizeof(Pack);
+  places.scratch_bytes = std::max<std::uint64_t>(rounded_down(scratch_ / 3 - for_packs / 2, piece_unit * places.ranks),
+                                                 piece_unit * places.ranks);
   return places;
+}
+
+/// Of a place; 0: not all links carry packs, or there is no memory for them.
+std::uint32_t Collectives::choose_pack_places(Bootstrap& bootstrap, const std::vector<std::uint64_t>& devices,
+                                              std::uint32_t ranks) {
+  pack_form_ = team_->spans_nodes() || sharers_ > 1 ? Device::PackForm{} : device_.pack_form(ranks);
+  if (pack_form_.groups == 0) return 0;
+  const std::vector<std::uint32_t> carry = bootstrap.allgather(std::uint32_t{device_.carries_packs(devices)});
+  if (!std::all_of(carry.begin(), carry.end(), [](std::uint32_t one) { return one != 0; })) return 0;
+  const std::uint64_t unit = std::uint64_t{pack_form_.groups} * pack_form_.turns;
+  return static_cast<std::uint32_t>(
+      std::min(most_blocks * unit, rounded_down(scratch_ / 6 / (2 * ranks * sizeof(Pack)), unit)));
 }
 
 Collectives::Collectives(std::shared_ptr<const Team> team, Bootstrap& bootstrap, Device& device,
@@ -212,6 +229,22 @@ void Collectives::choose_lines(Collective& c, std::uint32_t blocks) const {
   c.chunk_words = words > rounded_down(room, unit) ? rounded_down(room, unit) : std::max(unit, rounded_up(words, unit));
 }
 
+/// False: it is no call that goes by packs. Else it does; `blocks`: 0: by size.
+bool Collectives::choose_packs(Collective& c, std::uint32_t blocks) const {
+  constexpr std::uint64_t most_bytes = std::uint64_t{16} << 30;  // what 32 bits count
+  if (c.places.packs == 0 || c.kind == CollectiveKind::barrier || c.bytes == 0 || c.bytes > most_bytes) return false;
+  if (c.combines() && !c.combines_usually()) return false;
+  const std::uint64_t packs = ((c.bytes + 7) / 8 + Pack::words - 1) / Pack::words, groups = pack_form_.groups;
+  const std::uint64_t most_here = std::min<std::uint64_t>(c.places.packs / (groups * pack_form_.turns), most_blocks);
+  const std::uint64_t parts = std::clamp<std::uint64_t>(blocks ? blocks : (packs + groups - 1) / groups, 1, most_here);
+  const std::uint64_t of_turn = parts * groups, turns = rounded_down(c.places.packs / of_turn, pack_form_.turns);
+  if (c.is_rooted() && packs > turns * of_turn) return false;  // it has one step
+  c.packed = true;
+  c.parts = c.launched = static_cast<std::uint32_t>(parts);
+  c.pack_turns = static_cast<std::uint32_t>(turns);
+  return true;
+}
+
 void Collectives::place_buffers(Collective& c, const Call& call) const {
   const bool blocks = c.kind == CollectiveKind::alltoall || c.kind == CollectiveKind::reduce_scatter;
   const std::uint64_t sent = c.bytes * (blocks ? c.ranks() : 1);
@@ -259,16 +292,26 @@ void Collectives::choose_way(Collective& c, const Call& call, CollectiveWay forc
   const bool can_be_direct = c.kind != CollectiveKind::barrier && c.bytes > 0 && c.ranks() > 1 &&
                              c.ranks() <= DirectTable::most && c.operation != Operation::by_function;
   const bool is_free = can_be_direct && forced == CollectiveWay::automatic;
+  const WayTable::Choice* const known = is_free && ways_.table && ways_.selection != WaySelection::dynamic
+                                            ? ways_.table->find(c.kind, c.ranks(), sharers_, c.bytes)
+                                            : nullptr;
+  CollectiveWay way = known ? known->way : forced;
+  const std::uint32_t blocks_wanted = ways_.blocks ? ways_.blocks : known ? known->blocks : 0;
+  // Attaching is collective: all ranks have the same number of them.
+  const bool any_attached =
+      std::any_of(attachments_.begin(), attachments_.end(), [](const Attachment& a) { return a.is_used; });
+  const bool is_best_by_packs = c.bytes > pack_form_.above_bytes &&
+                                c.bytes <= (any_attached ? pack_form_.most_attached_bytes : pack_form_.most_bytes);
+  if (way == CollectiveWay::packs || (way == CollectiveWay::automatic && is_best_by_packs)) {
+    if (choose_packs(c, blocks_wanted)) return;
+    way = CollectiveWay::automatic;
+  }
   if (is_free && ways_.selection == WaySelection::dynamic && c.bytes >= device_.least_chosen_bytes(c.ranks())) {
     ways = candidates(c);
     if (ways.count > 1) return place_buffers(c, call);
     ways = {};
   }
   const bool is_large = c.bytes > border_of(c.kind);
-  const WayTable::Choice* const known =
-      is_free && ways_.table ? ways_.table->find(c.kind, c.ranks(), sharers_, c.bytes) : nullptr;
-  const CollectiveWay way = known ? known->way : forced;
-  const std::uint32_t blocks_wanted = ways_.blocks ? ways_.blocks : known ? known->blocks : 0;
   c.direct = can_be_direct && (way == CollectiveWay::direct || (way == CollectiveWay::automatic && is_large));
   if (c.direct) {
     place_buffers(c, call);
@@ -297,7 +340,10 @@ Collectives::Went Collectives::enqueue_on_node(const Call& call, const InStream&
   if (c.kind == CollectiveKind::alltoall || c.kind == CollectiveKind::allgather) c.recv_stride = c.bytes;
   c.word = in.word;
   choose_way(c, call, way != CollectiveWay::automatic ? way : ways_.way, launch.ways);
-  const Went went = launch.ways.count > 0 ? Went::as_chosen : c.direct ? Went::direct : Went::by_lines;
+  const Went went = launch.ways.count > 0 ? Went::as_chosen
+                    : c.packed            ? Went::by_packs
+                    : c.direct            ? Went::direct
+                                          : Went::by_lines;
   device_.launch(in.stream, std::move(launch));
   if (!in.captured) ++enqueued_;
   return went;
@@ -339,7 +385,10 @@ void Collectives::enqueue(const Call& call, Stream stream) {
     ++counts_.between_nodes;
   } else {
     const Went went = enqueue_on_node(call, in);
-    ++(went == Went::as_chosen ? counts_.chosen : went == Went::direct ? counts_.direct : counts_.by_lines);
+    ++(went == Went::as_chosen  ? counts_.chosen
+       : went == Went::by_packs ? counts_.by_packs
+       : went == Went::direct   ? counts_.direct
+                                : counts_.by_lines);
   }
   ++counts_.calls;
   const bool gives = call.kind != CollectiveKind::bcast || rank() == call.root;

@@ -69,7 +69,7 @@ class Collectives final : public WaitsForPeers {
   void detach(Bootstrap& bootstrap, void* base);
 
   struct Counts {
-    std::uint64_t calls = 0, by_lines = 0, direct = 0, bytes = 0, between_nodes = 0;
+    std::uint64_t calls = 0, by_lines = 0, by_packs = 0, direct = 0, bytes = 0, between_nodes = 0;
     std::uint64_t chosen = 0, chosen_direct = 0;  ///< where they ran: those enqueued, and of those that ran
   };
   Counts counts();
@@ -108,16 +108,19 @@ class Collectives final : public WaitsForPeers {
 
   void check(const Call& call) const;
   void begin_reports();
-  enum class Went { by_lines, direct, as_chosen };
+  enum class Went { by_lines, by_packs, direct, as_chosen };
   /// `way`: of this call alone; automatic: as others.
   Went enqueue_on_node(const Call& call, const InStream& in, CollectiveWay way = CollectiveWay::automatic);
   float seconds_of(const Call& call, CollectiveWay way, OwnStream& stream);
   std::uint64_t border_of(CollectiveKind kind) const { return borders_[static_cast<std::size_t>(kind)]; }
   void enqueue_between_nodes(const Call& call, const InStream& in);
   CollectivePlaces choose_places(Bootstrap& bootstrap);
+  std::uint32_t choose_pack_places(Bootstrap& bootstrap, const std::vector<std::uint64_t>& devices,
+                                   std::uint32_t ranks);
   std::uint64_t place_of(const void* buffer, std::size_t bytes) const;
   void choose_way(Collective& c, const Call& call, CollectiveWay forced, WayCandidates& ways) const;
   void choose_lines(Collective& c, std::uint32_t blocks) const;
+  bool choose_packs(Collective& c, std::uint32_t blocks) const;
   void place_buffers(Collective& c, const Call& call) const;
   std::uint32_t direct_parts(const Collective& c, std::uint32_t blocks) const;
   WayCandidates candidates(const Collective& c) const;
@@ -130,6 +133,7 @@ class Collectives final : public WaitsForPeers {
   const Ways ways_;
   const std::size_t scratch_;
   std::uint32_t sharers_ = 1;
+  Device::PackForm pack_form_;
   std::shared_ptr<Memory> memory_;
   Collective prototype_{};
   std::array<std::uint64_t, collective_kinds> borders_;  ///< up to which size calls of a kind go by lines

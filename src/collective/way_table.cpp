@@ -20,6 +20,8 @@ namespace {
 
 constexpr std::array<const char*, 7> kinds = {"barrier",   "bcast",   "reduce", "allreduce", "reduce_scatter_block",
                                               "allgather", "alltoall"};
+constexpr std::array<const char*, 3> ways = {"lines", "packs", "direct"};
+constexpr std::array<CollectiveWay, 3> way_values = {CollectiveWay::lines, CollectiveWay::packs, CollectiveWay::direct};
 constexpr std::uint64_t most_ranks = 1u << 16, most_bytes = std::uint64_t{1} << CallWord::byte_bits;
 constexpr const char head[] = "libmpix-ways 1";
 constexpr off_t most_text = 16 << 20;
@@ -85,7 +87,8 @@ WayTable::WayTable(const std::string& text, const std::string& name) {
       fail("sharers " + shown(words[2]) + ": expected a number from 1 to that of ranks");
     if (!parse(words[3], true, 1, most_bytes, &bytes))
       fail("bytes " + shown(words[3]) + ": expected a number from 1 to 64g, with k, m or g");
-    if (words[4] != "lines" && words[4] != "direct") fail("way " + shown(words[4]) + ": expected lines or direct");
+    const auto way = std::find(ways.begin(), ways.end(), words[4]);
+    if (way == ways.end()) fail("way " + shown(words[4]) + ": expected lines, packs or direct");
     if (!parse(words[5], false, 0, most_blocks, &blocks))
       fail("blocks " + shown(words[5]) + ": expected a number from 0 to " + std::to_string(most_blocks));
     const Key key{static_cast<CollectiveKind>(kind - kinds.begin()), static_cast<std::uint32_t>(ranks),
@@ -95,9 +98,7 @@ WayTable::WayTable(const std::string& text, const std::string& name) {
     if (before != lines_.rend() && before->bytes >= bytes)
       fail("bytes " + shown(words[3]) + ": expected more than in the line before of this kind, ranks and sharers");
     lines_.push_back(
-        {key,
-         bytes,
-         {words[4] == "lines" ? CollectiveWay::lines : CollectiveWay::direct, static_cast<std::uint32_t>(blocks)}});
+        {key, bytes, {way_values[static_cast<std::size_t>(way - ways.begin())], static_cast<std::uint32_t>(blocks)}});
   }
   if (!has_head) {
     number = std::max(number, 1);

@@ -270,6 +270,16 @@ class Device {
   virtual std::uint64_t collectives_run(const Collective& any) = 0;
   /// Up to what size of a block collectives of so many ranks go by lines, where they may go direct, too.
   virtual std::size_t preferred_line_bytes(std::uint32_t ranks) const noexcept = 0;
+  /// How calls of so many ranks go by packs (wire/collective_packs.h), if links carry them.
+  struct PackForm {
+    std::uint32_t groups = 0;  ///< of a part; 0: not at all
+    std::uint32_t turns = 0;   ///< at once
+    /// Where that is the best way: up to where memory is attached, and where none is.
+    std::size_t above_bytes = 0, most_attached_bytes = 0, most_bytes = 0;
+  };
+  virtual PackForm pack_form(std::uint32_t) const noexcept { return {}; }
+  /// Whether links carry packs to the devices of these places, of which one is the own.
+  virtual bool carries_packs(const std::vector<std::uint64_t>&) { return false; }
   /// From what size of a block on calls of so many ranks may choose their way where they run: what is smaller is faster
   /// when it is settled before.
   virtual std::size_t least_chosen_bytes(std::uint32_t ranks) const noexcept = 0;

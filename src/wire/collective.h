@@ -19,6 +19,7 @@
 /// |-----------------------------|------------------------------|------------------------------------------------------|
 /// | calls[call mod 4][o]        | part 0, at the begin: what is called, to all | none: a line                         |
 /// | lines[step mod 2][o]        | each part its own, with data | none: each half line carries the step                |
+/// | packs[number mod 2][o]      | each part its own, with data | none: one store carries all; see collective_packs.h |
 /// | begun[part][o] = call, step     | each part, in each step of a rooted call, to all | relaxed: what it has read, it has |
 /// | places[call mod 2][o]       | part 0, at the begin of a direct call: where o's buffers lie | none: lines, and behind
 /// |                             |                              | kernels that have ended                              |
@@ -113,12 +114,20 @@ struct alignas(32) CollectiveState {
 constexpr std::uint32_t collective_kinds = 7, sizes_of_a_kind = CallWord::byte_bits + 1;
 constexpr std::uint32_t call_classes = collective_kinds * sizes_of_a_kind;
 
+/// Data and the number of their step, as one store of a GPU carries it to another one; see collective_packs.h.
+struct alignas(128) Pack {
+  static constexpr std::uint32_t words = 15;
+  std::uint64_t word[words];
+  std::uint64_t number;
+};
+
 /// Where what lies in a rank's memory; the same on all ranks.
 struct CollectivePlaces {
   static constexpr std::uint64_t choice_bytes = 32 + (call_classes + std::uint64_t{3}) / 4 * 4 * (8 + 32);
 
   std::uint32_t ranks;
   std::uint32_t lines;  ///< of a place: a word of data each
+  std::uint32_t packs;  ///< likewise; 0: ranks do not tell each other packs
   std::uint64_t scratch_bytes;
 
   MPIX_FN std::uint64_t states() const { return sizeof(Bell); }
@@ -133,7 +142,9 @@ struct CollectivePlaces {
   MPIX_FN std::uint64_t waits() const { return received() + scratch_bytes; }
   MPIX_FN std::uint64_t choices() const { return (waits() + 64 + 63) / 64 * 64; }
   MPIX_FN std::uint64_t times() const { return choices() + choice_bytes; }
-  MPIX_FN std::uint64_t all() const { return times() + std::uint64_t{4} * ranks * sizeof(Line); }
+  MPIX_FN std::uint64_t packed() const { return times() + std::uint64_t{4} * ranks * sizeof(Line); }
+  MPIX_FN std::uint64_t packs_at() const { return (packed() + most_parts * 8 + 127) / 128 * 128; }
+  MPIX_FN std::uint64_t all() const { return packs_at() + std::uint64_t{2} * ranks * packs * sizeof(Pack); }
 };
 
 /// Memory that ranks have attached: where each one's is, as mapped here; by attachment and rank.
@@ -167,7 +178,7 @@ struct Collective {
   CollectiveKind kind;
   Operation operation;
   Element element;
-  bool direct;
+  bool direct, packed;  ///< neither: by lines
   std::uint32_t me, root;
   std::uint32_t parts;
   std::uint32_t launched;  ///< as many parts as the launch has: no fewer
@@ -177,6 +188,7 @@ struct Collective {
   std::uint64_t bytes, send_stride, recv_stride;
   std::uint64_t word;         ///< CallWord
   std::uint64_t chunk_words;  ///< by lines: of each step, a multiple of 2 * parts, and all lines if there are several
+  std::uint32_t pack_turns;   ///< by packs: of each step; see collective_packs.h
   std::uint64_t piece_bytes;  ///< direct: of a block in each step, where some buffer is not attached
   std::uint64_t send_place, recv_place;
   char* const* attached;  ///< most_attached for each rank
@@ -193,6 +205,11 @@ struct Collective {
   MPIX_FN bool combines() const {
     return kind == CollectiveKind::reduce || kind == CollectiveKind::allreduce ||
            kind == CollectiveKind::reduce_scatter;
+  }
+  /// In a way that kernels have straight code for.
+  MPIX_FN bool combines_usually() const {
+    return element >= Element::i32 && element <= Element::f64 && operation >= Operation::sum &&
+           operation <= Operation::minimum;
   }
   /// Whether this rank sends data to the other one, or gets some of it.
   MPIX_FN bool sends_to(std::uint32_t rank) const {
@@ -224,6 +241,11 @@ struct Collective {
     return reinterpret_cast<Line*>(memory(at) + places.lines_at()) +
            (std::uint64_t{step % 2} * ranks() + of) * places.lines;
   }
+  MPIX_FN Pack* packs(std::uint32_t at, std::uint32_t of, std::uint64_t number) const {
+    return reinterpret_cast<Pack*>(memory(at) + places.packs_at()) + (number % 2 * ranks() + of) * places.packs;
+  }
+  /// By part: the number of its last step by packs.
+  MPIX_FN std::uint64_t* packed_steps() const { return reinterpret_cast<std::uint64_t*>(own() + places.packed()); }
   MPIX_FN CollectiveState* states() const { return reinterpret_cast<CollectiveState*>(own() + places.states()); }
 };
 

@@ -332,6 +332,22 @@ struct CombineWords {
   }
 };
 
+/// Words of all ranks, in the order of the ranks.
+template <std::uint32_t most, std::uint32_t words>
+struct CombineRanks {
+  const std::uint64_t (*all)[words];  ///< by rank
+  std::uint32_t ranks;
+  std::uint64_t* result;
+  template <class Combine, class Number>
+  MPIX_STEP void operator()(Combine combine, Number) const {
+    MPIX_UNROLL
+    for (std::uint32_t w = 0; w < words; ++w) result[w] = all[0][w];
+    MPIX_UNROLL
+    for (std::uint32_t rank = 1; rank < most; ++rank)
+      if (rank < ranks) each<Number, words>(result, all[rank], combine);
+  }
+};
+
 }  // namespace reduction
 
 /// *into = *into operation *word, so many words of them: a multiple of words_of(element). All threads of a call take

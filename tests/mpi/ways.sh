@@ -35,6 +35,7 @@ expect() {  # WHAT STATUS TEXT SETTINGS-AND-COMMAND...: a text of several lines,
 expect "by size" 0 $'512 lines\n1024 direct' "$program" 512 1024
 expect "forced" 0 $'64 direct\n512 direct' MPIX_COLL=direct "$program" 64 512
 expect "by info" 0 $'64 direct\n512 direct' MPIX_COLL=lines "$program" -i mpix_coll direct 64 512
+expect "by packs, where no link carries them" 0 $'512 lines\n1024 direct' MPIX_COLL=packs "$program" 512 1024
 expect "blocks are for GPUs" 0 $'65536 lines\n64 lines' "$program" -i mpix_coll lines -i mpix_coll_blocks 7 65536 64
 
 cat > "$scratch/table" << END
@@ -69,7 +70,7 @@ expect "a selection that differs" 0 "MPIX_COLL_SELECT, or the info key mpix_coll
 expect "a selection that is wrong" 0 "info mpix_coll_select=dynamical: expected static|model|dynamic" \
   "$program" -i mpix_coll_select dynamical 64
 
-expect "a key that is wrong" 0 "rank 0: MPIX_Comm_prepare_stream: info mpix_coll=line: expected auto|lines|direct" \
+expect "a key that is wrong" 0 "rank 0: MPIX_Comm_prepare_stream: info mpix_coll=line: expected auto|lines|packs|direct" \
   "$program" -i mpix_coll line 64
 expect "a key that differs" 0 $'rank 0: MPIX_Comm_prepare_stream: MPIX_COLL, or the info key mpix_coll, differs between\nrank 1: ' \
   "$program" -r mpix_coll lines 64

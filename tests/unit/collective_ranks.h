@@ -21,13 +21,16 @@ using namespace mpix;
 /// Memory of all ranks of a communicator.
 class Ranks {
  public:
-  Ranks(std::uint32_t count, std::uint32_t lines, std::uint64_t scratch, std::uint32_t number = 1) : count_(count) {
+  Ranks(std::uint32_t count, std::uint32_t lines, std::uint64_t scratch, std::uint32_t number = 1,
+        std::uint32_t packs = 0)
+      : count_(count) {
     places_.ranks = count;
     places_.lines = lines;
+    places_.packs = packs;
     places_.scratch_bytes = scratch;
     attached_.resize(std::size_t{count} * most_attached);
     for (std::uint32_t rank = 0; rank < count; ++rank) {
-      char* const base = static_cast<char*>(::operator new (places_.all(), std::align_val_t{64}));
+      char* const base = static_cast<char*>(::operator new (places_.all(), std::align_val_t{alignof(Pack)}));
       std::memset(base, 0, places_.all());
       memory_.push_back(base);
       auto* const states = reinterpret_cast<CollectiveState*>(base + places_.states());
@@ -39,7 +42,7 @@ class Ranks {
     }
   }
   ~Ranks() {
-    for (char* base : memory_) ::operator delete (base, std::align_val_t{64});
+    for (char* base : memory_) ::operator delete (base, std::align_val_t{alignof(Pack)});
   }
   Ranks(const Ranks&) = delete;
   Ranks& operator=(const Ranks&) = delete;

@@ -29,7 +29,10 @@ std::string found(const WayTable& table, CollectiveKind kind, std::uint32_t rank
                   std::uint64_t bytes) {
   const WayTable::Choice* const choice = table.find(kind, ranks, sharers, bytes);
   if (!choice) return "none";
-  return (choice->way == CollectiveWay::lines ? "lines " : "direct ") + std::to_string(choice->blocks);
+  const char* const way = choice->way == CollectiveWay::lines   ? "lines "
+                          : choice->way == CollectiveWay::packs ? "packs "
+                                                                : "direct ";
+  return way + std::to_string(choice->blocks);
 }
 
 }  // namespace
@@ -40,6 +43,7 @@ TEST_CASE("a table of ways: a line is for its size and less", "[ways]") {
                            "  allreduce\t2 1 4m direct 16\r\n"
                            "bcast 2 1 64 lines 4\n"
                            "allreduce 4 2 1k direct 64\n"
+                           "alltoall 2 1 1m packs 0\n"
                            "allreduce 2 1 64g direct 32",
                        "file");
   const auto sum = CollectiveKind::allreduce;
@@ -55,6 +59,7 @@ TEST_CASE("a table of ways: a line is for its size and less", "[ways]") {
   CHECK(found(table, CollectiveKind::bcast, 2, 1, 64) == "lines 4");
   CHECK(found(table, CollectiveKind::bcast, 2, 1, 65) == "none");
   CHECK(found(table, sum, 4, 2, 8) == "direct 64");
+  CHECK(found(table, CollectiveKind::alltoall, 2, 1, 8) == "packs 0");
   CHECK(found(table, sum, 4, 1, 8) == "none");
   CHECK(found(table, sum, 3, 1, 8) == "none");
   CHECK(found(table, CollectiveKind::reduce, 2, 1, 8) == "none");
@@ -81,8 +86,8 @@ TEST_CASE("a table of ways that is wrong names file, line and what was expected"
            {head + "bcast 2 1 k lines 4\n", "file:2: bytes 'k'"},
            {head + "bcast 2 1 65g lines 4\n", "file:2: bytes '65g'"},
            {head + "bcast 2 1 99999999999999999999 lines 4\n", "file:2: bytes '99999999999999999999'"},
-           {head + "bcast 2 1 64 \x1b[2J\xff 4\n", "file:2: way '?[2J?': expected lines or direct"},
-           {head + "bcast 2 1 64 line 4\n", "file:2: way 'line': expected lines or direct"},
+           {head + "bcast 2 1 64 \x1b[2J\xff 4\n", "file:2: way '?[2J?': expected lines, packs or direct"},
+           {head + "bcast 2 1 64 line 4\n", "file:2: way 'line': expected lines, packs or direct"},
            {head + "bcast 2 1 64 lines 65\n", "file:2: blocks '65': expected a number from 0 to 64"},
            {head + "bcast 2 1 64 lines -1\n", "file:2: blocks '-1'"},
            {head + "bcast 2 1 64 lines 0\nreduce 2 1 32 lines 0\nbcast 2 1 64 direct 0\n",

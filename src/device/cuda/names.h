@@ -155,6 +155,18 @@ inline bool gpu_has_atomics_for_peers(int device) {
   return all;
 }
 
+/// What eight neighbouring threads store at once comes as one over NVLink, which is what has atomic operations for
+/// other GPUs' memory; and so it does within a GPU.
+constexpr bool gpu_has_packs = true;
+inline bool gpu_link_carries_packs(int device, int other) {
+  int major = 0, native = 0;
+  const bool yes =
+      cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess && major >= 7 &&
+      cudaDeviceGetP2PAttribute(&native, cudaDevP2PAttrNativeAtomicSupported, device, other) == cudaSuccess;
+  if (!yes) (void)cudaGetLastError();
+  return yes && native != 0;
+}
+
 /// How many blocks of a kernel the multiprocessors of this process have room for (under MPS a process may have a
 /// share).
 inline std::uint32_t gpu_room_for_blocks(int device, const void* kernel, int threads) {

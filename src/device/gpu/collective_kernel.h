@@ -27,7 +27,7 @@ GPU_OUT_OF_LINE void tell_of_difference(const Collective& c, std::uint32_t rank,
 
 /// The crew of a block (wire/collective_lines.h).
 struct CollectiveBlock {
-  static constexpr std::uint32_t counted_parts = most_parts, batch = 4;
+  static constexpr std::uint32_t counted_parts = most_parts, batch = 4, polls_between_looks = 4096;
   const Collective& call;
   std::uint32_t part;
 
@@ -57,9 +57,6 @@ struct CollectiveBlock {
                                       std::uint64_t) const {
     return false;
   }
-
- private:
-  static constexpr std::uint32_t polls_between_looks = 4096;
 };
 
 }  // namespace GPU_NAMESPACE

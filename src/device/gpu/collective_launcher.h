@@ -26,6 +26,10 @@ const Kernel& direct_kernel();
 const Kernel& chosen_kernel();
 const Kernel& rail_kernel();
 void load_small_kernels();
+/// By packs; of those of a thread it has so many turns.
+const Kernel& pack_kernel(const Collective& call, std::uint32_t turns);
+void load_pack_kernels();
+constexpr std::uint32_t pack_lanes = 8, pack_movers = collective_threads, pack_askers = 32;
 
 /// A kernel that is loaded when it is first launched may have to wait for those that run, and these for a peer.
 inline void load_collective_kernels() {
@@ -33,6 +37,7 @@ inline void load_collective_kernels() {
   (void)direct_kernel();
   (void)chosen_kernel();
   load_small_kernels();
+  if constexpr (gpu_has_packs) load_pack_kernels();
 }
 inline void load_rail_kernels() { (void)rail_kernel(); }
 
@@ -46,8 +51,7 @@ inline std::uint32_t small_words(const Collective& c) {
   const std::uint64_t of_part = c.chunk_words / c.parts;
   const std::uint64_t each = (of_part + collective_threads - 1) / collective_threads;
   const auto is_aligned = [](const void* p) { return reinterpret_cast<std::uintptr_t>(p) % 8 == 0; };
-  const bool is_usual = !c.combines() || (c.element >= Element::i32 && c.element <= Element::f64 &&
-                                          c.operation >= Operation::sum && c.operation <= Operation::minimum);
+  const bool is_usual = !c.combines() || c.combines_usually();
   const std::uint64_t most = c.ranks() <= 2 ? 4 : c.ranks() <= 4 ? 2 : 1;
   const bool is_small = !c.direct && c.ranks() > 1 && c.ranks() <= Collective::most_near && c.bytes % 8 == 0 &&
                         c.bytes / 8 <= c.chunk_words && each <= most && is_aligned(c.send) && is_aligned(c.recv);
@@ -62,6 +66,15 @@ inline void launch_collective(const CollectiveLaunch& launch, gpuStream_t stream
                               sizeof arguments, stream, launch.captured && chosen_kernel().may_be_dependent));
     return;
   }
+  if constexpr (gpu_has_packs)
+    if (call.packed) {
+      const std::uint64_t packs = ((call.bytes + 7) / 8 + Pack::words - 1) / Pack::words;
+      const std::uint64_t turns = (packs * pack_lanes + call.parts * pack_movers - 1) / (call.parts * pack_movers);
+      const Kernel& kernel = pack_kernel(call, static_cast<std::uint32_t>(std::min<std::uint64_t>(turns, UINT32_MAX)));
+      MPIX_CHECK_GPU(gpu_launch(kernel.function, dim3(call.parts), pack_movers + pack_askers, &call, sizeof call,
+                                stream, launch.captured && kernel.may_be_dependent));
+      return;
+    }
   const std::uint32_t small = small_words(call);
   const Kernel& kernel = call.direct ? direct_kernel() : small ? small_kernel(call, small) : kernel_by_lines();
   constexpr std::uint64_t warps = 64;  // as wide as any vendor's warp

@@ -12,22 +12,6 @@
 namespace mpix {
 inline namespace GPU_NAMESPACE {
 
-/// Words of a thread in the order of the ranks, combined.
-template <std::uint32_t most, std::uint32_t words>
-struct CombineRanks {
-  const std::uint64_t (*all)[words];  ///< by rank
-  std::uint32_t ranks;
-  std::uint64_t* result;
-  template <class Combine, class Number>
-  __device__ void operator()(Combine combine, Number) const {
-    MPIX_UNROLL
-    for (std::uint32_t w = 0; w < words; ++w) result[w] = all[0][w];
-    MPIX_UNROLL
-    for (std::uint32_t rank = 1; rank < most; ++rank)
-      if (rank < ranks) reduction::each<Number, words>(result, all[rank], combine);
-  }
-};
-
 /// The call before was one in which not all have heard from all.
 GPU_OUT_OF_LINE bool await_rooted(const Collective& c, const CollectiveState& state, std::uint32_t part) {
   return await_call_before(CollectiveBlock{c, part}, c, state);
@@ -111,7 +95,7 @@ __global__ void __launch_bounds__(most_small_threads, 1) run_small(const GPU_GRI
   if (takes) {
     if constexpr (combines) {
       std::uint64_t result[each] = {};
-      (void)reduction::with_usual(c.operation, c.element, CombineRanks<most, each>{all, ranks, result});
+      (void)reduction::with_usual(c.operation, c.element, reduction::CombineRanks<most, each>{all, ranks, result});
       MPIX_UNROLL
       for (std::uint32_t w = 0; w < each; ++w)
         if (has[w]) reinterpret_cast<std::uint64_t*>(c.recv)[at[w]] = result[w];

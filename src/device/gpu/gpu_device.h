@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstdint>
 #include <cstdlib>
 #include <memory>
 #include <mutex>
@@ -245,6 +246,31 @@ class GpuDevice final : public Device {
   }
   std::size_t preferred_line_bytes(std::uint32_t ranks) const noexcept override {
     return 1024 * 1024 / std::max(ranks - 1, 1u);
+  }
+  /// On 2 H100 lines are as fast up to 128 KiB, and with attached memory direct calls from 16 MiB on; without, packs
+  /// are the fastest at all sizes. With more ranks packs are taken where lines were: that was measured with lines
+  /// alone.
+  PackForm pack_form(std::uint32_t ranks) const noexcept override {
+    if (!gpu_has_packs || ranks < 2 || ranks > Collective::most_near) return {};
+    PackForm form;
+    form.groups = pack_movers / pack_lanes;
+    form.turns = ranks <= 2 ? 4 : ranks <= 4 ? 2 : 1;
+    form.above_bytes = 128 * 1024 / (ranks - 1);
+    form.most_attached_bytes = ranks == 2 ? 16 << 20 : preferred_line_bytes(ranks);
+    form.most_bytes = ranks == 2 ? SIZE_MAX : preferred_line_bytes(ranks);
+    return form;
+  }
+  bool carries_packs(const std::vector<std::uint64_t>& places) override {
+    const int own = memory().device();
+    int count = 0;
+    MPIX_CHECK_GPU(gpuGetDeviceCount(&count));
+    const std::uint64_t here = gpu_place(own);
+    return std::all_of(places.begin(), places.end(), [&](std::uint64_t place) {
+      if (place == here) return place != 0;
+      for (int other = 0; other < count; ++other)
+        if (other != own && gpu_place(other) == place) return gpu_link_carries_packs(own, other);
+      return false;
+    });
   }
   std::unique_ptr<OwnStream> new_stream() override { return std::make_unique<OwnGpuStream>(memory().device()); }
   /// What run_small takes, in 64 blocks.

@@ -198,6 +198,10 @@ inline std::string gpu_enqueue_memory_ops(gpuStream_t stream, const MemoryOp* op
 /// AMD GPUs run queues of several processes at once.
 inline bool gpu_is_time_sliced(int) { return false; }
 
+/// Nobody says that their links carry what neighbouring threads store as one.
+constexpr bool gpu_has_packs = false;
+inline bool gpu_link_carries_packs(int, int) { return false; }
+
 /// A number that stands for the GPU, and for no other of any node; 0: not known.
 inline std::uint64_t gpu_place(int device) {
   char bus[64] = "";
