@@ -283,22 +283,18 @@ std::vector<Entry> tune(bench::Device& device, const Options& options) {
   for (int k = 0; k < kinds; ++k) {
     const Kind kind = static_cast<Kind>(k);
     if (!is_wanted(options, kind)) continue;
-    bool has_lines = true, has_packs = true;
+    bool has_lines = true;
     Way last;
     for (std::size_t bytes = options.from; in_all(kind, bytes) <= options.to; bytes *= 2) {
       std::vector<const Candidate*> candidates;
       for (const auto& candidate : all)
-        if ((has_lines || candidate->way().name != "lines") && (has_packs || candidate->way().name != "packs"))
-          candidates.push_back(candidate.get());
+        if (has_lines || candidate->way().name != "lines") candidates.push_back(candidate.get());
       const std::vector<double> times = measurement.of(kind, bytes, candidates);
       const std::size_t chosen = best_of(times, candidates, last);
-      double lines = HUGE_VAL, packs = HUGE_VAL;
-      for (std::size_t i = 0; i < times.size(); ++i) {
+      double lines = HUGE_VAL;
+      for (std::size_t i = 0; i < times.size(); ++i)
         if (candidates[i]->way().name == "lines") lines = std::min(lines, times[i]);
-        if (candidates[i]->way().name == "packs") packs = std::min(packs, times[i]);
-      }
       has_lines = lines <= hopeless * times[chosen];
-      has_packs = packs <= hopeless * times[chosen];
       const Way& way = candidates[chosen]->way();
       if (rank == 0)
         std::fprintf(stderr, "%-20s %8s  %s %d: %.2f us; lines %s\n", names[kind], size_text(bytes).c_str(),

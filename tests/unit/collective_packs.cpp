@@ -94,7 +94,7 @@ bool run_packs(const PackCrew& crew, std::uint32_t turns_at_once, bool is_aligne
 
 TEST_CASE("packs, lines and direct calls follow each other, and results are right", "[collective]") {
   const std::uint32_t count = GENERATE(2u, 3u, 4u);
-  const std::uint32_t calls = 800;
+  const std::uint32_t calls = 1500;
   Ranks ranks(count, 192, 16384 * count, 1, packs);
   std::vector<Launches> launches(count);
   std::vector<std::vector<std::unique_ptr<RankCall>>> of_rank(count);
