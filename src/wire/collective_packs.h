@@ -17,11 +17,12 @@
 /// | t's group has ended step n - 1                | t's pack of step n for it, which is sent behind that    |
 /// | all of t has ended the steps of call K - 1    | a pack of call K of any group of t: a kernel starts when the one in front has ended |
 ///
-/// **Two places are enough.** Step n goes where n - 2 was. Within a call: before it sends n a group has a pack of n - 1
-/// of t's; so each group sends one in each step, without data if need be, where a call has several. In the first step
-/// of call K: t has begun K - 1 (collective.h). If n - 2 is of K - 1, so is n - 1, of which each group of t has sent a
-/// pack: it has ended n - 2. If n - 2 is older, that call has ended. In the second step of K the group has a pack of
-/// K: K - 1 has ended. Rooted calls have one step: nobody tells the root how far the others are.
+/// **Two places are enough** (tests/model/packs.pml). Step n goes where n - 2 was. Within a call: before it sends n a
+/// group has a pack of n - 1 of t's; so each group sends one in each step, without data if need be, where a call has
+/// several. In the first step of call K: t has begun K - 1 (collective.h). If n - 2 is of K - 1, so is n - 1, of which
+/// each group of t has sent a pack: it has ended n - 2. If n - 2 is older, that call has ended. In the second step of K
+/// the group has a pack of K: K - 1 has ended. Rooted calls have one step: nobody tells the root how far the others
+/// are.
 ///
 /// Those who do the steps are a crew, as by lines, which has, too:
 ///

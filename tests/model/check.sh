@@ -5,8 +5,8 @@
 # Check the epoch protocol with the model checker spin: on a node (epoch.pml), posts that ride between nodes
 # (riding.pml), where the first one tells where messages go, and messages of kernels (relay.pml); and notifications
 # between ranks inside kernels (lanes.pml), and what they put to other nodes (far.pml); and collectives on streams
-# (collective.pml), and between nodes (rail.pml); and channels between kernels and the CPU (channel.pml). What is checked
-# is said there.
+# (collective.pml, packs.pml), and between nodes (rail.pml); and channels between kernels and the CPU (channel.pml). What
+# is checked is said there.
 # "verify": the whole state space, no error. "control": a rule of the protocol is left out, and spin must find
 # a violation of the named property; a model that cannot fail proves nothing.
 #
@@ -290,6 +290,16 @@ control 'two streams without order'               unread    -DTWO_STREAMS
 control 'the same, all to all'                    unread    -DTWO_STREAMS -DKINDS=ALL -DSTEPS=1
 control '2 parts, two places of said'             deadlock  -DTOGETHER -DRANKS=2 -DPARTS=2 -DSTEPS=1 -DSAIDS=2
 control '2 parts, one has no line in a step'      unread    -DTOGETHER -DRANKS=2 -DPARTS=2 -DNOTHING_IN_SHORT_ENDS
+
+model=packs
+verify 'packs, 2 calls of up to 3 steps'          -DCALLS=2
+verify 'packs, 3 calls, all to all'               -DSTEPS=2 -DKINDS=ALL
+verify_long 'packs, 3 calls of a step'            -DSTEPS=1
+
+control 'packs, one place'                        unread    -DSTEPS=2 -DPLACES=1
+control 'packs, no look who began the call before' unread   -DSTEPS=1 -DKINDS=FROM -DNO_SAID
+control 'packs, several steps from a root'        unread    -DSTEPS=2 -DKINDS=FROM -DROOTED_STEPS
+control 'packs, none without data'                unread    -DCALLS=2 -DNOTHING_WITHOUT_DATA
 
 model=rail
 verify 'exchanges between nodes'                   -DCOUNT=6
