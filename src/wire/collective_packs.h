@@ -32,6 +32,7 @@
 /// | movers           | itself                     | workers that move data                                 |
 /// | askers           | itself                     | workers that ask what others have called               |
 /// | store_pack, load_pack | its words              | a worker's share of them, the last one's with the number |
+/// | load_any, store_any | load_word, store_word      | the same, out of line: their code is long              |
 /// | converge         | nothing                    | the threads of a warp go on together                   |
 /// | together         | its own word               | all of a warp say yes                                  |
 /// | judge, judged_good | its own word             | whether all askers say yes; and waits for that         |
@@ -145,7 +146,7 @@ class PackCall {
           sent[rank][i * own + w] = 0;
           if (loads && has_word(mine, i, w))
             sent[rank][i * own + w] =
-                aligned ? load_once(words + w) : load_word(from, first_word(mine, i) + w, c_.bytes);
+                aligned ? load_once(words + w) : crew_.load_any(from, first_word(mine, i) + w, c_.bytes);
         }
       }
     }
@@ -214,7 +215,7 @@ class PackCall {
         if (aligned)
           at[w] = words[i * own + w];
         else
-          store_word(to, first_word(mine, i) + w, c_.bytes, words[i * own + w]);
+          crew_.store_any(to, first_word(mine, i) + w, c_.bytes, words[i * own + w]);
       }
     }
   }

@@ -29,6 +29,12 @@ struct PackCrew : PartCrew {
 
   Workers movers() const { return Workers{0, 1}; }
   Workers askers() const { return Workers{0, 1}; }
+  std::uint64_t load_any(const char* from, std::uint64_t i, std::uint64_t bytes) const {
+    return load_word(from, i, bytes);
+  }
+  void store_any(char* to, std::uint64_t i, std::uint64_t bytes, std::uint64_t word) const {
+    store_word(to, i, bytes, word);
+  }
   void converge() const {}
   bool together(bool yes) const {
     if (!yes) std::this_thread::yield();

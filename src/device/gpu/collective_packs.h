@@ -8,6 +8,13 @@
 namespace mpix {
 inline namespace GPU_NAMESPACE {
 
+GPU_OUT_OF_LINE std::uint64_t load_any_word(const char* from, std::uint64_t i, std::uint64_t bytes) {
+  return load_word(from, i, bytes);
+}
+GPU_OUT_OF_LINE void store_any_word(char* to, std::uint64_t i, std::uint64_t bytes, std::uint64_t word) {
+  store_word(to, i, bytes, word);
+}
+
 /// The crew of a block whose threads hold packs in eights (wire/collective_packs.h).
 struct PackBlock : CollectiveBlock {
   static constexpr std::uint32_t lanes = pack_lanes;
@@ -16,6 +23,12 @@ struct PackBlock : CollectiveBlock {
 
   __device__ Workers movers() const { return Workers{threadIdx.x, pack_movers}; }
   __device__ Workers askers() const { return Workers{threadIdx.x - pack_movers, pack_askers}; }
+  __device__ std::uint64_t load_any(const char* from, std::uint64_t i, std::uint64_t bytes) const {
+    return load_any_word(from, i, bytes);
+  }
+  __device__ void store_any(char* to, std::uint64_t i, std::uint64_t bytes, std::uint64_t word) const {
+    store_any_word(to, i, bytes, word);
+  }
   __device__ void converge() const { __syncwarp(); }
   __device__ bool together(bool yes) const { return __all_sync(0xffffffffu, yes) != 0; }
   /// Askers are one warp.
