@@ -278,7 +278,7 @@ WayCandidates Collectives::candidates(const Collective& c) const {
     ways.of[ways.count++] = {direct, parts, chunk_words};
     ways.launched = std::max(ways.launched, parts);
   };
-  if (largest <= border * above) {
+  if (device_.chooses_lines() && largest <= border * above) {
     Collective by_lines = c;
     choose_lines(by_lines, 0);
     add(false, by_lines.parts, by_lines.chunk_words);

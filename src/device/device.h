@@ -283,6 +283,8 @@ class Device {
   /// From what size of a block on calls of so many ranks may choose their way where they run: what is smaller is faster
   /// when it is settled before.
   virtual std::size_t least_chosen_bytes(std::uint32_t ranks) const noexcept = 0;
+  /// Whether such calls may go by lines, too.
+  virtual bool chooses_lines() const noexcept { return true; }
   /// How many of those have gone direct, on the communicator of `any`.
   virtual std::uint64_t chosen_direct(const Collective& any) = 0;
   /// Memory of the library that collectives may take for a communicator.

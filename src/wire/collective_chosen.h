@@ -53,7 +53,8 @@ MPIX_FN Line* time_line(const Collective& c, std::uint32_t at, std::uint32_t of,
   return reinterpret_cast<Line*>(c.memory(at) + c.places.times()) + (number % 4) * c.ranks() + of;
 }
 
-template <class Crew>
+/// `has_lines`: some of the ways may be by lines.
+template <class Crew, bool has_lines = true>
 class ChosenCall {
  public:
   /// `c`: not of another crew; which way it goes is written into it.
@@ -96,7 +97,9 @@ class ChosenCall {
 
  private:
   MPIX_STEP bool run_way() const {
-    return c_.direct ? DirectCall<Crew>(crew_, c_, table_).run() : run_by_lines(crew_, c_);
+    if constexpr (has_lines)
+      if (!c_.direct) return run_by_lines(crew_, c_);
+    return DirectCall<Crew>(crew_, c_, table_).run();
   }
 
   template <class T>

@@ -67,6 +67,7 @@ class ForwardingDevice : public mpix::Device {
   PackForm pack_form(std::uint32_t ranks) const noexcept override { return to_.pack_form(ranks); }
   bool carries_packs(const std::vector<std::uint64_t>& places) override { return to_.carries_packs(places); }
   std::size_t least_chosen_bytes(std::uint32_t ranks) const noexcept override { return to_.least_chosen_bytes(ranks); }
+  bool chooses_lines() const noexcept override { return to_.chooses_lines(); }
   std::uint64_t chosen_direct(const mpix::Collective& any) override { return to_.chosen_direct(any); }
   std::size_t preferred_scratch_bytes() const noexcept override { return to_.preferred_scratch_bytes(); }
   void copy(mpix::Stream stream, void* to, const void* from, std::size_t bytes) override {

@@ -26,7 +26,7 @@ __global__ void __launch_bounds__(collective_threads) run_chosen(const GPU_GRID_
   gpu_wait_for_front();
   gpu_let_next_start();
   const CollectiveBlock crew{call, blockIdx.x};
-  (void)ChosenCall<CollectiveBlock>(crew, call, arguments.ways, table).run();
+  (void)ChosenCall<CollectiveBlock, false>(crew, call, arguments.ways, table).run();
 }
 
 const Kernel& chosen_kernel() {

@@ -273,9 +273,10 @@ class GpuDevice final : public Device {
     });
   }
   std::unique_ptr<OwnStream> new_stream() override { return std::make_unique<OwnGpuStream>(memory().device()); }
-  /// What run_small takes, in 64 blocks.
+  /// A kernel that holds lines, too, takes longer to fetch its code than it can gain.
+  bool chooses_lines() const noexcept override { return false; }
   std::size_t least_chosen_bytes(std::uint32_t ranks) const noexcept override {
-    return std::size_t{256 * 1024} * (ranks <= 2 ? 4 : ranks <= 4 ? 2 : 1) + 1;
+    return preferred_line_bytes(ranks) + 1;
   }
   std::uint64_t chosen_direct(const Collective& any) override {
     LastCalls last{};
