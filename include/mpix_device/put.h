@@ -189,11 +189,66 @@ MPIX_DEV_CALL Result get(Ctx& c, int window, int target, std::size_t displacemen
   return Result::ok;
 }
 
+#if MPIX_ON_DEVICE
+/// Pieces of 16 bytes, in memory that is not the block's.
+MPIX_DEV_FN bool is_in_quads(const char* to, const char* from, std::uint64_t bytes) {
+  bool whole = ((reinterpret_cast<std::uintptr_t>(to) | reinterpret_cast<std::uintptr_t>(from) | bytes) & 15) == 0;
+#if defined(__CUDA_ARCH__)
+  whole = whole && __isGlobal(from) && __isGlobal(to);
+#endif
+  return whole;
+}
+
+/// A short loop, as the threads of a block have as many loads under way as it takes: with 8 at once 64 KiB took 6.6 µs,
+/// with 4 5.8, with 2 5.65.
+MPIX_DEV_FN void copy_quads(const Team& team, char* to, const char* from, std::uint64_t bytes) {
+  const auto count = static_cast<std::uint32_t>(bytes / 16);
+  auto* const target = reinterpret_cast<ulonglong2*>(to);
+  const auto* const source = reinterpret_cast<const ulonglong2*>(from);
+  std::uint32_t i = team.index;
+  MPIX_NO_UNROLL
+  for (; i + team.size < count; i += 2 * team.size) {
+    const ulonglong2 one = load_once(source + i), other = load_once(source + i + team.size);
+    target[i] = one, target[i + team.size] = other;
+  }
+  if (i < count) target[i] = load_once(source + i);
+}
+
+/// Data that go straight into the window have their place in the lane before they are copied, up to so many bytes: what
+/// ranks of the process then send to the target waits for them.
+constexpr std::uint64_t most_bytes_ahead = 65536, most_quads_bytes = std::uint64_t{1} << 34;
+
+/// The usual put straight into the window. The team has met; it meets when it has read the source.
+MPIX_DEV_FN Result put_quads(Ctx& c, const Team& team, Aim& aim, char* to, const char* from, std::uint64_t bytes,
+                             std::uint64_t what) {
+  const bool ahead = bytes <= most_bytes_ahead;
+  std::uint64_t begin = 0;
+  if (ahead && team.index == 0) begin = fetch_add_on_device(aim.sent, entry_lines);
+  copy_quads(team, to, from, bytes);
+  if (team.index == 0) {
+    if (!ahead) begin = fetch_add_on_device(aim.sent, entry_lines);
+    if (begin + entry_lines > aim.room_seen) aim.room_seen = load_before_stores(aim.room);
+    c.found.at = begin;
+    c.value = begin + entry_lines <= aim.room_seen;
+  }
+  sync_team(team);
+  if (c.value == 0 && !wait_for_room(c, aim, what, c.found.at + entry_lines)) return Result::synchronization;
+  if (team.index == 0) {
+    fence_for_target(c, aim);
+    const std::uint32_t shift = c.p.lane_shift, mask = (1u << shift) - 1;
+    write_entry(aim.lane + (static_cast<std::uint32_t>(begin) & mask), what, how_of(direct, bytes),
+                static_cast<std::uint32_t>(begin >> shift) + 1);
+  }
+  return Result::ok;
+}
+#endif
+
 /// Any put with a notification; the team has met.
 MPIX_DEV_CALL Result put_notify_in_any_case(Ctx& c, int window, int target, std::size_t displacement, std::size_t bytes,
                                             const void* local, int tag) {
   const Team team = team_of(c);
   Aim& aim = aim_of(c, window, target);
+  const std::uint64_t what = what_of(static_cast<std::uint32_t>(tag), c.rank, static_cast<std::uint32_t>(window));
   if (!is_aimed_at(aim, window, target, displacement, bytes) || !local || tag < 0) {
     const Result wrong =
         find_target(c, DevCall::put_notify, window, target, displacement, bytes, local == nullptr, tag);
@@ -203,13 +258,18 @@ MPIX_DEV_CALL Result put_notify_in_any_case(Ctx& c, int window, int target, std:
   }
   char* const to = aim.base + displacement;
   const char* const from = static_cast<const char*>(local);
+  const bool is_straight = bytes > c.p.inline_bytes || (to == from && bytes > 0);
+#if MPIX_ON_DEVICE
+  if (is_straight && to != from && bytes <= most_quads_bytes && is_in_quads(to, from, bytes))
+    return put_quads(c, team, aim, to, from, bytes, what);
+#endif
   std::uint64_t how = how_in_lines(bytes, displacement);
-  if (bytes > c.p.inline_bytes || (to == from && bytes > 0)) {
+  if (is_straight) {
     how = how_of(direct, bytes);
     copy_some(team, to, from, bytes);
     sync_team(team);
   }
-  return send(c, aim, what_of(static_cast<std::uint32_t>(tag), c.rank, static_cast<std::uint32_t>(window)), how, from);
+  return send(c, aim, what, how, from);
 }
 
 #if MPIX_ON_DEVICE
