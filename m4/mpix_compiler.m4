@@ -94,6 +94,9 @@ AC_DEFUN([MPIX_CATCH2], [
     [AC_MSG_ERROR([--with-catch2: no Catch2 compiles and links, see config.log])])
   CXXFLAGS=$mpix_save_CXXFLAGS LIBS=$mpix_save_LIBS
   AM_CONDITIONAL([HAVE_CATCH2], [test "${catch2%% *}" = Catch2])
+  AC_ARG_ENABLE([unit-tests], [AS_HELP_STRING([--disable-unit-tests],
+    [no unit tests, which know no MPI: for a second build, with another MPI])], [], [enable_unit_tests=yes])
+  AM_CONDITIONAL([UNIT_TESTS], [test "${catch2%% *}" = Catch2 && test "x$enable_unit_tests" != xno])
   AC_SUBST([CATCH2_LIBS])
   AC_SUBST([catch2])
 ])
