@@ -230,12 +230,20 @@ void Collectives::choose_lines(Collective& c, std::uint32_t blocks) const {
   c.chunk_words = words > rounded_down(room, unit) ? rounded_down(room, unit) : std::max(unit, rounded_up(words, unit));
 }
 
+/// Of a call by packs.
+bool Collectives::has_shares(const Collective& c) const {
+  return c.bytes > pack_form_.shared_above_bytes &&
+         (c.kind == CollectiveKind::allreduce || c.kind == CollectiveKind::bcast || c.kind == CollectiveKind::reduce);
+}
+
 /// False: it is no call that goes by packs. Else it does; `blocks`: 0: by size.
 bool Collectives::choose_packs(Collective& c, std::uint32_t blocks) const {
   constexpr std::uint64_t most_bytes = std::uint64_t{16} << 30;  // what 32 bits count
   if (c.places.packs == 0 || c.kind == CollectiveKind::barrier || c.bytes == 0 || c.bytes > most_bytes) return false;
   if (c.combines() && !c.combines_usually()) return false;
-  const std::uint64_t packs = ((c.bytes + 7) / 8 + Pack::words - 1) / Pack::words, groups = pack_form_.groups;
+  c.shared = has_shares(c);
+  const std::uint64_t of_data = ((c.bytes + 7) / 8 + Pack::words - 1) / Pack::words, groups = pack_form_.groups;
+  const std::uint64_t packs = c.shared ? (of_data + c.ranks() - 1) / c.ranks() : of_data;
   const std::uint64_t most_here = std::min<std::uint64_t>(c.places.packs / (groups * pack_form_.turns), most_blocks);
   const std::uint64_t parts = std::clamp<std::uint64_t>(blocks ? blocks : (packs + groups - 1) / groups, 1, most_here);
   const std::uint64_t of_turn = parts * groups, turns = rounded_down(c.places.packs / of_turn, pack_form_.turns);
@@ -301,8 +309,9 @@ void Collectives::choose_way(Collective& c, const Call& call, CollectiveWay forc
   // Attaching is collective: all ranks have the same number of them.
   const bool any_attached =
       std::any_of(attachments_.begin(), attachments_.end(), [](const Attachment& a) { return a.is_used; });
-  const bool is_best_by_packs = c.bytes > pack_form_.above_bytes &&
-                                c.bytes <= (any_attached ? pack_form_.most_attached_bytes : pack_form_.most_bytes);
+  const bool is_best_by_packs =
+      c.bytes > pack_form_.above_bytes &&
+      (has_shares(c) || c.bytes <= (any_attached ? pack_form_.most_attached_bytes : pack_form_.most_bytes));
   if (way == CollectiveWay::packs || (way == CollectiveWay::automatic && is_best_by_packs)) {
     if (choose_packs(c, blocks_wanted)) return;
     way = CollectiveWay::automatic;

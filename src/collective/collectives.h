@@ -120,6 +120,7 @@ class Collectives final : public WaitsForPeers {
   std::uint64_t place_of(const void* buffer, std::size_t bytes) const;
   void choose_way(Collective& c, const Call& call, CollectiveWay forced, WayCandidates& ways) const;
   void choose_lines(Collective& c, std::uint32_t blocks) const;
+  bool has_shares(const Collective& c) const;
   bool choose_packs(Collective& c, std::uint32_t blocks) const;
   void place_buffers(Collective& c, const Call& call) const;
   std::uint32_t direct_parts(const Collective& c, std::uint32_t blocks) const;

@@ -179,6 +179,7 @@ struct Collective {
   Operation operation;
   Element element;
   bool direct, packed;  ///< neither: by lines
+  bool shared;          ///< by packs: each rank has a share of the work, and all hear from all; see collective_packs.h
   std::uint32_t me, root;
   std::uint32_t parts;
   std::uint32_t launched;  ///< as many parts as the launch has: no fewer
@@ -201,7 +202,9 @@ struct Collective {
   MPIX_FN std::uint32_t ranks() const { return places.ranks; }
   MPIX_FN char* memory(std::uint32_t rank) const { return rank < most_near ? near[rank] : far[rank]; }
   MPIX_FN char* own() const { return memory(me); }
-  MPIX_FN bool is_rooted() const { return kind == CollectiveKind::bcast || kind == CollectiveKind::reduce; }
+  MPIX_FN bool is_rooted() const {
+    return !shared && (kind == CollectiveKind::bcast || kind == CollectiveKind::reduce);
+  }
   MPIX_FN bool combines() const {
     return kind == CollectiveKind::reduce || kind == CollectiveKind::allreduce ||
            kind == CollectiveKind::reduce_scatter;
@@ -211,7 +214,7 @@ struct Collective {
     return element >= Element::i32 && element <= Element::f64 && operation >= Operation::sum &&
            operation <= Operation::minimum;
   }
-  /// Whether this rank sends data to the other one, or gets some of it.
+  /// Whether this rank sends data to the other one, or gets some of it; where calls are not shared.
   MPIX_FN bool sends_to(std::uint32_t rank) const {
     return rank != me && (kind == CollectiveKind::bcast ? me == root : kind != CollectiveKind::reduce || rank == root);
   }

@@ -24,6 +24,13 @@
 /// the group has a pack of K: K - 1 has ended. Rooted calls have one step: nobody tells the root how far the others
 /// are.
 ///
+/// **In shares**, of three ranks and more: what each would send to all others is much. So rank r has a share: of each
+/// row of as many packs as there are ranks, the one in place r. A turn takes two steps. In the first one all send r
+/// what it has a share in, and r combines that, or takes what the root sent; in the second all send their shares to
+/// all. All hear from all in both, also where there is a root: those who have nothing to send send packs without data.
+/// Turns that lie in one place may follow each other in these two steps: a rank has what it waits for in both before it
+/// goes on to the next two.
+///
 /// Those who do the steps are a crew, as by lines, which has, too:
 ///
 /// | of a crew        | a thread by itself (tests) | a block of a GPU                                       |
@@ -46,10 +53,15 @@ struct TurnOfPacks {
   bool has[each];
 };
 
+enum class PackWork { move, combine, share };
+
 /// `each`: turns at once; pack_turns is a multiple of it. `aligned`: whole words, at addresses that are multiples of 8.
-template <std::uint32_t most, std::uint32_t each, bool combines, bool aligned, class Crew>
+template <std::uint32_t most, std::uint32_t each, PackWork work, bool aligned, class Crew>
 class PackCall {
   static constexpr std::uint32_t lanes = Crew::lanes, own = 16 / lanes;
+  static constexpr bool in_shares = work == PackWork::share;
+  static constexpr std::uint32_t steps_of_a_turn = in_shares ? 2 : 1;
+  static_assert(!in_shares || each == 1, "the same on all ranks: one that sends shares waits for no later turn");
   using Words = std::uint64_t[each * own];
 
  public:
@@ -62,7 +74,7 @@ class PackCall {
         of_turn_(c.parts * (movers_.size / lanes)),
         of_step_(c.pack_turns * of_turn_),
         words_(static_cast<std::uint32_t>((c.bytes + 7) / 8)),
-        packs_((words_ + Pack::words - 1) / Pack::words) {}
+        packs_(in_shares ? rows_of(c) : packs_of(c)) {}
 
   /// False: released, or the ranks call different things.
   MPIX_STEP bool run() {
@@ -79,27 +91,27 @@ class PackCall {
       if (rank != c_.me) write_line(c_.call_line(rank, c_.me, state.call), c_.word, state.call);
     bool good = true;
     for (std::uint32_t begin = 0;;) {
-      send(mine, sent);
+      send(mine, sent, differ());
       if (begin == 0 && askers.index < askers.size) {
         for (std::uint32_t rank = askers.index; good && rank < c_.ranks(); rank += askers.size)
-          if (c_.hears(rank)) good = calls_the_same(crew_, c_, c_.word, state.call, rank);
+          if (hears(rank)) good = calls_the_same(crew_, c_, c_.word, state.call, rank);
         crew_.judge(good);
       }
       if (movers_.index >= movers_.size) break;
       Words all[most];
-      const bool differ = c_.send_stride != 0;
       MPIX_UNROLL
       for (std::uint32_t rank = 0; rank < most; ++rank) {
         MPIX_UNROLL
-        for (std::uint32_t w = 0; w < each * own; ++w) all[rank][w] = differ ? sent[rank][w] : sent[0][w];
+        for (std::uint32_t w = 0; w < each * own; ++w) all[rank][w] = differ() ? sent[rank][w] : sent[0][w];
       }
       // Nobody writes a result before all have been asked what they call.
       if (!receive(mine, all, state.call) || (begin == 0 && !crew_.judged_good())) return false;
+      if (in_shares && !exchange_shares(mine, all, state.call)) return false;
       if (c_.gets_result()) store(mine, all);
       begin += each * of_turn_;
       if (begin >= packs_) break;
       if (begin - first_ == of_step_) {
-        ++number_;
+        number_ += steps_of_a_turn;
         first_ = begin;
       }
       mine = turn_of(begin);
@@ -110,9 +122,19 @@ class PackCall {
   }
 
  private:
-  /// From pack `begin` of the call on.
+  static MPIX_STEP std::uint32_t packs_of(const Collective& c) {
+    return static_cast<std::uint32_t>(((c.bytes + 7) / 8 + Pack::words - 1) / Pack::words);
+  }
+  static MPIX_STEP std::uint32_t rows_of(const Collective& c) { return (packs_of(c) + c.ranks() - 1) / c.ranks(); }
+
+  MPIX_STEP bool sends_to(std::uint32_t rank) const { return in_shares ? rank != c_.me : c_.sends_to(rank); }
+  MPIX_STEP bool hears(std::uint32_t rank) const { return in_shares ? rank != c_.me : c_.hears(rank); }
+  /// Whether what goes to one rank is not what goes to the next.
+  MPIX_STEP bool differ() const { return in_shares || c_.send_stride != 0; }
+
+  /// From pack `begin` of the call on; in shares these are rows.
   MPIX_STEP TurnOfPacks<each> turn_of(std::uint32_t begin) const {
-    const bool one_at_least = begin == first_ && packs_ > of_step_;
+    const bool one_at_least = begin == first_ && (in_shares || packs_ > of_step_);
     TurnOfPacks<each> mine;
     MPIX_UNROLL
     for (std::uint32_t i = 0; i < each; ++i) {
@@ -122,42 +144,46 @@ class PackCall {
     return mine;
   }
 
-  /// The first of the call's words that the thread has of pack `i` of a turn.
-  MPIX_STEP std::uint32_t first_word(const TurnOfPacks<each>& mine, std::uint32_t i) const {
-    return mine.at[i] * Pack::words + lane_ * own;
+  /// The first of the call's words that the thread has of pack `i` of a turn; in shares, of that rank's.
+  MPIX_STEP std::uint32_t first_word(const TurnOfPacks<each>& mine, std::uint32_t i, std::uint32_t rank) const {
+    return (in_shares ? mine.at[i] * c_.ranks() + rank : mine.at[i]) * Pack::words + lane_ * own;
   }
   /// Whether that of them is one. The last one of a pack is its number.
-  MPIX_STEP bool has_word(const TurnOfPacks<each>& mine, std::uint32_t i, std::uint32_t w) const {
-    return mine.has[i] && first_word(mine, i) + w < words_ && (w < own - 1 || lane_ < lanes - 1);
+  MPIX_STEP bool has_word(const TurnOfPacks<each>& mine, std::uint32_t i, std::uint32_t rank, std::uint32_t w) const {
+    return mine.has[i] && first_word(mine, i, rank) + w < words_ && (w < own - 1 || lane_ < lanes - 1);
+  }
+  MPIX_STEP bool loads_for(std::uint32_t rank) const {
+    if (rank >= c_.ranks()) return false;
+    if (in_shares) return c_.kind != CollectiveKind::bcast || c_.me == c_.root;
+    // What goes to all ranks alike is loaded once.
+    return differ() ? rank == c_.me || sends_to(rank) : rank == 0;
   }
 
   MPIX_STEP void load(const TurnOfPacks<each>& mine, Words* sent) const {
-    // What goes to all ranks alike is loaded once.
-    const bool differ = c_.send_stride != 0;
     MPIX_UNROLL
     for (std::uint32_t rank = 0; rank < most; ++rank) {
-      const bool loads = rank < c_.ranks() && (differ ? rank == c_.me || c_.sends_to(rank) : rank == 0);
+      const bool loads = loads_for(rank);
       const char* const from = c_.send + rank * c_.send_stride;
       MPIX_UNROLL
       for (std::uint32_t i = 0; i < each; ++i) {
-        const auto* const words = reinterpret_cast<const unsigned long long*>(from) + first_word(mine, i);
+        const std::uint32_t first = first_word(mine, i, rank);
+        const auto* const words = reinterpret_cast<const unsigned long long*>(from) + first;
         MPIX_UNROLL
         for (std::uint32_t w = 0; w < own; ++w) {
           sent[rank][i * own + w] = 0;
-          if (loads && has_word(mine, i, w))
-            sent[rank][i * own + w] =
-                aligned ? load_once(words + w) : crew_.load_any(from, first_word(mine, i) + w, c_.bytes);
+          if (loads && has_word(mine, i, rank, w))
+            sent[rank][i * own + w] = aligned ? load_once(words + w) : crew_.load_any(from, first + w, c_.bytes);
         }
       }
     }
   }
 
-  MPIX_STEP void send(const TurnOfPacks<each>& mine, const Words* sent) const {
-    const bool differ = c_.send_stride != 0;
+  /// `differ`: of `sent` there is something for each rank; else one for all.
+  MPIX_STEP void send(const TurnOfPacks<each>& mine, const Words* sent, bool differ) const {
     crew_.converge();
     MPIX_UNROLL
     for (std::uint32_t rank = 0; rank < most; ++rank) {
-      if (rank >= c_.ranks() || !c_.sends_to(rank)) continue;
+      if (rank >= c_.ranks() || !sends_to(rank)) continue;
       Pack* const place = c_.packs(rank, c_.me, number_);
       MPIX_UNROLL
       for (std::uint32_t i = 0; i < each; ++i) {
@@ -176,7 +202,7 @@ class PackCall {
       std::uint32_t lacking = c_.ranks();
       MPIX_UNROLL
       for (std::uint32_t rank = 0; rank < most; ++rank) {
-        if (rank >= c_.ranks() || !c_.hears(rank)) continue;
+        if (rank >= c_.ranks() || !hears(rank)) continue;
         const Pack* const place = c_.packs(c_.me, rank, number_);
         MPIX_UNROLL
         for (std::uint32_t i = 0; i < each; ++i)
@@ -192,30 +218,59 @@ class PackCall {
     }
   }
 
+  MPIX_STEP void combine(const Words* all, std::uint64_t* result) const {
+    (void)reduction::with_usual(c_.operation, c_.element,
+                                reduction::CombineRanks<most, each * own>{all, c_.ranks(), result});
+  }
+
+  /// `all`: what all have sent of this rank's share; then everybody's share, done. False: released.
+  MPIX_STEP bool exchange_shares(const TurnOfPacks<each>& mine, Words* all, std::uint32_t call) {
+    Words share[1] = {};
+    if (c_.kind != CollectiveKind::bcast) combine(all, share[0]);
+    MPIX_UNROLL
+    for (std::uint32_t rank = 0; rank < most; ++rank) {
+      MPIX_UNROLL
+      for (std::uint32_t w = 0; w < each * own; ++w)
+        if (c_.kind == CollectiveKind::bcast && rank == c_.root) share[0][w] = all[rank][w];
+    }
+    ++number_;
+    send(mine, share, false);
+    if (!receive(mine, all, call)) return false;
+    --number_;
+    MPIX_UNROLL
+    for (std::uint32_t rank = 0; rank < most; ++rank) {
+      MPIX_UNROLL
+      for (std::uint32_t w = 0; w < each * own; ++w)
+        if (rank == c_.me) all[rank][w] = share[0][w];
+    }
+    return true;
+  }
+
   MPIX_STEP void store(const TurnOfPacks<each>& mine, const Words* all) const {
-    if constexpr (combines) {
+    if constexpr (work == PackWork::combine) {
       Words result = {};
-      (void)reduction::with_usual(c_.operation, c_.element,
-                                  reduction::CombineRanks<most, each * own>{all, c_.ranks(), result});
-      store_words(mine, c_.recv, result);
+      combine(all, result);
+      store_words(mine, 0, c_.recv, result);
     } else {
       MPIX_UNROLL
       for (std::uint32_t rank = 0; rank < most; ++rank)
-        if (rank < c_.ranks() && (c_.hears(rank) || (rank == c_.me && c_.kind != CollectiveKind::bcast)))
-          store_words(mine, c_.recv + rank * c_.recv_stride, all[rank]);
+        if (rank < c_.ranks() && (hears(rank) || (rank == c_.me && (in_shares || c_.kind != CollectiveKind::bcast))))
+          store_words(mine, rank, c_.recv + rank * c_.recv_stride, all[rank]);
     }
   }
-  MPIX_STEP void store_words(const TurnOfPacks<each>& mine, char* to, const std::uint64_t* words) const {
+  MPIX_STEP void store_words(const TurnOfPacks<each>& mine, std::uint32_t rank, char* to,
+                             const std::uint64_t* words) const {
     MPIX_UNROLL
     for (std::uint32_t i = 0; i < each; ++i) {
-      auto* const at = reinterpret_cast<std::uint64_t*>(to) + first_word(mine, i);
+      const std::uint32_t first = first_word(mine, i, rank);
+      auto* const at = reinterpret_cast<std::uint64_t*>(to) + first;
       MPIX_UNROLL
       for (std::uint32_t w = 0; w < own; ++w) {
-        if (!has_word(mine, i, w)) continue;
+        if (!has_word(mine, i, rank, w)) continue;
         if (aligned)
           at[w] = words[i * own + w];
         else
-          crew_.store_any(to, first_word(mine, i) + w, c_.bytes, words[i * own + w]);
+          crew_.store_any(to, first + w, c_.bytes, words[i * own + w]);
       }
     }
   }
@@ -223,10 +278,11 @@ class PackCall {
   MPIX_STEP void leave(const CollectiveState& state) const {
     leave_state(crew_, c_, state, 1);
     if (movers_.index >= movers_.size) return;
-    if (movers_.index == 0) c_.packed_steps()[crew_.part] = number_;
+    const std::uint64_t last = number_ + steps_of_a_turn - 1;
+    if (movers_.index == 0) c_.packed_steps()[crew_.part] = last;
     if (crew_.part != 0) return;
     for (std::uint32_t part = c_.launched + movers_.index; part < Crew::counted_parts; part += movers_.size)
-      c_.packed_steps()[part] = number_;
+      c_.packed_steps()[part] = last;
   }
 
   const Crew& crew_;
@@ -234,8 +290,8 @@ class PackCall {
   const Workers movers_;
   const std::uint32_t lane_, group_;
   const std::uint32_t of_turn_, of_step_;  ///< packs
-  const std::uint32_t words_, packs_;      ///< of the call
-  std::uint64_t number_ = 0;               ///< of this step
+  const std::uint32_t words_, packs_;      ///< of the call; in shares it is rows of packs that it has
+  std::uint64_t number_ = 0;               ///< of this step; in shares, of the first of its two
   std::uint32_t first_ = 0;                ///< its first pack
 };
 

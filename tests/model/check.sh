@@ -292,14 +292,16 @@ control '2 parts, two places of said'             deadlock  -DTOGETHER -DRANKS=2
 control '2 parts, one has no line in a step'      unread    -DTOGETHER -DRANKS=2 -DPARTS=2 -DNOTHING_IN_SHORT_ENDS
 
 model=packs
-verify 'packs, 2 calls of up to 3 steps'          -DCALLS=2
-verify 'packs, 3 calls, all to all'               -DSTEPS=2 -DKINDS=ALL
+verify 'packs, 2 calls of up to 3 steps'          -DCALLS=2 -DSHARES
+verify 'packs, 3 calls, all to all'               -DSTEPS=2 -DKINDS=ALL -DSHARES
+verify 'packs, 2 calls in shares, 4 steps'        -DCALLS=2 -DSTEPS=4 -DKINDS=ALL -DSHARES
 verify_long 'packs, 3 calls of a step'            -DSTEPS=1
 
 control 'packs, one place'                        unread    -DSTEPS=2 -DPLACES=1
 control 'packs, no look who began the call before' unread   -DSTEPS=1 -DKINDS=FROM -DNO_SAID
 control 'packs, several steps from a root'        unread    -DSTEPS=2 -DKINDS=FROM -DROOTED_STEPS
 control 'packs, none without data'                unread    -DCALLS=2 -DNOTHING_WITHOUT_DATA
+control 'packs, shares of others not awaited'     unread    -DCALLS=2 -DSTEPS=4 -DKINDS=ALL -DSHARES -DNO_SECOND_HALF
 
 model=rail
 verify 'exchanges between nodes'                   -DCOUNT=6

@@ -13,6 +13,9 @@
  * the number of its step. Nothing says when a pack has been read. Parts of a rank begin a call when all parts of the one
  * before have ended; the first one says to all others which call has begun.
  *
+ * A call of all to all may be in shares: each two steps are made for one of the packs after the other, and in the second
+ * of them a rank sends what it has made of the first.
+ *
  * Stores are seen at once, and those that no read comes between are made at once: see collective.pml.
  *
  * What is checked, in all interleavings:
@@ -48,6 +51,12 @@
 #define everybody(holds) (holds(0) && holds(1))
 #endif
 
+#ifdef SHARES
+#define with_shares true
+#else
+#define with_shares false
+#endif
+
 /* Negative controls: one rule left out. Each must lead to a counterexample. */
 #ifdef NO_SAID
 #define all_said true
@@ -59,6 +68,11 @@
 #else
 #define most_steps (is_rooted(k) -> 1 : STEPS)
 #endif
+#ifdef NO_SECOND_HALF
+#define share_is_there (half == 1 || everybody(has_share))
+#else
+#define share_is_there everybody(has_share)
+#endif
 #ifdef NOTHING_WITHOUT_DATA
 #define sends_nothing(r) (is_short && (r) == 1)
 #else
@@ -68,6 +82,7 @@
 /* What is called, by all: kind 0 is not yet chosen. Steps first … first + steps - 1; steps 0: not by packs. */
 byte kind[CALLS + 2], root[CALLS + 2], steps[CALLS + 2], first[CALLS + 2], parts[CALLS + 2];
 bool short_end[CALLS + 2]; /* the second pack of the last step has no data */
+bool shared[CALLS + 2];
 
 #define of(t, o) ((t) * RANKS + (o))
 byte roots; /* ranks that have been a root: they are told apart only then */
@@ -81,11 +96,12 @@ byte line_read[SLOTS * RANKS * RANKS];
 #define is_rooted(call) (kind[call] & ROOTED)
 #define is_target(t) ((t) != me && (kind[k] == ALL || (kind[k] == FROM -> root[k] == me : root[k] == (t))))
 #define is_source(o) ((o) != me && (kind[k] == ALL || (kind[k] == FROM -> root[k] == (o) : root[k] == me)))
-#define is_short (short_end[k] && f == first[k] + steps[k] - 1)
+#define is_short (short_end[k] && f >= first[k] + steps[k] - (shared[k] -> 2 : 1))
 #define has_slot(r) ((parts[k] == 1 || part == (r)) && !sends_nothing(r))
 #define said_before(o) ((o) == me || said[o] >= k - 1)
 #define has_said(o) (!is_source(o) || said[o] >= k)
 #define has_pack_in(o, r) (!has_slot(r) || pack_of(me, o, f, r) == f)
+#define has_share(o) (!is_source(o) || has_pack_in(o, slot))
 #define has_packs(o) (!is_source(o) || (has_pack_in(o, 0) && has_pack_in(o, 1)))
 
 inline choose() {
@@ -116,6 +132,7 @@ inline choose() {
     od;
     parts[k] = 1;
     if :: parts[k] = 2 :: true fi;
+    if :: with_shares && kind[k] == ALL && steps[k] > 0 && steps[k] % 2 == 0 -> shared[k] = true :: true fi;
     if :: steps[k] > 0 -> short_end[k] = true :: true fi;
     first[k] = first[k - 1] + steps[k - 1]
   :: else
@@ -134,6 +151,9 @@ inline choose() {
 inline send() {
   for (t : 0 .. RANKS - 1) { if :: is_target(t) -> store_packs(t) :: else fi }; t = 0
 }
+inline send_one(r) {
+  for (t : 0 .. RANKS - 1) { if :: is_target(t) -> store_pack(t, r) :: else fi }; t = 0
+}
 
 #define note(r) \
   for (o : 0 .. RANKS - 1) { if :: is_source(o) && has_slot(r) -> read_of(me, o, r) = f :: else fi }; \
@@ -141,11 +161,30 @@ inline send() {
 /* Those of a step are read one after another: the next of the group's is sent when all are. */
 inline receive() { note(0); note(1) }
 
+/* The first half of a turn has come, or the second. */
+inline next_half() {
+  if :: everybody(has_share) -> note(slot) :: else fi;
+  if
+  :: half == 0 -> half = 1; f++; send_one(slot)
+  :: else ->
+    half = 0;
+    f--;
+    if
+    :: parts[k] == 1 && slot == 0 && has_slot(1) -> slot = 1; send_one(slot)
+    :: else ->
+      f = f + 2;
+      slot = (parts[k] == 1 -> 0 : part);
+      if :: f < first[k] + steps[k] -> send_one(slot) :: else fi
+    fi
+  fi
+}
+
 byte called[RANKS * PARTS], ended[RANKS];
 #define called_by called[me * PARTS + part]
 
 proctype Stream(byte me; byte part) {
-  byte k, f, t, o;
+  byte k, f, t, o, slot;
+  bit half;
   do
   :: atomic {
       called_by < CALLS && ended[me] >= PARTS * called_by ->
@@ -159,11 +198,17 @@ proctype Stream(byte me; byte part) {
     :: atomic {
         part < parts[k] && (!is_rooted(k - 1) || all_said);
         if :: part == 0 -> said[me] = k :: else fi;
-        if :: steps[k] > 0 -> send() :: else fi
+        if
+        :: shared[k] -> slot = (parts[k] == 1 -> 0 : part); send_one(slot)
+        :: !shared[k] && steps[k] > 0 -> send()
+        :: else
+        fi
       };
       do
-      :: atomic { f + 1 < first[k] + steps[k] && everybody(has_packs) -> receive(); f++; send() }
-      :: atomic { f + 1 == first[k] + steps[k] && everybody(has_packs) -> receive(); break }
+      :: atomic { shared[k] && f < first[k] + steps[k] && share_is_there -> next_half() }
+      :: atomic { shared[k] && f == first[k] + steps[k] -> slot = 0; break }
+      :: atomic { !shared[k] && f + 1 < first[k] + steps[k] && everybody(has_packs) -> receive(); f++; send() }
+      :: atomic { !shared[k] && f + 1 == first[k] + steps[k] && everybody(has_packs) -> receive(); break }
       :: atomic { steps[k] == 0 -> break }
       od;
       atomic { everybody(has_said) -> ended[me]++; k = 0; f = 0 } /* compare what was called */

@@ -69,31 +69,36 @@ struct Chosen {
   Plan plan;
   Way way;
   std::uint32_t parts;
+  bool shared;
 };
 Chosen chosen_for(std::uint32_t number, std::uint32_t ranks) {
   std::mt19937 random(number * 7919u + 17);
   Chosen chosen{plan_of(number, ranks, 1500, true), Way::lines,
-                static_cast<std::uint32_t>(1 + random() % parts_of_a_rank)};
+                static_cast<std::uint32_t>(1 + random() % parts_of_a_rank), false};
   if (chosen.plan.direct) chosen.way = Way::direct;
   const bool is_rooted = chosen.plan.kind == CollectiveKind::bcast || chosen.plan.kind == CollectiveKind::reduce;
   const std::uint64_t of_turn = chosen.parts, turns = packs / of_turn / 4 * 4;
-  const bool fits = !is_rooted || chosen.plan.words <= turns * of_turn * Pack::words;
+  chosen.shared = (is_rooted || chosen.plan.kind == CollectiveKind::allreduce) && random() % 2 == 0;
+  const bool fits = chosen.shared || !is_rooted || chosen.plan.words <= turns * of_turn * Pack::words;
   if (chosen.plan.words > 0 && fits && random() % 4 != 0) chosen.way = Way::packs;
   return chosen;
 }
 
-template <std::uint32_t each, bool combines>
+template <std::uint32_t each, PackWork work>
 bool run_packs(const PackCrew& crew, bool is_aligned) {
-  return is_aligned ? PackCall<4, each, combines, true, PackCrew>(crew, crew.call).run()
-                    : PackCall<4, each, combines, false, PackCrew>(crew, crew.call).run();
+  return is_aligned ? PackCall<4, each, work, true, PackCrew>(crew, crew.call).run()
+                    : PackCall<4, each, work, false, PackCrew>(crew, crew.call).run();
+}
+template <std::uint32_t each>
+bool run_packs(const PackCrew& crew, bool is_aligned) {
+  if (crew.call.shared) return run_packs<1, PackWork::share>(crew, is_aligned);
+  return crew.call.combines() ? run_packs<each, PackWork::combine>(crew, is_aligned)
+                              : run_packs<each, PackWork::move>(crew, is_aligned);
 }
 bool run_packs(const PackCrew& crew, std::uint32_t turns_at_once, bool is_aligned) {
-  const bool combines = crew.call.combines();
-  if (turns_at_once == 1)
-    return combines ? run_packs<1, true>(crew, is_aligned) : run_packs<1, false>(crew, is_aligned);
-  if (turns_at_once == 2)
-    return combines ? run_packs<2, true>(crew, is_aligned) : run_packs<2, false>(crew, is_aligned);
-  return combines ? run_packs<4, true>(crew, is_aligned) : run_packs<4, false>(crew, is_aligned);
+  return turns_at_once == 1   ? run_packs<1>(crew, is_aligned)
+         : turns_at_once == 2 ? run_packs<2>(crew, is_aligned)
+                              : run_packs<4>(crew, is_aligned);
 }
 
 }  // namespace
@@ -123,6 +128,7 @@ TEST_CASE("packs, lines and direct calls follow each other, and results are righ
           call.chunk_words = of_all.lines_for(chosen.parts);
           call.direct = chosen.way == Way::direct;
           call.packed = chosen.way == Way::packs;
+          call.shared = call.packed && chosen.shared;
           call.pack_turns = packs / chosen.parts / 4 * 4;
           const PackCrew crew{{call, part, 0, random}};
           DirectTable table;
@@ -137,16 +143,18 @@ TEST_CASE("packs, lines and direct calls follow each other, and results are righ
       });
   for (std::thread& thread : threads) thread.join();
   REQUIRE(wrong == 0);
-  long by_packs = 0, of_several_steps = 0;
+  long by_packs = 0, of_several_steps = 0, shared = 0;
   for (std::uint32_t number = 0; number < calls; ++number) {
     const Chosen chosen = chosen_for(number, count);
     by_packs += chosen.way == Way::packs;
+    shared += chosen.way == Way::packs && chosen.shared && chosen.plan.words > count * Pack::words;
     of_several_steps += chosen.way == Way::packs && chosen.plan.words > packs * Pack::words;
     for (std::uint32_t rank = 0; rank < count; ++rank) wrong += of_rank[rank][number]->wrong();
   }
   CHECK(wrong == 0);
   CHECK(by_packs > calls / 3);
   CHECK(of_several_steps > calls / 30);
+  CHECK(shared > calls / 30);
 }
 
 TEST_CASE("a call by packs that meets another one ends, and says which rank calls it", "[collective]") {
@@ -162,7 +170,8 @@ TEST_CASE("a call by packs that meets another one ends, and says which rank call
       call.packed = true;
       call.pack_turns = packs;
       const PackCrew crew{{call, 0, 0, random}};
-      if (!PackCall<2, 2, true, true, PackCrew>(crew, call).run() && call.host->differs == 2 - rank) ++refused;
+      if (!PackCall<2, 2, PackWork::combine, true, PackCrew>(crew, call).run() && call.host->differs == 2 - rank)
+        ++refused;
     });
   for (std::thread& thread : threads) thread.join();
   CHECK(refused == 2);

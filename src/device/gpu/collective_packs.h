@@ -56,7 +56,7 @@ struct PackBlock : CollectiveBlock {
   }
 };
 
-template <std::uint32_t most, std::uint32_t each, bool combines, bool aligned>
+template <std::uint32_t most, std::uint32_t each, PackWork work, bool aligned>
 __global__ void __launch_bounds__(pack_movers + pack_askers, 1) run_packs(const GPU_GRID_CONSTANT Collective call) {
   __shared__ std::uint32_t judgement;
   if (threadIdx.x == 0) judgement = PackBlock::none;
@@ -64,20 +64,28 @@ __global__ void __launch_bounds__(pack_movers + pack_askers, 1) run_packs(const 
   gpu_wait_for_front();
   gpu_let_next_start();
   const PackBlock crew{{call, blockIdx.x}, &judgement};
-  (void)PackCall<most, each, combines, aligned, PackBlock>(crew, call).run();
+  (void)PackCall<most, each, work, aligned, PackBlock>(crew, call).run();
 }
 
 template <std::uint32_t most, std::uint32_t each, bool aligned = true>
 const Kernel& pack_kernel(bool combines) {
-  static const Kernel combining(run_packs<most, each, true, aligned>), moving(run_packs<most, each, false, aligned>);
+  static const Kernel combining(run_packs<most, each, PackWork::combine, aligned>),
+      moving(run_packs<most, each, PackWork::move, aligned>);
   return combines ? combining : moving;
+}
+template <std::uint32_t most, bool aligned = true>
+const Kernel& share_kernel() {
+  static const Kernel kernel(run_packs<most, 1, PackWork::share, aligned>);
+  return kernel;
 }
 
 const Kernel& pack_kernel(const Collective& call, std::uint32_t turns) {
   const auto is_aligned = [](const void* p) { return reinterpret_cast<std::uintptr_t>(p) % 8 == 0; };
   const bool combines = call.combines();
   if (call.bytes % 8 != 0 || !is_aligned(call.send) || !is_aligned(call.recv))
-    return pack_kernel<Collective::most_near, 1, false>(combines);
+    return call.shared ? share_kernel<Collective::most_near, false>()
+                       : pack_kernel<Collective::most_near, 1, false>(combines);
+  if (call.shared) return call.ranks() > 4 ? share_kernel<8>() : share_kernel<4>();
   // All turns at once where they are few; of more, two: 2 MiB took 12.0, 11.5 and 12.6 us with one, two and four at
   // once, 8 MiB 34.8, 31.8 and 31.7 (2 H100, captured).
   if (call.ranks() <= 2)
@@ -95,6 +103,8 @@ void load_pack_kernels() {
     (void)pack_kernel<4, 1>(combines), (void)pack_kernel<4, 2>(combines);
     (void)pack_kernel<8, 1>(combines);
   }
+  (void)share_kernel<Collective::most_near, false>();
+  (void)share_kernel<4>(), (void)share_kernel<8>();
 }
 
 }  // namespace GPU_NAMESPACE

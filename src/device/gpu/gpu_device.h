@@ -257,7 +257,9 @@ class GpuDevice final : public Device {
     form.turns = ranks <= 2 ? 4 : ranks <= 4 ? 2 : 1;
     form.above_bytes = 128 * 1024 / (ranks - 1);
     form.most_attached_bytes = ranks == 2 ? 16 << 20 : preferred_line_bytes(ranks);
-    form.most_bytes = ranks == 2 ? SIZE_MAX : preferred_line_bytes(ranks);
+    form.most_bytes = SIZE_MAX;
+    // Where the bytes saved take as long as the second step.
+    if (ranks > 2) form.shared_above_bytes = std::size_t{512} * 1024 * ranks / ((ranks - 1) * (ranks - 2));
     return form;
   }
   bool carries_packs(const std::vector<std::uint64_t>& places) override {
