@@ -230,10 +230,11 @@ void Collectives::choose_lines(Collective& c, std::uint32_t blocks) const {
   c.chunk_words = words > rounded_down(room, unit) ? rounded_down(room, unit) : std::max(unit, rounded_up(words, unit));
 }
 
-/// Of a call by packs.
+/// Of a call by packs. Rooted ones have one step, but for those in shares.
 bool Collectives::has_shares(const Collective& c) const {
-  return c.bytes > pack_form_.shared_above_bytes &&
-         (c.kind == CollectiveKind::allreduce || c.kind == CollectiveKind::bcast || c.kind == CollectiveKind::reduce);
+  if (c.kind == CollectiveKind::allreduce) return c.bytes > pack_form_.shared_above_bytes;
+  const bool is_rooted = c.kind == CollectiveKind::bcast || c.kind == CollectiveKind::reduce;
+  return is_rooted && c.ranks() > 2 && c.bytes > std::uint64_t{c.places.packs} * Pack::words * 8;
 }
 
 /// False: it is no call that goes by packs. Else it does; `blocks`: 0: by size.
@@ -247,7 +248,7 @@ bool Collectives::choose_packs(Collective& c, std::uint32_t blocks) const {
   const std::uint64_t most_here = std::min<std::uint64_t>(c.places.packs / (groups * pack_form_.turns), most_blocks);
   const std::uint64_t parts = std::clamp<std::uint64_t>(blocks ? blocks : (packs + groups - 1) / groups, 1, most_here);
   const std::uint64_t of_turn = parts * groups, turns = rounded_down(c.places.packs / of_turn, pack_form_.turns);
-  if (c.is_rooted() && packs > turns * of_turn) return false;  // it has one step
+  if (c.is_rooted() && packs > turns * of_turn) return false;
   c.packed = true;
   c.parts = c.launched = static_cast<std::uint32_t>(parts);
   c.pack_turns = static_cast<std::uint32_t>(turns);
@@ -309,9 +310,11 @@ void Collectives::choose_way(Collective& c, const Call& call, CollectiveWay forc
   // Attaching is collective: all ranks have the same number of them.
   const bool any_attached =
       std::any_of(attachments_.begin(), attachments_.end(), [](const Attachment& a) { return a.is_used; });
-  const bool is_best_by_packs =
-      c.bytes > pack_form_.above_bytes &&
-      (has_shares(c) || c.bytes <= (any_attached ? pack_form_.most_attached_bytes : pack_form_.most_bytes));
+  const std::size_t most_by_packs = !any_attached                      ? pack_form_.most_bytes
+                                    : !has_shares(c)                   ? pack_form_.most_attached_bytes
+                                    : c.kind == CollectiveKind::reduce ? pack_form_.most_attached_reduce_bytes
+                                                                       : SIZE_MAX;
+  const bool is_best_by_packs = c.bytes > pack_form_.above_bytes && c.bytes <= most_by_packs;
   if (way == CollectiveWay::packs || (way == CollectiveWay::automatic && is_best_by_packs)) {
     if (choose_packs(c, blocks_wanted)) return;
     way = CollectiveWay::automatic;

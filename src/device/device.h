@@ -276,7 +276,8 @@ class Device {
     std::uint32_t turns = 0;   ///< at once
     /// Where that is the best way: up to where memory is attached, and where none is.
     std::size_t above_bytes = 0, most_attached_bytes = 0, most_bytes = 0;
-    std::size_t shared_above_bytes = SIZE_MAX;  ///< calls of which ranks can have shares have them
+    std::size_t shared_above_bytes = SIZE_MAX;          ///< all-reduce is in shares
+    std::size_t most_attached_reduce_bytes = SIZE_MAX;  ///< in shares
   };
   virtual PackForm pack_form(std::uint32_t) const noexcept { return {}; }
   /// Whether links carry packs to the devices of these places, of which one is the own.

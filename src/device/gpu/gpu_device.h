@@ -248,18 +248,20 @@ class GpuDevice final : public Device {
     return 1024 * 1024 / std::max(ranks - 1, 1u);
   }
   /// On 2 H100 lines are as fast up to 128 KiB, and with attached memory direct calls from 16 MiB on; without, packs
-  /// are the fastest at all sizes. With more ranks packs are taken where lines were: that was measured with lines
-  /// alone.
+  /// are the fastest at all sizes; on 3 and 4 as well, and of what has no shares attached memory goes direct from 1 MiB
+  /// on. With more ranks this has not been measured.
   PackForm pack_form(std::uint32_t ranks) const noexcept override {
     if (!gpu_has_packs || ranks < 2 || ranks > Collective::most_near) return {};
     PackForm form;
     form.groups = pack_movers / pack_lanes;
     form.turns = ranks <= 2 ? 4 : ranks <= 4 ? 2 : 1;
     form.above_bytes = 128 * 1024 / (ranks - 1);
-    form.most_attached_bytes = ranks == 2 ? 16 << 20 : preferred_line_bytes(ranks);
+    form.most_attached_bytes = ranks == 2 ? 16 << 20 : 2 * preferred_line_bytes(ranks);
     form.most_bytes = SIZE_MAX;
-    // Where the bytes saved take as long as the second step.
-    if (ranks > 2) form.shared_above_bytes = std::size_t{512} * 1024 * ranks / ((ranks - 1) * (ranks - 2));
+    // Where the bytes that shares save take as long as their second step; measured with 3 and 4 ranks.
+    if (ranks == 3) form.shared_above_bytes = 512 * 1024;
+    if (ranks > 3) form.shared_above_bytes = std::size_t{512} * 1024 * ranks / ((ranks - 1) * (ranks - 2));
+    form.most_attached_reduce_bytes = 2 << 20;
     return form;
   }
   bool carries_packs(const std::vector<std::uint64_t>& places) override {
