@@ -13,25 +13,12 @@
 #include "collective/rails.h"
 #include "device/collective_launch.h"
 #include "team/differing.h"
-#include "wire/collective_direct.h"
 
 namespace mpix {
 namespace {
 
 constexpr std::uint64_t most_lines = 128 * 1024;  ///< of a place: 1 MiB of data
 constexpr std::uint64_t line_unit = 2 * most_parts;
-constexpr std::uint64_t piece_unit = 4096;
-
-// Many small blocks begin and end sooner than few large ones: with 64 of them 4 KiB took 2.66 us for 3.04 with one,
-// 32 KiB 2.77 for 3.12 with 8 (all-reduce of 2 H100, captured; fewer than 64 small ones were not measured). How many
-// blocks a direct call had best have has not been measured.
-constexpr std::uint64_t words_of_a_part = 64;
-constexpr std::uint32_t most_line_parts = 64, most_blocks = 64;
-constexpr std::uint64_t direct_bytes_of_a_part = 64 * 1024;
-constexpr std::uint32_t least_direct_parts = 16;
-
-std::uint64_t rounded_down(std::uint64_t n, std::uint64_t unit) { return n / unit * unit; }
-std::uint64_t rounded_up(std::uint64_t n, std::uint64_t unit) { return (n + unit - 1) / unit * unit; }
 
 }  // namespace
 
@@ -216,123 +203,6 @@ std::uint64_t Collectives::place_of(const void* buffer, std::size_t bytes) const
       return place_word(i, static_cast<std::uint64_t>(begin - base));
   }
   return not_attached;
-}
-
-/// `blocks`: 0: by size.
-void Collectives::choose_lines(Collective& c, std::uint32_t blocks) const {
-  const std::uint64_t words = (c.bytes + 7) / 8, room = c.places.lines;
-  const std::uint64_t most_here = device_.parts_in_use() == 1 ? 1 : std::max(1u, most_blocks / sharers_);
-  const std::uint64_t wanted = blocks ? blocks : (std::min(words, room) + words_of_a_part - 1) / words_of_a_part;
-  c.parts = static_cast<std::uint32_t>(
-      std::clamp<std::uint64_t>(wanted, 1, std::min<std::uint64_t>(most_here, most_line_parts)));
-  // Several steps use all lines; see wire/collective.h.
-  const std::uint64_t unit = std::uint64_t{8} * c.parts;
-  c.chunk_words = words > rounded_down(room, unit) ? rounded_down(room, unit) : std::max(unit, rounded_up(words, unit));
-}
-
-/// Of a call by packs. Rooted ones have one step, but for those in shares.
-bool Collectives::has_shares(const Collective& c) const {
-  if (c.kind == CollectiveKind::allreduce) return c.bytes > pack_form_.shared_above_bytes;
-  const bool is_rooted = c.kind == CollectiveKind::bcast || c.kind == CollectiveKind::reduce;
-  return is_rooted && c.ranks() > 2 && c.bytes > std::uint64_t{c.places.packs} * Pack::words * 8;
-}
-
-/// False: it is no call that goes by packs. Else it does; `blocks`: 0: by size.
-bool Collectives::choose_packs(Collective& c, std::uint32_t blocks) const {
-  constexpr std::uint64_t most_bytes = std::uint64_t{16} << 30;  // what 32 bits count
-  if (c.places.packs == 0 || c.kind == CollectiveKind::barrier || c.bytes == 0 || c.bytes > most_bytes) return false;
-  if (c.combines() && !c.combines_usually()) return false;
-  c.shared = has_shares(c);
-  const std::uint64_t of_data = ((c.bytes + 7) / 8 + Pack::words - 1) / Pack::words, groups = pack_form_.groups;
-  const std::uint64_t packs = c.shared ? (of_data + c.ranks() - 1) / c.ranks() : of_data;
-  const std::uint64_t most_here = std::min<std::uint64_t>(c.places.packs / (groups * pack_form_.turns), most_blocks);
-  const std::uint64_t parts = std::clamp<std::uint64_t>(blocks ? blocks : (packs + groups - 1) / groups, 1, most_here);
-  const std::uint64_t of_turn = parts * groups, turns = rounded_down(c.places.packs / of_turn, pack_form_.turns);
-  if (c.is_rooted() && packs > turns * of_turn) return false;
-  c.packed = true;
-  c.parts = c.launched = static_cast<std::uint32_t>(parts);
-  c.pack_turns = static_cast<std::uint32_t>(turns);
-  return true;
-}
-
-void Collectives::place_buffers(Collective& c, const Call& call) const {
-  const bool blocks = c.kind == CollectiveKind::alltoall || c.kind == CollectiveKind::reduce_scatter;
-  const std::uint64_t sent = c.bytes * (blocks ? c.ranks() : 1);
-  const bool is_read = c.kind != CollectiveKind::bcast || c.me == c.root;
-  const bool is_written = c.kind == CollectiveKind::allreduce || (c.kind == CollectiveKind::reduce && c.me == c.root);
-  // Results would be written over what others still read.
-  const bool must_be_copied = call.in_place && blocks;
-  c.send_place = !is_read ? not_used : must_be_copied ? not_attached : place_of(c.send, sent);
-  c.recv_place = is_written ? place_of(c.recv, c.bytes) : not_used;
-  c.piece_bytes = rounded_down(c.places.scratch_bytes / (blocks ? c.ranks() : 1), piece_unit);
-}
-
-std::uint32_t Collectives::direct_parts(const Collective& c, std::uint32_t blocks) const {
-  const std::uint64_t most_here = device_.parts_in_use() == 1 ? 1 : std::max(1u, most_blocks / sharers_);
-  const std::uint64_t by_size = std::max<std::uint64_t>(least_direct_parts, c.bytes / direct_bytes_of_a_part);
-  return static_cast<std::uint32_t>(std::min(most_here, blocks ? blocks : by_size));
-}
-
-/// Of a class, that is by the largest size in it. What is a poor way there for sure is none: it would have to be tried.
-WayCandidates Collectives::candidates(const Collective& c) const {
-  WayCandidates ways{};
-  std::uint32_t size = 0;
-  while (std::uint64_t{1} << size < c.bytes) ++size;
-  ways.class_index = static_cast<std::uint32_t>(c.kind) * sizes_of_a_kind + size;
-  constexpr std::uint64_t above = 16, below = 4;
-  const std::uint64_t largest = std::uint64_t{1} << size, border = border_of(c.kind);
-  const auto add = [&](bool direct, std::uint32_t parts, std::uint64_t chunk_words) {
-    for (std::uint32_t i = 0; i < ways.count; ++i)
-      if (ways.of[i].direct == std::uint32_t{direct} && ways.of[i].parts == parts) return;
-    ways.of[ways.count++] = {direct, parts, chunk_words};
-    ways.launched = std::max(ways.launched, parts);
-  };
-  if (device_.chooses_lines() && largest <= border * above) {
-    Collective by_lines = c;
-    choose_lines(by_lines, 0);
-    add(false, by_lines.parts, by_lines.chunk_words);
-  }
-  if (largest * below > border)
-    for (const std::uint32_t blocks : {16u, 32u, 64u}) add(true, direct_parts(c, blocks), 0);
-  return ways;
-}
-
-/// `ways`: none, or those that the call chooses of where it runs.
-void Collectives::choose_way(Collective& c, const Call& call, CollectiveWay forced, WayCandidates& ways) const {
-  const bool can_be_direct = c.kind != CollectiveKind::barrier && c.bytes > 0 && c.ranks() > 1 &&
-                             c.ranks() <= DirectTable::most && c.operation != Operation::by_function;
-  const bool is_free = can_be_direct && forced == CollectiveWay::automatic;
-  const WayTable::Choice* const known = is_free && ways_.table && ways_.selection != WaySelection::dynamic
-                                            ? ways_.table->find(c.kind, c.ranks(), sharers_, c.bytes)
-                                            : nullptr;
-  CollectiveWay way = known ? known->way : forced;
-  const std::uint32_t blocks_wanted = ways_.blocks ? ways_.blocks : known ? known->blocks : 0;
-  // Attaching is collective: all ranks have the same number of them.
-  const bool any_attached =
-      std::any_of(attachments_.begin(), attachments_.end(), [](const Attachment& a) { return a.is_used; });
-  const std::size_t most_by_packs = !any_attached                      ? pack_form_.most_bytes
-                                    : !has_shares(c)                   ? pack_form_.most_attached_bytes
-                                    : c.kind == CollectiveKind::reduce ? pack_form_.most_attached_reduce_bytes
-                                                                       : SIZE_MAX;
-  const bool is_best_by_packs = c.bytes > pack_form_.above_bytes && c.bytes <= most_by_packs;
-  if (way == CollectiveWay::packs || (way == CollectiveWay::automatic && is_best_by_packs)) {
-    if (choose_packs(c, blocks_wanted)) return;
-    way = CollectiveWay::automatic;
-  }
-  if (is_free && ways_.selection == WaySelection::dynamic && c.bytes >= device_.least_chosen_bytes(c.ranks())) {
-    ways = candidates(c);
-    if (ways.count > 1) return place_buffers(c, call);
-    ways = {};
-  }
-  const bool is_large = c.bytes > border_of(c.kind);
-  c.direct = can_be_direct && (way == CollectiveWay::direct || (way == CollectiveWay::automatic && is_large));
-  if (c.direct) {
-    place_buffers(c, call);
-    c.parts = direct_parts(c, blocks_wanted);
-  } else {
-    choose_lines(c, blocks_wanted);
-  }
-  c.launched = c.parts;
 }
 
 Collectives::Went Collectives::enqueue_on_node(const Call& call, const InStream& in, CollectiveWay way) {

@@ -98,6 +98,10 @@ class Collectives final : public WaitsForPeers {
     bool is_used = false;
   };
 
+  static constexpr std::uint32_t most_blocks = 64;   ///< of a launch
+  static constexpr std::uint64_t piece_unit = 4096;  ///< of what goes through memory of the library
+  static std::uint64_t rounded_down(std::uint64_t n, std::uint64_t unit) { return n / unit * unit; }
+
   /// A call in a stream, which all of its launches know.
   struct InStream {
     Stream stream;
@@ -118,6 +122,7 @@ class Collectives final : public WaitsForPeers {
   std::uint32_t choose_pack_places(Bootstrap& bootstrap, const std::vector<std::uint64_t>& devices,
                                    std::uint32_t ranks);
   std::uint64_t place_of(const void* buffer, std::size_t bytes) const;
+  // In choose_way.cpp:
   void choose_way(Collective& c, const Call& call, CollectiveWay forced, WayCandidates& ways) const;
   void choose_lines(Collective& c, std::uint32_t blocks) const;
   bool has_shares(const Collective& c) const;
@@ -125,6 +130,7 @@ class Collectives final : public WaitsForPeers {
   void place_buffers(Collective& c, const Call& call) const;
   std::uint32_t direct_parts(const Collective& c, std::uint32_t blocks) const;
   WayCandidates candidates(const Collective& c) const;
+
   void unmap(Attachment& attachment) noexcept;
   bool have_run(std::uint64_t enqueued, std::uint64_t exchanges);
 
