@@ -11,7 +11,8 @@
 ///
 /// Calls have numbers, and steps have: both are the same on all ranks, as all make the same calls, and both grow for
 /// ever (next_number). A call has one step for each chunk of its data. A call is *rooted* where some rank need not hear
-/// from all others (bcast, reduce); in the others every rank hears from every rank in every step.
+/// from all others (bcast and reduce, but for those in shares); in the others every rank hears from every rank in every
+/// step.
 ///
 /// Written by o into the memory of t, where t polls:
 ///

@@ -203,7 +203,7 @@ TEST_CASE("each root") {
 
 TEST_CASE("more than a million elements") {
   NEEDS(size() <= 4, "takes much memory on many ranks");
-  const std::pair<MPI_Datatype, MPI_Op> pairs[] = {{MPI_DOUBLE, MPI_SUM}, {MPI_SHORT, MPI_MAX}};
+  const std::pair<MPI_Datatype, MPI_Op> pairs[] = {{MPI_DOUBLE, MPI_SUM}, {MPI_SHORT, MPI_MAX}, {MPI_INT, MPI_SUM}};
   for (const auto& [type, op] : pairs) {
     for (What what :
          {What::bcast, What::reduce, What::allreduce, What::reduce_scatter_block, What::allgather, What::alltoall}) {
