@@ -36,6 +36,7 @@ struct Settings {
   LogLevel log;
   bool stats;
   std::optional<std::size_t> eager_bytes;  ///< none: what the device prefers
+  std::optional<std::size_t> packs_above;  ///< bytes of an epoch; none: what the device prefers
   std::uint32_t mailbox_slots;
   bool merge;
   bool free_posts;

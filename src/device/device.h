@@ -108,8 +108,9 @@ struct Launch {
   std::uint32_t sharers = 1;                      ///< ranks that run their kernels at the same place
   const std::uint64_t* expected_bytes = nullptr;  ///< that receives are likely to move, by rank; null: not known
   Call call = Call::post;
-  bool before_copies = false;     ///< the first part of a complete whose largest puts the copy engine carries
-  StallHandler* stall = nullptr;  ///< outlives the launch; not for a device that stalls_silently()
+  std::uint64_t packs_above = SIZE_MAX;  ///< so many bytes go in packs, where there are any
+  bool before_copies = false;            ///< the first part of a complete whose largest puts the copy engine carries
+  StallHandler* stall = nullptr;         ///< outlives the launch; not for a device that stalls_silently()
   using Keep = std::array<std::shared_ptr<const void>, 2>;
   LaunchMemory* memory = nullptr;  ///< the window's; null: none
   WaitingRoom* room = nullptr;     ///< the window's; null: it does not wait in kernels, or they take no places
@@ -192,6 +193,8 @@ class Device {
   virtual void check_origin(const void*) {}
   /// How much of an epoch's data for one target is worth two copies, to save waiting for its post.
   virtual std::size_t preferred_eager_bytes() const noexcept = 0;
+  /// Of these, more goes in packs (wire/pack.h) where links carry them; SIZE_MAX: none do.
+  virtual std::size_t packs_above() const noexcept { return SIZE_MAX; }
 
   /// From which size on a put is worth an operation of the copy engine.
   virtual std::size_t preferred_copy_bytes() const noexcept = 0;

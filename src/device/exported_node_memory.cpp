@@ -9,7 +9,7 @@
 namespace mpix {
 namespace {
 
-constexpr std::size_t alignment = 64;
+constexpr std::size_t alignment = 128;  // of a pack
 
 std::size_t rounded_up(std::size_t bytes) { return (bytes + alignment - 1) / alignment * alignment; }
 

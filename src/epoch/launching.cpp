@@ -21,7 +21,7 @@ Launching::Launching(Device& device, const Settings& settings, Neighbourhood& pe
       words_(std::move(words)),
       enqueued_(enqueued),
       progress_(device, peers, off_node, *words_, enqueued),
-      most_receive_bytes_(std::min<std::uint64_t>(window_bytes, peers.eager_bytes())) {
+      most_receive_bytes_(std::min<std::uint64_t>(window_bytes, peers.likely_bytes())) {
   if (merge_) memory_ = device.new_launch_memory();
   if (peers.needs_guards()) guards_ = std::make_unique<Guards>(peers, device, words_.get());
   if (!settings.free_posts || !merge_ || guards_ || lazy_post_) return;
@@ -277,6 +277,7 @@ Launch Launching::new_launch(Call call, const StreamNow& in) {
   launch.program.guards = guards_ ? peers_.guard_marks() : nullptr;
   launch.sharers = peers_.sharers();
   launch.room = peers_.waiting_room();
+  launch.packs_above = peers_.packs_above();
   launch.relayed = off_node_.is_relayed();
   launch.program.bell = peers_.bell();
   launch.program.host = words_.get();

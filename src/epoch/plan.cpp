@@ -19,6 +19,10 @@ DeviceArray<T> uploaded(Device& device, std::vector<T> entries) {
   return {std::move(entries), std::move(memory)};
 }
 
+bool waits_for_post(Route route) {
+  return route != Route::mailbox && route != Route::packs && route != Route::relayed && route != Route::relayed_apart;
+}
+
 /// Where the puts of one target go: on their route, and what the slot tells of them. To a relayed one: the message.
 class TargetPlanner {
  public:
@@ -39,11 +43,14 @@ class TargetPlanner {
       op.direct = taken_.send.data + positions_[placed_++];
       return op;
     }
-    if (route_ != Route::mailbox) op.direct = target_.direct + op.offset;
+    if (waits_for_post(route_)) op.direct = target_.direct + op.offset;
     if (descriptors_ > 0) op.descriptor = 1 + 2 * placed_++;
     if (route_ == Route::mailbox) {
       op.payload = 1 + 2 * descriptors_ + payload_so_far_;
       payload_so_far_ += payload_lines(put);
+    } else if (route_ == Route::packs) {
+      op.payload = payload_so_far_;
+      payload_so_far_ += packs_for(put.bytes);
     }
     return op;
   }
@@ -51,18 +58,21 @@ class TargetPlanner {
   std::uint32_t descriptors() const { return descriptors_; }
   const OutgoingSource::Taken& taken() const { return taken_; }
   Route route() const { return route_; }
-  std::size_t bytes_in_slot() const { return route_ == Route::mailbox ? bytes_ : 0; }
+  std::size_t bytes_in_slot() const { return waits_for_post(route_) ? 0 : bytes_; }
 
  private:
   static std::uint32_t payload_lines(const Put& put) { return static_cast<std::uint32_t>((put.bytes + 7) / 8); }
 
   void plan_slot(const std::vector<const Put*>& puts) {
-    std::size_t lines = 1;  // the header
+    PutsToRank all;
+    all.count = puts.size();
     for (const Put* put : puts) {
-      bytes_ += put->bytes;
-      lines += 2 + payload_lines(*put);
+      all.bytes += put->bytes;
+      all.lines += 2 + payload_lines(*put);
+      all.packs += packs_for(put->bytes);
     }
-    route_ = route_by_stores(target_, bytes_, lines);
+    bytes_ = all.bytes;
+    route_ = route_by_stores(target_, all);
     if (route_ != Route::direct) descriptors_ = static_cast<std::uint32_t>(puts.size());
   }
 
@@ -93,10 +103,6 @@ class TargetPlanner {
   std::vector<std::size_t> positions_;
   OutgoingSource::Taken taken_;
 };
-
-bool waits_for_post(Route route) {
-  return route != Route::mailbox && route != Route::relayed && route != Route::relayed_apart;
-}
 
 /// Of the targets that stores reach, or a relay, in order.
 std::vector<TargetPlanner> plan_ways(const std::vector<int>& targets,
@@ -178,6 +184,7 @@ std::shared_ptr<const AccessPlan> AccessPlan::build(std::vector<int> targets, st
       whole.allowed = target.allowed;
     }
     whole.header = Header::of(way.descriptors(), 0);
+    if (way.route() == Route::packs) whole.header = whole.header.packed();
     whole.signals = true;
     whole.first_op = static_cast<std::uint32_t>(ops.size());
     const std::size_t copies_before = plan->copies.size();
@@ -204,9 +211,14 @@ std::shared_ptr<const AccessPlan> AccessPlan::build(std::vector<int> targets, st
     if (whole.op_count == 1 && !whole.awaits_post && !whole.relayed && own.size() == 1) {
       PutOp& only = ops.back();
       if (merge && Header::can_hold(only.offset, only.bytes)) {
-        whole.header = Header::of_single(only.offset, only.bytes);
+        const Header single = Header::of_single(only.offset, only.bytes);
         only.descriptor = 0;
-        only.payload = Header::single_payload;
+        if (way.route() == Route::packs) {
+          whole.header = single.packed();
+        } else {
+          whole.header = single;
+          only.payload = Header::single_payload;
+        }
       }
     }
     merged.push_back(whole);

@@ -129,7 +129,7 @@ void RelayPeers::introduce(RelayPeer& peer, Peer& neighbour) {
   neighbour.allowed = &peer.words->out.allowed;
   neighbour.inbox_bytes = peer.inbox_bytes = inbox_bytes(neighbour.window_bytes, eager_bytes_);
   neighbour.inbox = Ring{reinterpret_cast<Line*>(peer.words + 1), inboxes,
-                         static_cast<std::uint32_t>((half_bytes_ - sizeof(RelayWords)) / inboxes / sizeof(Line))};
+                         static_cast<std::uint32_t>((half_bytes_ - sizeof(RelayWords)) / inboxes / sizeof(Line)), 0};
   neighbour.most_puts = max_relayed_puts;
   neighbour.eager_bytes = eager_bytes_;
   neighbour.bell = &peer.words->bell;

@@ -15,9 +15,8 @@
 namespace mpix {
 namespace {
 
-std::size_t mailbox_bytes(std::uint32_t depth, std::uint32_t slot_lines) {
-  return std::size_t{depth} * slot_lines * sizeof(Line);
-}
+/// Puts that are no whole packs, a few of them.
+constexpr std::uint32_t packs_not_full = 64;
 
 }  // namespace
 
@@ -26,7 +25,7 @@ std::size_t mailbox_bytes(std::uint32_t depth, std::uint32_t slot_lines) {
 std::uint32_t slot_lines_for(std::size_t window_bytes, std::uint32_t staged_puts, std::size_t eager_bytes) {
   const std::size_t payload = std::min(eager_bytes, window_bytes);
   const std::size_t overhead = staged_puts > 0 ? 3 * std::size_t{staged_puts} : payload / 16;
-  return static_cast<std::uint32_t>((4 + payload / 8 + overhead + 3) / 4 * 4 + most_parts);
+  return static_cast<std::uint32_t>((4 + payload / 8 + overhead + 7) / 8 * 8 + most_parts);
 }
 
 /// What ranks of a node tell each other when a window is created.
@@ -34,7 +33,7 @@ struct Neighbourhood::NodeCard {
   std::uint64_t window_bytes;
   std::uint64_t displacement_unit;
   std::uint64_t place;  ///< see Device
-  std::uint32_t slot_lines;
+  std::uint32_t slot_lines, slot_packs;
   std::uint32_t rooms, rooms_taken;  ///< see WaitingRoom; 0: kernels take none
   bool has_guards, wants_guards;
   bool staged;
@@ -44,8 +43,9 @@ struct Neighbourhood::NodeCard {
     char trouble[sizeof(NodeOffer)];  ///< why not
   };
 
+  Ring ring(std::uint32_t depth) const { return {nullptr, depth, slot_lines, slot_packs}; }
   NodeRank as_node_rank(int local, std::uint32_t depth) const {
-    return {local, mailbox_bytes(depth, slot_lines), window_bytes, staged};
+    return {local, ring(depth).bytes(), window_bytes, staged};
   }
 };
 
@@ -61,7 +61,9 @@ Neighbourhood::NodeCard Neighbourhood::make_card(const LocalMemory& memory) {
     if (shape.around && static_cast<char*>(memory.base) + memory.bytes > shape.around->base + shape.around->bytes)
       shape.around = std::nullopt;
     staged_ = card.staged = memory.bytes > 0 && !shape.around;
-    slot_lines_ = card.slot_lines = slot_lines_for(memory.bytes, staged_ ? max_staged_puts : 0, eager_bytes_);
+    slot_lines_ = card.slot_lines = slot_lines_for(memory.bytes, staged_ ? max_staged_puts : 0, likely_bytes());
+    const std::size_t most_packed = std::min(eager_bytes_, memory.bytes);
+    if (most_packed > packs_above_) slot_packs_ = card.slot_packs = packs_for(most_packed) + packs_not_full;
     shape.me = card.as_node_rank(local(me_), depth_);
     shape.locals = static_cast<int>(team_->locals().size());
     shape.window = memory.base;
@@ -88,10 +90,13 @@ Neighbourhood::NodeCard Neighbourhood::make_card(const LocalMemory& memory) {
 void Neighbourhood::join(int rank, const NodeCard& card) {
   Peer& peer = this->peer(rank);
   memory_->join(card.as_node_rank(local(rank), depth_), card.offer);
-  peer.outbox = Ring{nullptr, depth_, card.slot_lines};
-  peer.inbox = Ring{nullptr, depth_, slot_lines_};
+  peer.outbox = card.ring(depth_);
+  peer.inbox = Ring{nullptr, depth_, slot_lines_, slot_packs_};
   peer.staged = card.staged;
   peer.eager_bytes = eager_bytes_;
+  // Within a GPU packs have not been tried.
+  const bool is_elsewhere = card.place == 0 || card.place != device_.place();
+  if (card.slot_packs > 0 && is_elsewhere && device_.carries_packs({card.place})) peer.packs_above = packs_above_;
   peer.most_puts = card.staged ? max_staged_puts : 0;
   peer.reachable = true;
 }
@@ -142,6 +147,7 @@ Neighbourhood::Neighbourhood(const LocalMemory& memory, std::shared_ptr<const Te
       device_(device),
       window_(static_cast<char*>(memory.base)),
       eager_bytes_(settings.eager_bytes.value_or(device.preferred_eager_bytes())),
+      packs_above_(device.packs_above()),
       depth_(settings.mailbox_slots),
       me_(team_->rank()),
       window_bytes_(memory.bytes),

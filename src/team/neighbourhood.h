@@ -2,6 +2,7 @@
 // Copyright (c) the libmpix authors
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -37,7 +38,7 @@ constexpr std::uint32_t max_staged_puts = 5000;
 constexpr std::uint32_t max_relayed_puts = 1000;
 
 /// Lines of a slot for up to `eager_bytes` of payload into a window of so many bytes; `staged_puts`: of an epoch that
-/// does not go by mailbox, but needs its descriptors all the same.
+/// does not go by mailbox, but needs its descriptors all the same. A multiple of 8.
 std::uint32_t slot_lines_for(std::size_t window_bytes, std::uint32_t staged_puts, std::size_t eager_bytes);
 
 /// The puts of a plan to a relayed peer, as one message.
@@ -73,9 +74,10 @@ struct Peer {
   // Where it is relayed, in place of outbox and direct:
   OutgoingSource* outgoing = nullptr;
   const std::uint64_t* allowed = nullptr;
-  std::size_t inbox_bytes = 0;  ///< there
-  std::size_t eager_bytes = 0;  ///< most that an epoch sends by mailbox
-  std::uint32_t most_puts = 0;  ///< of an epoch; 0: any number
+  std::size_t inbox_bytes = 0;         ///< there
+  std::size_t eager_bytes = 0;         ///< most that an epoch sends by mailbox, and
+  std::size_t packs_above = SIZE_MAX;  ///< what of it goes in packs
+  std::uint32_t most_puts = 0;         ///< of an epoch; 0: any number
   Bell* bell = nullptr;
 
   // As its target: what lies in mine, and the word of the peer that I write.
@@ -125,7 +127,9 @@ class Neighbourhood {
 
   char* window() const { return window_; }
   bool is_staged() const { return staged_; }
-  std::size_t eager_bytes() const { return eager_bytes_; }
+  /// Most that comes by mailbox, but for packs, of which nobody knows before an origin sends as much.
+  std::size_t likely_bytes() const { return std::min(eager_bytes_, packs_above_); }
+  std::size_t packs_above() const { return packs_above_; }
   /// Kernels of this window have guards in front of them, on all ranks of this node (wire/guard.h).
   bool needs_guards() const { return needs_guards_; }
   /// For its kernels that wait; null where they do not, or take no places.
@@ -170,9 +174,10 @@ class Neighbourhood {
   Device& device_;
   char* window_;
   std::size_t eager_bytes_;
+  std::size_t packs_above_;
   bool staged_ = false;
   std::uint32_t depth_;
-  std::uint32_t slot_lines_ = 0;
+  std::uint32_t slot_lines_ = 0, slot_packs_ = 0;
   bool needs_guards_ = false;
   std::shared_ptr<WaitingRoom> waiting_room_;
   std::uint32_t sharers_ = 1;

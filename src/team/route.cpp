@@ -8,10 +8,14 @@
 
 namespace mpix {
 
-Route route_by_stores(const Peer& target, std::size_t bytes, std::size_t lines) {
+Route route_by_stores(const Peer& target, const PutsToRank& puts) {
   // Overlapping puts can sum up to more than the window, which the slot is made for (slot_lines_for).
-  if (bytes <= std::min(target.eager_bytes, target.window_bytes) && lines <= data_lines(target.outbox))
-    return Route::mailbox;
+  if (puts.bytes <= std::min(target.eager_bytes, target.window_bytes)) {
+    const std::uint32_t lines = data_lines(target.outbox);
+    if (puts.bytes <= target.packs_above && puts.lines <= lines) return Route::mailbox;
+    if (puts.bytes > target.packs_above && puts.packs <= target.outbox.slot_packs && 1 + 2 * puts.count <= lines)
+      return Route::packs;
+  }
   return target.staged ? Route::staged : Route::direct;
 }
 

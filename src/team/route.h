@@ -18,6 +18,7 @@ struct Peer;
 /// | route       | where to                | taken for                                 | waits for the post | copies of the data |
 /// |-------------|-------------------------|-------------------------------------------|--------------------|--------------------|
 /// | mailbox     | node                    | as much as `eager_bytes`, if a slot holds it | no              | into a slot; out of it, by the target |
+/// | packs       | node, a link that carries them | of that, more than `packs_above`   | no                 | the same              |
 /// | direct      | node, window mapped     | more                                      | yes                | one                |
 /// | staged      | node, window not mapped | more                                      | yes                | into memory that mirrors the window; out of it, by the target |
 /// | copy_engine | as direct, on a GPU     | a put worth an operation of its own       | yes                | one, by the copy engine, beside all kernels |
@@ -25,10 +26,26 @@ struct Peer;
 /// | relayed_apart | the same              | more                                      | the relay does     | the same, out of landing memory, which is asked for |
 /// | message     | other node, from a host stream | as much as gathers well            | no                 | gathered; the network's; scattered |
 /// | network     | the same                | more                                      | yes                | the network's      |
-enum class Route : std::uint8_t { mailbox, direct, staged, copy_engine, relayed, relayed_apart, message, network };
+enum class Route : std::uint8_t {
+  mailbox,
+  packs,
+  direct,
+  staged,
+  copy_engine,
+  relayed,
+  relayed_apart,
+  message,
+  network
+};
 
-/// For the puts of an epoch to a target that is mapped here: `bytes` of data in all, and `lines` of a slot.
-Route route_by_stores(const Peer& target, std::size_t bytes, std::size_t lines);
+/// What the puts of an epoch to a target come to, or would.
+struct PutsToRank {
+  std::size_t bytes = 0, count = 0;
+  std::size_t lines = 1;  ///< of a slot, with the header
+  std::size_t packs = 0;
+};
+/// For those to a target that is mapped here.
+Route route_by_stores(const Peer& target, const PutsToRank& puts);
 /// For those to a relayed one: `bytes` of data in all, and of the whole message.
 Route route_by_relay(const Peer& target, std::size_t bytes, std::size_t message_bytes);
 
@@ -36,6 +53,7 @@ Route route_by_relay(const Peer& target, std::size_t bytes, std::size_t message_
 inline void count(Stats& stats, Route route, std::size_t bytes) {
   switch (route) {
     case Route::mailbox:
+    case Route::packs:
       stats.bytes_mailbox += bytes;
       break;
     case Route::direct:

@@ -115,13 +115,6 @@ struct alignas(32) CollectiveState {
 constexpr std::uint32_t collective_kinds = 7, sizes_of_a_kind = CallWord::byte_bits + 1;
 constexpr std::uint32_t call_classes = collective_kinds * sizes_of_a_kind;
 
-/// Data and the number of their step, as one store of a GPU carries it to another one; see collective_packs.h.
-struct alignas(128) Pack {
-  static constexpr std::uint32_t words = 15;
-  std::uint64_t word[words];
-  std::uint64_t number;
-};
-
 /// Where what lies in a rank's memory; the same on all ranks.
 struct CollectivePlaces {
   static constexpr std::uint64_t choice_bytes = 32 + (call_classes + std::uint64_t{3}) / 4 * 4 * (8 + 32);

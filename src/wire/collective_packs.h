@@ -4,9 +4,7 @@
 
 #include "wire/collective_lines.h"
 
-/// The steps of a call by packs, where links carry what eight neighbouring threads of a GPU store at once, 128 bytes,
-/// as one: NVLink does, and NCCL relies on it, too (LL128). 15 words of 16 are data, where lines have one of two. A
-/// pack is seen whole, or not at all, and so says itself that it is there.
+/// The steps of a call by packs (pack.h).
 ///
 /// Steps by packs have numbers of their own, of 64 bits, which never come again. In a step, the packs of a call are
 /// dealt out in turns: pack i of a turn belongs to group i mod groups of part i / groups. A group writes what the same

@@ -21,8 +21,8 @@
 ///
 /// | guard of          | waits for                   | then the kernel finds                                       |
 /// |-------------------|-----------------------------|-------------------------------------------------------------|
-/// | o's complete(e)   | credit >= depth + 1, or 2   | posted >= e, or e - depth + 1 where nothing goes direct:    |
-/// |                   | where nothing goes direct   | credit was posted - (e - 1) + depth                         |
+/// | o's complete(e)   | credit >= depth + 2 less    | posted >= e + 1 less those slots (1 where something goes    |
+/// |                   | the slots that it may use   | direct): credit was posted - (e - 1) + depth                |
 /// | t's wait(e)       | pending >= most_parts       | every part of epoch e sent: pending was all that was sent,  |
 /// |                   |                             | of any epoch, less (e - 1) x most_parts; a part sends e     |
 /// |                   |                             | before e + 1, and only after all parts have sent e - 1      |
@@ -58,7 +58,7 @@ struct alignas(64) GuardMarks {
 MPIX_FN void step(std::uint64_t* word, std::int64_t by) { add_release(word, static_cast<std::uint64_t>(by)); }
 
 /// What the guard of a send waits for.
-inline std::uint64_t credit_needed(const SendPeer& peer) { return peer.awaits_post ? peer.ring.depth + 1 : 2; }
+inline std::uint64_t credit_needed(const SendPeer& peer) { return peer.ring.depth + 2 - peer.slots(); }
 
 MPIX_FN void count_post(const PostPeer& peer) { step(&peer.there->credit, 1); }
 

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "mpix_device/memory.h"
+#include "wire/pack.h"
 
 /// What kernels read: plain structs in device memory, shared words in the memory of either side.
 ///
@@ -15,6 +16,7 @@
 /// |--------------------|---------|-------------------------------|--------------------------|-------|
 /// | posted             | o       | t's post: announce; ahead of it the service of t (epoch/free_posts.h) | o's complete: may_send   | release / acquire: t's uses of the window, and of the slots it has emptied, come before o's writes. On a GPU relaxed: those were kernels that have ended, and o only stores after its branch |
 /// | slot lines         | t       | o's complete: send            | t's wait: receive        | none: each half line carries its epoch's flag |
+/// | packs              | t       | o's complete: send            | t's wait: receive        | none: each carries its epoch's number (pack.h) |
 /// | slot headers       | t       | o's complete: write_header    | t's wait: has_arrived    | release / acquire where data went direct: o's direct writes come before t's use of the window; else none, as a line |
 /// | sent               | o       | o's complete                  | o's complete             | stream order |
 /// | opened, closed     | t       | t's post; t's wait            | t's post; t's wait       | stream order |
@@ -22,10 +24,10 @@
 /// The counters lie in device memory and the kernels advance them, so that a captured epoch can be replayed.
 ///
 /// One word, `posted`, says both that the window may be written and which slots are free: t posts epoch e + 1
-/// only after its wait for e has emptied slot e. So complete(e) needs posted ≥ e − depth + 1 for its slot, and
-/// posted ≥ e where data goes direct. MPI lets complete(e) wait for post(e), and neither asks for more: no
-/// deadlock. With two slots or more an epoch without direct data does not wait for its own post.
-/// tests/model/epoch.pml is this table for a model checker.
+/// only after its wait for e has emptied slot e. So complete(e) needs posted ≥ e − depth + 1 for its slot, as much with
+/// the depth of the packs where it has some, and posted ≥ e where data goes direct. MPI lets complete(e) wait for
+/// post(e), and neither asks for more: no deadlock. With two slots or more an epoch without direct data does not wait
+/// for its own post. tests/model/epoch.pml is this table for a model checker.
 ///
 /// Several blocks of a GPU may share one peer (parts). Each has a counter of its own in sent and closed, and
 /// reads and writes no other part's; part 0 also writes those of the parts that a launch does not have. So no
@@ -142,15 +144,34 @@ struct HostWords {
 
 /// A ring of `depth` slots, a power of two. Slot of epoch e: e mod depth.
 /// A slot is a header line, two descriptor lines for each put that the target must move into its window, the
-/// payload lines of those that travel in the slot, and at its end the header lines of the other parts.
+/// payload lines of those that travel in the slot, and at its end the header lines of the other parts. What is much
+/// and goes over a link that carries packs lies in these instead, in memory of their own, for what they carry might
+/// look like a line. They are behind the slots, and as they take much memory only for two epochs at a time.
 struct Ring {
   Line* lines;
   std::uint32_t depth;
-  std::uint32_t slot_lines;
+  std::uint32_t slot_lines;  ///< where there are packs, a multiple of 8
+  std::uint32_t slot_packs;
+
+  MPIX_FN std::uint32_t pack_depth() const { return depth < 2 ? depth : 2; }
+  MPIX_FN std::uint64_t bytes() const {
+    return sizeof(Line) * depth * std::uint64_t{slot_lines} + sizeof(Pack) * pack_depth() * std::uint64_t{slot_packs};
+  }
 };
 
 MPIX_FN Line* slot_of(const Ring& ring, std::uint64_t epoch) {
   return ring.lines + (epoch & (ring.depth - 1)) * ring.slot_lines;
+}
+
+/// Where the packs of an epoch lie, packs[i] being number i.
+MPIX_FN Pack* packs_of(const Ring& ring, std::uint64_t epoch) {
+  return reinterpret_cast<Pack*>(ring.lines + std::uint64_t{ring.depth} * ring.slot_lines) +
+         (epoch & (ring.pack_depth() - 1)) * ring.slot_packs;
+}
+
+/// How many packs hold so many bytes.
+MPIX_FN std::uint32_t packs_for(std::uint64_t bytes) {
+  return static_cast<std::uint32_t>((bytes + Pack::words * 8 - 1) / (Pack::words * 8));
 }
 
 /// The lines of a slot before the headers at its end.
@@ -163,13 +184,13 @@ struct PutOp {
   std::uint64_t bytes;
   std::uint64_t offset;      ///< in the target's window, for the descriptor
   std::uint32_t descriptor;  ///< first of its two lines in the slot; 0: it has none
-  std::uint32_t payload;     ///< first of its payload lines in the slot; 0: none
+  std::uint32_t payload;     ///< first of its payload lines in the slot; 0: none. Or the first of its packs
 };
 
 /// A put, as its two descriptor lines tell it: the offset in the window, and one word for the rest.
 struct Descriptor {
   std::uint64_t offset;
-  std::uint64_t size;  ///< bytes, and the first payload line; or bytes and staged_bit
+  std::uint64_t size;  ///< bytes, and the first payload line, or pack; or bytes and staged_bit
   const char* data;    ///< where it is staged: its data here
 
   /// The payload lies in staging memory.
@@ -181,15 +202,15 @@ struct Descriptor {
 
 /// Header line: the number of descriptors, and the number of parts whose direct stores the reader must see
 /// (0: nothing went direct). Or, where a single put through the mailbox is all, that put itself: it then has no
-/// descriptor, and its payload begins where descriptors would.
+/// descriptor, and its payload begins where descriptors would. Of both kinds: whether the data lie in packs.
 struct Header {
   std::uint64_t word;
   MPIX_FN static Header of(std::uint32_t descriptors, std::uint32_t direct_parts) {
     return Header{descriptors | static_cast<std::uint64_t>(direct_parts) << 32};
   }
 
-  static constexpr std::uint64_t single_bit = std::uint64_t{1} << 63;
-  static constexpr unsigned offset_bits = 40, bytes_bits = 23;
+  static constexpr std::uint64_t single_bit = std::uint64_t{1} << 63, packed_bit = std::uint64_t{1} << 62;
+  static constexpr unsigned offset_bits = 40, bytes_bits = 22;
   static constexpr std::uint32_t single_payload = 1;  ///< its first payload line
   MPIX_FN static bool can_hold(std::uint64_t offset, std::uint64_t bytes) {
     return offset >> offset_bits == 0 && bytes >> bytes_bits == 0;
@@ -198,10 +219,14 @@ struct Header {
     return Header{single_bit | bytes << offset_bits | offset};
   }
   MPIX_FN bool is_single() const { return (word & single_bit) != 0; }
+  MPIX_FN Header packed() const { return Header{word | packed_bit}; }
+  MPIX_FN bool is_packed() const { return (word & packed_bit) != 0; }
   MPIX_FN std::uint64_t single_offset() const { return word & ((std::uint64_t{1} << offset_bits) - 1); }
-  MPIX_FN std::uint32_t single_bytes() const { return static_cast<std::uint32_t>((word & ~single_bit) >> offset_bits); }
+  MPIX_FN std::uint32_t single_bytes() const {
+    return static_cast<std::uint32_t>((word & (packed_bit - 1)) >> offset_bits);
+  }
   MPIX_FN std::uint32_t descriptors() const { return static_cast<std::uint32_t>(word); }
-  MPIX_FN std::uint32_t direct_parts() const { return static_cast<std::uint32_t>(word >> 32); }
+  MPIX_FN std::uint32_t direct_parts() const { return static_cast<std::uint32_t>((word & ~packed_bit) >> 32); }
 };
 
 struct RelayedSend;
@@ -221,12 +246,16 @@ struct SendPeer {
   Bell* bell;           ///< the target's
   std::uint64_t bytes;  ///< of these operations
   std::uint32_t first_op, op_count;
-  Header header;     ///< of the whole epoch, but for the parts
+  Header header;     ///< of the whole epoch, but for the parts; it says whether the data lie in packs
   bool awaits_post;  ///< something goes direct
   bool signals;      ///< this entry ends the epoch to that target
   int rank;
-  const RelayedSend* relayed;    ///< on another node: its puts are packed (wire/relayed.h), and it has no ring here
+  const RelayedSend* relayed;    ///< on another node: a message is made of its puts (wire/relayed.h), and it has no
+                                 ///< ring here
   const std::uint64_t* allowed;  ///< of a relayed one, in place of words->posted
+
+  /// The post of how many epochs before may be the last one that has come: none where something goes direct.
+  MPIX_FN std::uint32_t slots() const { return awaits_post ? 1 : header.is_packed() ? ring.pack_depth() : ring.depth; }
 };
 
 struct ReceivePeer {
@@ -235,7 +264,7 @@ struct ReceivePeer {
   char* window;
   const char* staging;  ///< mirrors the window; null where origins write into the window
   int rank;
-  RelayedIn* relayed;  ///< on another node: `ring` are the inboxes for what it has packed (wire/relayed.h)
+  RelayedIn* relayed;  ///< on another node: `ring` are the inboxes for its messages (wire/relayed.h)
 };
 
 /// What a program works on.

@@ -23,12 +23,18 @@
 /// | is_last        | it is                              | of the parts, to count itself in a word in device memory   |
 /// | share          | one put after another              | large ones all together, small ones each by a warp         |
 /// | batch          | 1: each word as it is loaded       | words that a thread loads before it uses the first of them |
+/// | carries_packs  | yes (tests)                        | whether the GPU may                                        |
+/// | lanes          | 1                                  | 8: threads that hold a pack together                       |
+/// | store_pack     | its words                          | a thread's share of them, the last one's with the number   |
+/// | await a pack   | likewise                           | a warp's packs, all together                               |
+/// | converge       | nothing                            | the threads of a warp go on together                       |
 /// | descriptors    | one at a time                      | as many as a block reads at a time, in memory of the block |
 namespace mpix {
 
 /// A host stream's thread.
 struct Alone {
-  static constexpr std::uint32_t part = 0, parts = 1, counted_parts = 1, batch = 1;
+  static constexpr bool carries_packs = true;
+  static constexpr std::uint32_t part = 0, parts = 1, counted_parts = 1, batch = 1, lanes = 1;
   struct Descriptors {
     static constexpr std::uint32_t count = 1;
     union {
@@ -48,6 +54,17 @@ struct Alone {
   /// has_arrived() has seen that all flags are up.
   static bool await(const ReceivePeer&, const std::uint64_t* flag, std::uint64_t value) {
     return load_acquire(flag) == value;
+  }
+  static void converge() {}
+  static void store_pack(Pack* pack, std::uint32_t, const std::uint64_t* words) {
+    for (std::uint32_t i = 0; i < Pack::words; ++i) store_release(&pack->word[i], words[i]);
+    store_release(&pack->number, words[Pack::words]);
+  }
+  static bool await(const ReceivePeer&, const Pack* pack, std::uint32_t, std::uint64_t number, std::uint64_t* words) {
+    while (load_acquire(&pack->number) != number) {
+    }
+    for (std::uint32_t i = 0; i < Pack::words; ++i) words[i] = load_relaxed(&pack->word[i]);
+    return true;
   }
   static bool is_last(std::uint32_t*) { return true; }
   template <class Move>
@@ -104,8 +121,9 @@ MPIX_FN void announce(const PostPeer& peer, EpochCounter before, bool captured =
 
 /// Both the credit and the post: what the word of may_go has to be before a part may send its next epoch.
 MPIX_FN std::uint64_t post_needed(const SendPeer& peer, std::uint64_t epoch) {
-  if (peer.awaits_post || peer.relayed) return epoch;
-  return epoch >= peer.ring.depth ? epoch - peer.ring.depth + 1 : 0;
+  if (peer.relayed) return epoch;
+  const std::uint32_t slots = peer.slots();
+  return epoch >= slots ? epoch - slots + 1 : 0;
 }
 
 /// `posted`, or what the relay says.
@@ -136,25 +154,59 @@ MPIX_STEP void send_lines(const PutOp& op, Line* payload, std::uint32_t flag, Wo
   }
 }
 
+/// What a lane has of a pack: `own` words, the last lane's last one the number.
+template <class Crew>
+struct PackLanes {
+  static constexpr std::uint32_t lanes = Crew::lanes, own = 16 / lanes;
+  std::uint32_t lane, group, groups;  ///< a group of lanes holds a pack; groups of the workers
+
+  MPIX_STEP explicit PackLanes(Workers workers)
+      : lane(workers.index % lanes), group(workers.index / lanes), groups(workers.size / lanes) {}
+  MPIX_STEP bool is_last() const { return lane == lanes - 1; }
+  /// Word w of this lane's in pack i of a put.
+  MPIX_STEP std::uint32_t word_of(std::uint32_t i, std::uint32_t w) const { return i * Pack::words + lane * own + w; }
+  MPIX_STEP bool is_data(std::uint32_t w) const { return w < own - 1 || !is_last(); }
+};
+
+/// `packs`: the put's. Workers are whole warps.
+template <class Crew>
+MPIX_STEP void send_packs(const Crew& crew, const PutOp& op, Pack* packs, std::uint64_t epoch, Workers workers) {
+  const PackLanes<Crew> my(workers);
+  const std::uint32_t words = static_cast<std::uint32_t>((op.bytes + 7) / 8), count = packs_for(op.bytes);
+  for (std::uint32_t first = 0; first < count; first += my.groups) {
+    const std::uint32_t i = first + my.group;
+    std::uint64_t word[my.own];
+    MPIX_UNROLL
+    for (std::uint32_t w = 0; w < my.own; ++w) {
+      const std::uint32_t at = my.word_of(i, w);
+      word[w] = !my.is_data(w) ? epoch : at < words ? load_word(op.source, at, op.bytes) : 0;
+    }
+    crew.converge();
+    if (i < count) crew.store_pack(packs + i, my.lane, word);
+  }
+}
+
 /// Write a put's part of the slot, or its data into the target's window.
 template <class Crew>
-MPIX_STEP void send_put(const PutOp& op, Line* slot, std::uint32_t flag, Workers workers) {
+MPIX_STEP void send_put(const Crew& crew, const SendPeer& peer, const PutOp& op, std::uint64_t epoch, Workers workers) {
+  Line* const slot = slot_of(peer.ring, epoch);
+  const std::uint32_t flag = flag_of(epoch);
   if (op.descriptor != 0 && workers.index == 0) write_descriptor(op, slot, flag);
-  if (op.direct)
-    copy_bytes(op.direct, op.source, op.bytes, workers);
-  else
-    send_lines<Crew>(op, slot + op.payload, flag, workers);
+  if (op.direct) return copy_bytes(op.direct, op.source, op.bytes, workers);
+  if constexpr (Crew::carries_packs)
+    if (peer.header.is_packed()) return send_packs(crew, op, packs_of(peer.ring, epoch) + op.payload, epoch, workers);
+  send_lines<Crew>(op, slot + op.payload, flag, workers);
 }
 
 /// The data of an epoch. `put(i)`: put i of the program.
 template <class Crew, class Puts>
-MPIX_STEP void send_puts(const Crew& crew, const SendPeer& peer, const Puts& put, Line* slot, std::uint32_t flag) {
+MPIX_STEP void send_puts(const Crew& crew, const SendPeer& peer, const Puts& put, std::uint64_t epoch) {
   if (peer.op_count == 1)
-    send_put<Crew>(put(peer.first_op), slot, flag, crew.of_peer());
+    send_put(crew, peer, put(peer.first_op), epoch, crew.of_peer());
   else
     crew.share(peer.op_count, peer.bytes, [&](std::uint32_t i, Workers workers, auto is_theirs) {
       const PutOp& op = put(peer.first_op + i);
-      if (is_theirs(op.bytes)) send_put<Crew>(op, slot, flag, workers);
+      if (is_theirs(op.bytes)) send_put(crew, peer, op, epoch, workers);
     });
 }
 
@@ -176,7 +228,7 @@ MPIX_FN void write_header(const SendPeer& peer, std::uint64_t epoch, std::uint32
 template <class Crew, class Puts>
 MPIX_STEP void send(const Crew& crew, const SendPeer& peer, const Puts& put, std::uint64_t epoch, bool guarded) {
   if (peer.relayed) return pack(crew, peer, put, epoch);
-  send_puts(crew, peer, put, slot_of(peer.ring, epoch), flag_of(epoch));
+  send_puts(crew, peer, put, epoch);
   if (!peer.signals) return;
   (void)crew.agree(true);
   if (crew.of_part().index != 0) return;
@@ -195,8 +247,8 @@ inline bool has_arrived(const ReceivePeer& peer, std::uint64_t epoch, Header* he
 }
 
 MPIX_FN Descriptor single_put(Header header) {
-  return Descriptor{header.single_offset(),
-                    header.single_bytes() | static_cast<std::uint64_t>(Header::single_payload) << 32, nullptr};
+  const std::uint32_t payload = header.is_packed() ? 0 : Header::single_payload;
+  return Descriptor{header.single_offset(), header.single_bytes() | static_cast<std::uint64_t>(payload) << 32, nullptr};
 }
 
 // From here on: false where the wait for a line was released.
@@ -236,15 +288,39 @@ MPIX_STEP bool receive_lines(const Crew& crew, const ReceivePeer& peer, const Li
   return true;
 }
 
+template <class Crew>
+MPIX_STEP bool receive_packs(const Crew& crew, const ReceivePeer& peer, const Pack* packs, std::uint64_t epoch,
+                             char* to, std::uint32_t bytes, Workers workers) {
+  const PackLanes<Crew> my(workers);
+  const std::uint32_t words = (bytes + 7) / 8, count = packs_for(bytes);
+  for (std::uint32_t first = 0; first < count; first += my.groups) {
+    const std::uint32_t i = first + my.group;
+    std::uint64_t word[my.own];
+    // All of a warp come here, those without a pack with one that others have.
+    if (!crew.await(peer, packs + (i < count ? i : first), my.lane, epoch, word)) return false;
+    MPIX_UNROLL
+    for (std::uint32_t w = 0; w < my.own; ++w) {
+      const std::uint32_t at = my.word_of(i, w);
+      if (my.is_data(w) && i < count && at < words) store_word(to, at, bytes, word[w]);
+    }
+  }
+  return true;
+}
+
 /// Move the data of one put into the window.
 template <class Crew>
-MPIX_STEP bool receive_put(const Crew& crew, const ReceivePeer& peer, const Descriptor& put, const Line* slot,
-                           std::uint32_t flag, Workers workers) {
+MPIX_STEP bool receive_put(const Crew& crew, const ReceivePeer& peer, const Descriptor& put, std::uint64_t epoch,
+                           bool is_packed, Workers workers) {
   char* const to = peer.window + put.offset;
-  if (!put.staged())
-    return receive_lines(crew, peer, slot + put.payload(), flag, to, static_cast<std::uint32_t>(put.bytes()), workers);
-  copy_bytes(to, put.data, put.bytes(), workers);
-  return true;
+  const auto bytes = static_cast<std::uint32_t>(put.bytes());
+  if (put.staged()) {
+    copy_bytes(to, put.data, put.bytes(), workers);
+    return true;
+  }
+  if constexpr (Crew::carries_packs)
+    if (is_packed)
+      return receive_packs(crew, peer, packs_of(peer.ring, epoch) + put.payload(), epoch, to, bytes, workers);
+  return receive_lines(crew, peer, slot_of(peer.ring, epoch) + put.payload(), flag_of(epoch), to, bytes, workers);
 }
 
 /// How many rounds of a slot there are to each line that is wiped: a wipe touches a cold line.
@@ -260,6 +336,11 @@ MPIX_FN void scrub(const Ring& ring, std::uint64_t epoch, std::uint32_t used, st
   const std::uint32_t tail = data_lines(ring);
   if (line < tail ? line < used : line - tail + 1 < direct_parts) return;
   write_line(slot_of(ring, epoch) + line, 0, 0);
+}
+
+/// That an epoch uses.
+MPIX_FN std::uint32_t lines_of_single(Header header) {
+  return Header::single_payload + (header.is_packed() ? 0 : (header.single_bytes() + 7) / 8);
 }
 
 /// Of a slot.
@@ -279,9 +360,10 @@ MPIX_STEP bool receive_slot(const Crew& crew, const ReceivePeer& peer, std::uint
     if (own.index < header.direct_parts()) fence_acquire();
     if (!crew.agree(good)) return false;
   }
+  const bool is_packed = header.is_packed();
   if (header.is_single()) {
-    good = receive_put(crew, peer, single_put(header), slot, flag, workers);
-    if (workers.index == 0) scrub(peer.ring, epoch, Header::single_payload + (header.single_bytes() + 7) / 8, 0);
+    good = receive_put(crew, peer, single_put(header), epoch, is_packed, workers);
+    if (workers.index == 0) scrub(peer.ring, epoch, lines_of_single(header), 0);
     return good;
   }
   std::uint32_t used = 1 + 2 * header.descriptors();
@@ -294,11 +376,12 @@ MPIX_STEP bool receive_slot(const Crew& crew, const ReceivePeer& peer, std::uint
       good = false;
     (void)crew.agree(true);
     crew.share(count, ~std::uint64_t{0}, [&](std::uint32_t i, Workers some, auto is_theirs) {
-      if (is_theirs(puts[i].bytes()) && !receive_put(crew, peer, puts[i], slot, flag, some)) good = false;
+      if (is_theirs(puts[i].bytes()) && !receive_put(crew, peer, puts[i], epoch, is_packed, some)) good = false;
     });
     if (workers.index == 0) {
       for (std::uint32_t i = 0; i < count; ++i)
-        if (!puts[i].staged()) used = puts[i].payload() + static_cast<std::uint32_t>((puts[i].bytes() + 7) / 8);
+        if (!puts[i].staged() && !is_packed)
+          used = puts[i].payload() + static_cast<std::uint32_t>((puts[i].bytes() + 7) / 8);
     }
   }
   if (workers.index == 0) scrub(peer.ring, epoch, used, header.direct_parts());

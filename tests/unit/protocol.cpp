@@ -27,7 +27,7 @@ namespace {
 struct Pair {
   PairWords origin{};
   PairWords target{};
-  std::vector<Line> lines;
+  std::vector<Pack> mailbox;
   std::vector<char> window;
   std::vector<char> staging;
   std::vector<std::string> texts;  ///< what ops read
@@ -37,9 +37,12 @@ struct Pair {
   PostPeer poster{};
 
   /// Slots of so many lines, and the headers at their ends.
-  Pair(std::uint32_t depth, std::uint32_t slot_lines, std::size_t window_bytes)
-      : lines(depth * (slot_lines + most_parts - 1)), window(window_bytes), staging(window_bytes) {
-    const Ring ring{lines.data(), depth, slot_lines + most_parts - 1};
+  Pair(std::uint32_t depth, std::uint32_t slot_lines, std::size_t window_bytes, std::uint32_t slot_packs = 0)
+      : window(window_bytes), staging(window_bytes) {
+    Ring ring{nullptr, depth, slot_lines + most_parts - 1, slot_packs};
+    if (slot_packs > 0) ring.slot_lines = (ring.slot_lines + 7) / 8 * 8;
+    mailbox.resize((ring.bytes() + sizeof(Pack) - 1) / sizeof(Pack));
+    ring.lines = lines();
     sender.words = &origin;
     sender.ring = ring;
     sender.signals = true;
@@ -51,6 +54,7 @@ struct Pair {
     poster.there = &origin;
   }
 
+  Line* lines() { return reinterpret_cast<Line*>(mailbox.data()); }
   bool may_send() const { return mpix::may_send(sender); }
   void send() { send(sender); }
   void send(const SendPeer& peer) {
@@ -79,10 +83,10 @@ struct Pair {
   }
 
   /// The ops of the next epoch: texts into the mailbox, one after another in the window.
-  void prepare(const std::vector<std::string>& next) {
+  void prepare(const std::vector<std::string>& next, bool in_packs = false) {
     texts = next;
     ops.clear();
-    std::uint32_t payload = 1 + 2 * static_cast<std::uint32_t>(texts.size());
+    std::uint32_t payload = in_packs ? 0 : 1 + 2 * static_cast<std::uint32_t>(texts.size());
     std::uint64_t offset = 0;
     for (const std::string& text : texts) {
       PutOp op{};
@@ -91,16 +95,17 @@ struct Pair {
       op.offset = offset;
       op.descriptor = 1 + 2 * static_cast<std::uint32_t>(ops.size());
       op.payload = payload;
-      payload += static_cast<std::uint32_t>((text.size() + 7) / 8);
+      payload += in_packs ? packs_for(text.size()) : static_cast<std::uint32_t>((text.size() + 7) / 8);
       offset += text.size();
       ops.push_back(op);
     }
     sender.op_count = static_cast<std::uint32_t>(ops.size());
     sender.header = Header::of(sender.op_count, 0);
+    if (in_packs) sender.header = sender.header.packed();
   }
 
-  std::string exchange(const std::vector<std::string>& texts) {
-    prepare(texts);
+  std::string exchange(const std::vector<std::string>& texts, bool in_packs = false) {
+    prepare(texts, in_packs);
     std::fill(window.begin(), window.end(), '.');
     announce(poster, poster.words->own.opened.load());
     REQUIRE(may_send());
@@ -142,7 +147,8 @@ class Meeting {
 
 /// Threads as a GPU's blocks have them.
 struct Several {
-  static constexpr std::uint32_t counted_parts = most_parts, batch = 4, threads = 3;
+  static constexpr bool carries_packs = true;
+  static constexpr std::uint32_t counted_parts = most_parts, batch = 4, lanes = 1, threads = 3;
   struct Descriptors {
     static constexpr std::uint32_t count = 2;
     union {
@@ -171,6 +177,15 @@ struct Several {
     }
     return true;
   }
+  bool await(const ReceivePeer& peer, const Pack* pack, std::uint32_t lane, std::uint64_t number,
+             std::uint64_t* words) const {
+    if (!await(peer, &pack->number, number)) return false;
+    return Alone::await(peer, pack, lane, number, words);
+  }
+  static void store_pack(Pack* pack, std::uint32_t lane, const std::uint64_t* words) {
+    Alone::store_pack(pack, lane, words);
+  }
+  static void converge() {}
   bool is_last(std::uint32_t* counted) const {
     // As the fences of a GPU's parts order on both sides of the counter.
     if (__atomic_add_fetch(counted, 1, __ATOMIC_ACQ_REL) < parts) return false;
@@ -207,6 +222,69 @@ TEST_CASE("texts of every length arrive whole, and nothing beside them changes",
         "123456789abcdefghijklmnopqrstu" + std::string(10, '.'));
   CHECK(pair.exchange({}) == std::string(40, '.'));
   CHECK(pair.exchange({"0123456789012345678901234567890123456789"}) == "0123456789012345678901234567890123456789");
+}
+
+TEST_CASE("texts of every length arrive whole in packs", "[protocol]") {
+  Pair pair(4, 64, 1000, 12);
+  std::string text;
+  for (std::size_t bytes = 1; bytes <= 1000; bytes += bytes < 260 ? 1 : 37) {
+    while (text.size() < bytes) text += static_cast<char>('A' + text.size() % 57);
+    CHECK(pair.exchange({text}, true) == text + std::string(1000 - bytes, '.'));
+    const std::string front = text.substr(0, bytes / 3), back = text.substr(bytes / 3);
+    if (!front.empty()) {
+      CHECK(pair.exchange({front, back}, true) == text + std::string(1000 - bytes, '.'));
+    }
+    // As lines of the same slots, where earlier ones had packs.
+    if (bytes <= 400) {
+      CHECK(pair.exchange({text}) == text + std::string(1000 - bytes, '.'));
+    }
+  }
+}
+
+TEST_CASE("a single put in packs says so in its header", "[protocol]") {
+  Pair pair(2, 16, 300, 3);
+  pair.prepare({std::string(300, 'x')}, true);
+  PutOp& op = pair.ops.front();
+  op.descriptor = 0;
+  REQUIRE(Header::can_hold(op.offset, op.bytes));
+  const Header header = Header::of_single(op.offset, op.bytes).packed();
+  CHECK(header.is_single());
+  CHECK(header.is_packed());
+  CHECK(header.single_bytes() == 300);
+  CHECK_FALSE(Header::of_single(op.offset, op.bytes).is_packed());
+  CHECK(Header::of(7, 5).packed().descriptors() == 7);
+  CHECK(Header::of(7, 5).packed().direct_parts() == 5);
+  CHECK_FALSE(Header::of(7, 5).is_packed());
+  CHECK_FALSE(Header::can_hold(0, std::uint64_t{1} << 22));
+  pair.sender.header = header;
+  pair.send();
+  pair.receive();
+  CHECK(std::string(pair.window.data(), 300) == pair.texts.front());
+}
+
+TEST_CASE("there are packs of two epochs, however many slots there are", "[protocol]") {
+  for (const std::uint32_t depth : {1u, 2u, 4u}) {
+    Pair pair(depth, 16, 130, 2);
+    const auto post = [&] { announce(pair.poster, pair.poster.words->own.opened.load()); };
+    std::uint32_t ahead = 0;
+    for (; ahead < 3 && (pair.prepare({std::string(130, static_cast<char>('a' + ahead))}, true), pair.may_send());
+         ++ahead)
+      pair.send();
+    CHECK(ahead == std::min(depth, 2u) - 1);  // of posts
+    // As guards count: the credit is depth less what has been sent.
+    CHECK(depth - ahead < credit_needed(pair.sender));
+    post();
+    CHECK(depth - ahead + 1 >= credit_needed(pair.sender));
+    REQUIRE(pair.may_send());
+    pair.send();
+    for (std::uint32_t i = 0; i <= ahead; ++i) {
+      pair.receive();
+      CHECK(pair.window[129] == static_cast<char>('a' + (i < ahead ? i : ahead)));
+    }
+    // Lines may go further ahead.
+    pair.prepare({"x"});
+    CHECK(credit_needed(pair.sender) == 2);
+  }
 }
 
 TEST_CASE("an origin waits for the post only when something goes direct, or no slot is free", "[protocol]") {
@@ -323,14 +401,15 @@ TEST_CASE("an epoch in parts is the same as one in one", "[protocol]") {
 }
 
 TEST_CASE("several threads in several parts do what one does", "[protocol]") {
-  Pair pair(2, 64, 256);
+  Pair pair(2, 64, 256, 8);
   const std::atomic<bool> released{false};
   const std::uint32_t parts_of_send = 3, parts_of_receive = 2;
   const std::vector<std::string> some{"a", std::string(21, 'b'), "12345678", std::string(100, 'c'), "last"};
   const std::string direct(60, 'd');
   for (std::uint64_t epoch = 1; epoch <= 60; ++epoch) {
     const bool goes_direct = epoch % 3 == 0, alone = epoch % 3 == 1;
-    pair.prepare(alone ? std::vector<std::string>{some[epoch % some.size()]} : some);
+    const bool in_packs = !goes_direct && epoch % 2 == 0;
+    pair.prepare(alone ? std::vector<std::string>{some[epoch % some.size()]} : some, in_packs);
     std::string expected;
     for (const std::string& text : pair.texts) expected += text;
     for (const PutOp& op : pair.ops) pair.sender.bytes += op.bytes;
@@ -493,12 +572,11 @@ TEST_CASE("every line that is not used is wiped in time", "[protocol]") {
   pair.exchange({std::string(100, 'y')});
   const std::uint32_t slot_lines = pair.receiver.ring.slot_lines;
   // The headers of two more parts, of an epoch whose data went direct in three.
-  for (std::uint32_t part : {1u, 2u})
-    write_line(pair.lines.data() + header_line(pair.receiver.ring, part), 0, flag_of(2));
+  for (std::uint32_t part : {1u, 2u}) write_line(pair.lines() + header_line(pair.receiver.ring, part), 0, flag_of(2));
   const auto stale = [&] {
     int count = 0;
-    for (std::size_t at = 0; at < pair.lines.size(); ++at)
-      if (at % slot_lines >= 4 && pair.lines[at].half[0] >> 32 != 0) ++count;
+    for (std::size_t at = 0; at < pair.sender.ring.bytes() / sizeof(Line); ++at)
+      if (at % slot_lines >= 4 && pair.lines()[at].half[0] >> 32 != 0) ++count;
     return count;
   };
   CHECK(stale() == 26);  // 3 + 13 lines an epoch
@@ -534,7 +612,7 @@ struct RelayedPair {
     sender.signals = true;
     receiver.words = &received;
     receiver.relayed = &target->in;
-    receiver.ring = Ring{reinterpret_cast<Line*>(target->inbox), inboxes, sizeof target->inbox[0] / sizeof(Line)};
+    receiver.ring = Ring{reinterpret_cast<Line*>(target->inbox), inboxes, sizeof target->inbox[0] / sizeof(Line), 0};
     receiver.window = window.data();
   }
 

@@ -158,6 +158,14 @@ inline bool gpu_has_atomics_for_peers(int device) {
 /// What eight neighbouring threads store at once comes as one over NVLink, which is what has atomic operations for
 /// other GPUs' memory; and so it does within a GPU.
 constexpr bool gpu_has_packs = true;
+__device__ inline void gpu_store_two(std::uint64_t* to, const std::uint64_t* words) {
+  asm volatile("st.relaxed.sys.global.v2.u64 [%0],{%1,%2};" ::"l"(to), "l"(words[0]), "l"(words[1]) : "memory");
+}
+__device__ inline void gpu_load_two(const std::uint64_t* from, std::uint64_t* words) {
+  asm volatile("ld.relaxed.sys.global.v2.u64 {%0,%1},[%2];" : "=l"(words[0]), "=l"(words[1]) : "l"(from) : "memory");
+}
+__device__ inline bool gpu_all_of_warp(bool yes) { return __all_sync(0xffffffffu, yes) != 0; }
+__device__ inline void gpu_converge_warp() { __syncwarp(); }
 inline bool gpu_link_carries_packs(int device, int other) {
   int major = 0, native = 0;
   const bool yes =

@@ -49,7 +49,11 @@ enum class Reach { node, any };
 constexpr std::uint32_t relayed_bytes_of_a_part = 128 * 1024, most_relayed_parts = 4;
 
 /// At most, of a usual send or receive (kernel.h).
-constexpr std::uint32_t words_of_a_thread = 4;
+constexpr std::uint32_t words_of_a_thread = 4, packs_of_a_thread = 4;
+
+/// What a kernel has straight code for. any: nothing. lines: single puts of whole words through the mailbox, a few for
+/// each thread. packs: the same, in lines or in packs.
+enum class Form { any, lines, packs };
 
 /// At most so many.
 MPIX_FN std::uint32_t parts_for(std::uint64_t bytes, std::uint32_t bytes_of_a_part, std::uint32_t most) {
@@ -60,28 +64,40 @@ MPIX_FN std::uint32_t parts_for(std::uint64_t bytes, std::uint32_t bytes_of_a_pa
 /// How a launch is cut into blocks: a grid of parts × peers; twice that for both roles, sends first.
 struct Shape {
   std::uint32_t receive_parts;           ///< the most for one peer
-  std::uint32_t eager_bytes_of_a_part;   ///< of a send through the mailbox alone
+  std::uint32_t eager_bytes_of_a_part;   ///< of a send through the mailbox alone, in lines, and
+  std::uint32_t packed_bytes_of_a_part;  ///< in packs
   std::uint32_t direct_bytes_of_a_part;  ///< of one where something goes direct
   std::uint32_t most_parts;              ///< for one peer
   Early early;
 
   MPIX_FN std::uint32_t parts_of(const SendPeer& peer) const {
     if (peer.relayed) return parts_for(peer.bytes, relayed_bytes_of_a_part, most_of(true));
-    return parts_for(peer.bytes, peer.awaits_post ? direct_bytes_of_a_part : eager_bytes_of_a_part, most_parts);
+    return parts_for(peer.bytes,
+                     peer.awaits_post          ? direct_bytes_of_a_part
+                     : peer.header.is_packed() ? packed_bytes_of_a_part
+                                               : eager_bytes_of_a_part,
+                     most_parts);
   }
-  MPIX_FN std::uint32_t parts_of(const ReceivePeer& peer, std::uint64_t bytes) const {
-    return parts_for(bytes, peer.relayed ? relayed_bytes_of_a_part : eager_bytes_of_a_part, most_of(peer.relayed));
+  MPIX_FN std::uint32_t parts_of(const ReceivePeer& peer, std::uint64_t bytes, bool is_packed) const {
+    return parts_for(bytes,
+                     peer.relayed ? relayed_bytes_of_a_part
+                     : is_packed  ? packed_bytes_of_a_part
+                                  : eager_bytes_of_a_part,
+                     most_of(peer.relayed));
   }
   MPIX_FN std::uint32_t most_of(bool relayed) const {
     return relayed && most_parts > most_relayed_parts ? most_relayed_parts : most_parts;
   }
 
-  /// A single put of whole words through the mailbox, a few for each thread.
-  bool is_usual(const SendPeer& peer, const PutOp* ops, unsigned threads) const {
-    if (!peer.header.is_single() || peer.awaits_post) return false;
+  /// Whether this send is one that lines and packs have straight code for, or only packs.
+  Form form_of(const SendPeer& peer, const PutOp* ops, unsigned threads) const {
+    if (!peer.header.is_single() || peer.awaits_post || peer.relayed) return Form::any;
     const PutOp& op = ops[peer.first_op];
-    return (reinterpret_cast<std::uintptr_t>(op.source) | op.bytes) % 8 == 0 &&
-           op.bytes / 8 <= std::uint64_t{words_of_a_thread} * threads * parts_of(peer);
+    if ((reinterpret_cast<std::uintptr_t>(op.source) | op.bytes) % 8 != 0) return Form::any;
+    const std::uint64_t all = std::uint64_t{threads} * parts_of(peer);
+    if (peer.header.is_packed())
+      return packs_for(op.bytes) <= packs_of_a_thread * all / Pack::lanes ? Form::packs : Form::any;
+    return op.bytes / 8 <= words_of_a_thread * all ? Form::lines : Form::any;
   }
 };
 
@@ -115,6 +131,7 @@ struct FarProgram {
     const std::uint32_t most = shape.most_of(receive(i).relayed);
     return shape.receive_parts < most ? shape.receive_parts : most;
   }
+  MPIX_FN bool expects_packs(std::uint32_t) const { return false; }
 };
 
 /// A program whose tables travel in the arguments of its kernel.
@@ -126,12 +143,14 @@ struct NearProgram {
   ReceivePeer receives[most_peers];
   PutOp ops[most_ops];
   std::uint32_t parts[most_peers];  ///< of receives
+  bool packed[most_peers];          ///< likewise: packs are looked for at once
   MPIX_FN const PostPeer& post(std::uint32_t i) const { return posts[i]; }
   MPIX_FN const SendPeer& send(std::uint32_t i) const { return sends[i]; }
   MPIX_FN const ReceivePeer& receive(std::uint32_t i) const { return receives[i]; }
   MPIX_FN const PutOp& op(std::uint32_t i) const { return ops[i]; }
   MPIX_FN const PutOp* puts() const { return ops; }
   MPIX_FN std::uint32_t receive_parts(std::uint32_t i, const Shape&) const { return parts[i]; }
+  MPIX_FN bool expects_packs(std::uint32_t i) const { return packed[i]; }
 
   static bool fits(const Program& program) {
     return std::max({program.post_count, program.send_count, program.receive_count}) <= most_peers &&

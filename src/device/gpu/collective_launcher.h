@@ -29,7 +29,7 @@ void load_small_kernels();
 /// By packs; of those of a thread it has so many turns.
 const Kernel& pack_kernel(const Collective& call, std::uint32_t turns);
 void load_pack_kernels();
-constexpr std::uint32_t pack_lanes = 8, pack_movers = collective_threads, pack_askers = 32;
+constexpr std::uint32_t pack_movers = collective_threads, pack_askers = 32;
 
 /// A kernel that is loaded when it is first launched may have to wait for those that run, and these for a peer.
 inline void load_collective_kernels() {
@@ -69,7 +69,7 @@ inline void launch_collective(const CollectiveLaunch& launch, gpuStream_t stream
   if constexpr (gpu_has_packs)
     if (call.packed) {
       const std::uint64_t packs = ((call.bytes + 7) / 8 + Pack::words - 1) / Pack::words;
-      const std::uint64_t turns = (packs * pack_lanes + call.parts * pack_movers - 1) / (call.parts * pack_movers);
+      const std::uint64_t turns = (packs * Pack::lanes + call.parts * pack_movers - 1) / (call.parts * pack_movers);
       const Kernel& kernel = pack_kernel(call, static_cast<std::uint32_t>(std::min<std::uint64_t>(turns, UINT32_MAX)));
       MPIX_CHECK_GPU(gpu_launch(kernel.function, dim3(call.parts), pack_movers + pack_askers, &call, sizeof call,
                                 stream, launch.captured && kernel.may_be_dependent));

@@ -17,7 +17,7 @@ GPU_OUT_OF_LINE void store_any_word(char* to, std::uint64_t i, std::uint64_t byt
 
 /// The crew of a block whose threads hold packs in eights (wire/collective_packs.h).
 struct PackBlock : CollectiveBlock {
-  static constexpr std::uint32_t lanes = pack_lanes;
+  static constexpr std::uint32_t lanes = Pack::lanes;
   enum Judgement : std::uint32_t { none, good, bad };
   volatile std::uint32_t* judgement;  ///< of the block
 
@@ -29,8 +29,8 @@ struct PackBlock : CollectiveBlock {
   __device__ void store_any(char* to, std::uint64_t i, std::uint64_t bytes, std::uint64_t word) const {
     store_any_word(to, i, bytes, word);
   }
-  __device__ void converge() const { __syncwarp(); }
-  __device__ bool together(bool yes) const { return __all_sync(0xffffffffu, yes) != 0; }
+  __device__ void converge() const { gpu_converge_warp(); }
+  __device__ bool together(bool yes) const { return gpu_all_of_warp(yes); }
   /// Askers are one warp.
   __device__ void judge(bool yes) const {
     const bool all = together(yes);
@@ -45,14 +45,10 @@ struct PackBlock : CollectiveBlock {
     return ::mpix::still_waits(call, number, rank, beat);
   }
   __device__ void store_pack(Pack* pack, std::uint32_t lane, const std::uint64_t* words) const {
-    asm volatile("st.relaxed.sys.global.v2.u64 [%0],{%1,%2};" ::"l"(pack->word + 2 * lane), "l"(words[0]), "l"(words[1])
-                 : "memory");
+    gpu_store_two(pack->word + 2 * lane, words);
   }
   __device__ void load_pack(const Pack* pack, std::uint32_t lane, std::uint64_t* words) const {
-    asm volatile("ld.relaxed.sys.global.v2.u64 {%0,%1},[%2];"
-                 : "=l"(words[0]), "=l"(words[1])
-                 : "l"(pack->word + 2 * lane)
-                 : "memory");
+    gpu_load_two(pack->word + 2 * lane, words);
   }
 };
 

@@ -58,7 +58,10 @@ class OwnGpuStream final : public OwnStream {
 class GpuDevice final : public Device {
  public:
   explicit GpuDevice(const Settings& settings)
-      : copy_bytes_(settings.copy_engine_bytes), free_posts_(settings.free_posts), launcher_(settings) {}
+      : copy_bytes_(settings.copy_engine_bytes),
+        packs_above_(settings.packs_above.value_or(some_link_carries_packs() ? 64 * 1024 : SIZE_MAX)),
+        free_posts_(settings.free_posts),
+        launcher_(settings) {}
 
   const char* name() const noexcept override { return GPU_NAME; }
 
@@ -121,8 +124,12 @@ class GpuDevice final : public Device {
     }
   }
 
-  // Measured: up to here the eager exchange beats the round trip.
-  std::size_t preferred_eager_bytes() const noexcept override { return 128 * 1024; }
+  // Measured: up to here the eager exchange beats the round trip. In packs it does up to a megabyte, too, but mailboxes
+  // take memory.
+  std::size_t preferred_eager_bytes() const noexcept override {
+    return packs_above_ == SIZE_MAX ? 128 * 1024 : 512 * 1024;
+  }
+  std::size_t packs_above() const noexcept override { return packs_above_; }
 
   std::size_t preferred_copy_bytes() const noexcept override { return copy_bytes_; }
   std::uint32_t parts_in_use() const noexcept override { return most_parts; }
@@ -253,7 +260,7 @@ class GpuDevice final : public Device {
   PackForm pack_form(std::uint32_t ranks) const noexcept override {
     if (!gpu_has_packs || ranks < 2 || ranks > Collective::most_near) return {};
     PackForm form;
-    form.groups = pack_movers / pack_lanes;
+    form.groups = pack_movers / Pack::lanes;
     form.turns = ranks <= 2 ? 4 : ranks <= 4 ? 2 : 1;
     form.above_bytes = 128 * 1024 / (ranks - 1);
     form.most_attached_bytes = ranks == 2 ? 16 << 20 : 2 * preferred_line_bytes(ranks);
@@ -373,6 +380,16 @@ class GpuDevice final : public Device {
   }
 
   const std::size_t copy_bytes_;
+  static bool some_link_carries_packs() {
+    int count = 0;
+    if (!gpu_has_packs || gpuGetDeviceCount(&count) != gpuSuccess) return false;
+    for (int one = 0; one < count; ++one)
+      for (int other = 0; other < one; ++other)
+        if (gpu_link_carries_packs(one, other)) return true;
+    return false;
+  }
+
+  const std::size_t packs_above_;
   const bool free_posts_;
   Launcher launcher_;
   std::mutex mutex_;

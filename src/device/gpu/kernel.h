@@ -54,6 +54,45 @@ __device__ inline bool await_line(const Program& program, const ReceivePeer& pee
   return true;
 }
 
+/// What a thread has of the packs of a usual put: those of its group.
+struct PacksOfThread {
+  std::uint32_t lane, group, groups;
+
+  __device__ explicit PacksOfThread(Workers workers)
+      : lane(workers.index % Pack::lanes), group(workers.index / Pack::lanes), groups(workers.size / Pack::lanes) {}
+  __device__ std::uint32_t pack(std::uint32_t k) const { return group + k * groups; }
+  /// The first of its two words of that pack, among those of the put.
+  __device__ std::uint32_t word(std::uint32_t k) const { return pack(k) * Pack::words + 2 * lane; }
+  __device__ bool has_number() const { return lane == Pack::lanes - 1; }
+  /// Of the words of all its packs, one after another.
+  __device__ bool is_number(std::uint32_t i) const { return i % 2 == 1 && has_number(); }
+
+  /// `most`: packs that there are, or may be.
+  __device__ void load(const Pack* packs, std::uint32_t most, std::uint64_t* words) const {
+    MPIX_UNROLL
+    for (std::uint32_t k = 0; k < packs_of_a_thread; ++k)
+      if (pack(k) < most) gpu_load_two(packs[pack(k)].word + 2 * lane, words + 2 * k);
+  }
+  __device__ bool are_there(const std::uint64_t* words, std::uint32_t count, std::uint64_t number) const {
+    bool there = true;
+    MPIX_UNROLL
+    for (std::uint32_t k = 0; k < packs_of_a_thread; ++k)
+      there = there && (!has_number() || pack(k) >= count || words[2 * k + 1] == number);
+    return there;
+  }
+};
+
+/// A pack whose header is there, by whole warps. False when the wait is released for one of them.
+__device__ inline bool await_pack(const Program& program, const ReceivePeer& peer, const Pack* pack, std::uint32_t lane,
+                                  std::uint64_t number, std::uint64_t* words) {
+  for (std::uint32_t polls = 1;; ++polls) {
+    gpu_load_two(pack->word + 2 * lane, words);
+    if (gpu_all_of_warp(lane != Pack::lanes - 1 || words[1] == number)) return true;
+    if (polls % polls_between_notes == 0 && !gpu_all_of_warp(still_awaits(program, peer, polls / polls_between_notes)))
+      return false;
+  }
+}
+
 /// A chunk of a relayed message is still on its way. By one thread; false when the wait is released.
 GPU_OUT_OF_LINE bool await_flag(const Program& program, const ReceivePeer& peer, const std::uint64_t* flag,
                                 std::uint64_t value) {
@@ -64,7 +103,8 @@ GPU_OUT_OF_LINE bool await_flag(const Program& program, const ReceivePeer& peer,
 
 /// The crew of a part (wire/protocol.h).
 struct Block {
-  static constexpr std::uint32_t counted_parts = most_parts, batch = 4;
+  static constexpr bool carries_packs = gpu_has_packs;
+  static constexpr std::uint32_t counted_parts = most_parts, batch = 4, lanes = Pack::lanes;
   struct Descriptors {
     static constexpr std::uint32_t count = 64;  ///< as many threads as the smallest block has
     union {
@@ -83,6 +123,14 @@ struct Block {
   }
   __device__ bool await(const ReceivePeer& peer, const std::uint64_t* flag, std::uint64_t value) const {
     return await_flag(program, peer, flag, value);
+  }
+  __device__ bool await(const ReceivePeer& peer, const Pack* pack, std::uint32_t lane, std::uint64_t number,
+                        std::uint64_t* words) const {
+    return await_pack(program, peer, pack, lane, number, words);
+  }
+  __device__ void converge() const { gpu_converge_warp(); }
+  __device__ void store_pack(Pack* pack, std::uint32_t lane, const std::uint64_t* words) const {
+    gpu_store_two(pack->word + 2 * lane, words);
   }
   __device__ bool is_last(std::uint32_t* counted) const {
     return parts == 1 || atomicInc(counted, parts - 1) == parts - 1;
@@ -162,14 +210,17 @@ GPU_OUT_OF_LINE void end_late_send(const AnyProgram& any, std::uint32_t index, T
           outcome.leavers);
 }
 
-/// `usual`: so is this send, says the host (Shape::is_usual).
-template <bool usual, Reach reach, class AnyProgram>
+/// `form`: so is this send, says the host (Shape::form_of).
+template <Form form, Reach reach, class AnyProgram>
 __device__ inline void send_part(const AnyProgram& any, std::uint32_t index, std::uint32_t part, std::uint32_t parts,
                                  const Shape& shape) {
   const SendPeer& peer = any.send(index);
   PairWords* words = peer.words;
   const Block block{any.program, part, parts};
   const Workers workers = block.of_peer();
+  constexpr bool usual = form != Form::any;
+  const bool is_packed = form == Form::packs && peer.header.is_packed();
+  const PacksOfThread mine(workers);
   if (!shape.early.send) gpu_wait_for_front();
   const bool is_relayed = reach == Reach::any && peer.relayed;
   const std::uint64_t* const may_go_word = is_relayed ? peer.allowed : &words->posted;
@@ -182,12 +233,23 @@ __device__ inline void send_part(const AnyProgram& any, std::uint32_t index, std
   if (!shape.early.sources) gpu_wait_for_front();
   // Where places are few several parts let nobody start before they know that their own wait is over.
   if (reach == Reach::node || parts == 1) gpu_let_next_start();
-  std::uint64_t word[words_of_a_thread];
-  std::uint32_t words_to_send = 0;
+  std::uint64_t word[form == Form::packs ? 2 * packs_of_a_thread : words_of_a_thread];
+  std::uint32_t words_to_send = 0, packs_to_send = 0;
   if (usual) {
     const PutOp& op = any.op(peer.first_op);
     const auto* const source = reinterpret_cast<const unsigned long long*>(op.source);
     words_to_send = static_cast<std::uint32_t>(op.bytes / 8);
+    if constexpr (form == Form::packs) {
+      if (is_packed) {
+        packs_to_send = packs_for(op.bytes);
+        MPIX_UNROLL
+        for (std::uint32_t i = 0; i < 2 * packs_of_a_thread; ++i) {
+          const std::uint32_t at = mine.word(i / 2) + i % 2;
+          word[i] = mine.is_number(i) ? epoch : at < words_to_send ? load_once(source + at) : 0;
+        }
+        words_to_send = 0;
+      }
+    }
     if (workers.index < words_to_send) word[0] = load_once(source + workers.index);
     if (words_to_send > workers.size) {
       MPIX_UNROLL
@@ -203,6 +265,7 @@ __device__ inline void send_part(const AnyProgram& any, std::uint32_t index, std
   if (usual) {
     if (posted < needed) waited = poll<reach>(any.program, peer, Turn{epoch, part, parts}, is_posted);
     go = waited != Waited::gave_up;
+    if (is_packed) go = gpu_all_of_warp(go);  // no pack of which some lanes have given up
   } else {
     // Direct data often finds the post still under way, and has many threads: were all of them to look for it, they
     // would hold up the word's memory, and with it the post.
@@ -217,6 +280,15 @@ __device__ inline void send_part(const AnyProgram& any, std::uint32_t index, std
     pack_part(any.program, peer, any.puts(), epoch, part, parts);
   } else if (go) {
     if (threadIdx.x == 0 && peer.signals && !peer.awaits_post) write_header(peer, epoch, part, parts);
+    if constexpr (form == Form::packs) {
+      if (is_packed) {
+        Pack* const packs = packs_of(peer.ring, epoch);
+        gpu_converge_warp();
+        MPIX_UNROLL
+        for (std::uint32_t k = 0; k < packs_of_a_thread; ++k)
+          if (mine.pack(k) < packs_to_send) gpu_store_two(packs[mine.pack(k)].word + 2 * mine.lane, word + 2 * k);
+      }
+    }
     if (usual) {
       Line* const payload = slot + Header::single_payload + workers.index;
       if (workers.index < words_to_send) write_line(payload, word[0], flag);
@@ -226,7 +298,7 @@ __device__ inline void send_part(const AnyProgram& any, std::uint32_t index, std
           if (workers.index + i * workers.size < words_to_send) write_line(payload + i * workers.size, word[i], flag);
       }
     } else {
-      send_puts(block, peer, PutsOf<AnyProgram>{any}, slot, flag);
+      send_puts(block, peer, PutsOf<AnyProgram>{any}, epoch);
     }
   }
   if constexpr (reach == Reach::any) {
@@ -293,6 +365,25 @@ GPU_OUT_OF_LINE void end_late_receive(const AnyProgram& any, std::uint32_t index
           outcome.leavers);
 }
 
+/// The packs of a usual epoch that are this thread's, of which it has loaded `own` once. False where a wait was
+/// released. By whole warps.
+__device__ inline bool receive_usual_packs(const Program& program, const ReceivePeer& peer, const Pack* packs,
+                                           std::uint64_t number, std::uint64_t* to, std::uint32_t words,
+                                           const PacksOfThread& mine, std::uint64_t* own) {
+  const std::uint32_t count = packs_for(std::uint64_t{words} * 8);
+  for (std::uint32_t polls = 1; !gpu_all_of_warp(mine.are_there(own, count, number)); ++polls) {
+    if (polls % polls_between_notes == 0 && !gpu_all_of_warp(wait_on(program, peer, polls / polls_between_notes)))
+      return false;
+    mine.load(packs, count, own);
+  }
+  MPIX_UNROLL
+  for (std::uint32_t i = 0; i < 2 * packs_of_a_thread; ++i) {
+    const std::uint32_t at = mine.word(i / 2) + i % 2;
+    if (at < words && !mine.is_number(i)) to[at] = own[i];
+  }
+  return true;
+}
+
 /// The words of a usual epoch that are this thread's. False where a wait was released. `first`: the first of them, if
 /// it `is_there`.
 template <Reach reach>
@@ -320,7 +411,7 @@ __device__ inline bool receive_words(const Program& program, const ReceivePeer& 
   return true;
 }
 
-template <Reach reach, class AnyProgram>
+template <Form form, Reach reach, class AnyProgram>
 __device__ inline void receive_part(const AnyProgram& any, std::uint32_t index, std::uint32_t part, std::uint32_t parts,
                                     EpochCounter before) {
   const ReceivePeer& peer = any.receive(index);
@@ -332,6 +423,10 @@ __device__ inline void receive_part(const AnyProgram& any, std::uint32_t index, 
 
   std::uint64_t first_word = 0, own_word = 0;
   bool own_there = false;
+  const PacksOfThread mine(workers);
+  const bool looks_for_packs = form == Form::packs && any.expects_packs(index);
+  const Pack* const packs = packs_of(peer.ring, epoch);
+  std::uint64_t own_words[form == Form::packs ? 2 * packs_of_a_thread : 2];
   const bool is_relayed = reach == Reach::any && peer.relayed;
   Waited waited;
   if (is_relayed) {
@@ -352,10 +447,13 @@ __device__ inline void receive_part(const AnyProgram& any, std::uint32_t index, 
     const std::uint32_t own = Header::single_payload + workers.index;
     const Line* const own_line = slot + (own < data_lines(peer.ring) ? own : 0);
     const auto has_header = [&] {
-      own_there = line_arrived(own_line, flag, &own_word);
+      if constexpr (form == Form::packs)
+        if (looks_for_packs) mine.load(packs, peer.ring.slot_packs, own_words);
+      if (!looks_for_packs) own_there = line_arrived(own_line, flag, &own_word);
       return line_arrived(slot, flag, &first_word);
     };
     waited = poll<reach>(any.program, peer, Turn{epoch, part, parts}, has_header);
+    if (form == Form::packs && !gpu_all_of_warp(waited != Waited::gave_up)) waited = Waited::gave_up;
   }
   gpu_wait_for_front();
   gpu_let_next_start();
@@ -364,12 +462,19 @@ __device__ inline void receive_part(const AnyProgram& any, std::uint32_t index, 
     const Header header{first_word};
     auto* const to = reinterpret_cast<std::uint64_t*>(peer.window + header.single_offset());
     const std::uint32_t words = header.single_bytes() / 8;
-    usual = (reinterpret_cast<std::uintptr_t>(to) | header.single_bytes()) % 8 == 0 &&
-            words <= words_of_a_thread * workers.size;
-    if (usual && !receive_words<reach>(any.program, peer, slot + Header::single_payload, flag, to, words, workers,
-                                       own_there, own_word))
-      waited = Waited::gave_up;
-    if (usual && workers.index == 0) scrub(peer.ring, epoch, Header::single_payload + words, 0);
+    usual = (reinterpret_cast<std::uintptr_t>(to) | header.single_bytes()) % 8 == 0;
+    if (header.is_packed()) {
+      usual = usual && looks_for_packs && packs_for(header.single_bytes()) <= packs_of_a_thread * mine.groups;
+      if constexpr (form == Form::packs)
+        if (usual && !receive_usual_packs(any.program, peer, packs, epoch, to, words, mine, own_words))
+          waited = Waited::gave_up;
+    } else {
+      usual = usual && words <= words_of_a_thread * workers.size;
+      if (usual && !receive_words<reach>(any.program, peer, slot + Header::single_payload, flag, to, words, workers,
+                                         own_there, own_word))
+        waited = Waited::gave_up;
+    }
+    if (usual && workers.index == 0) scrub(peer.ring, epoch, lines_of_single(header), 0);
   }
   // All threads see the same epoch, but a wait may be given up by some and not by others.
   if constexpr (reach == Reach::any) {
@@ -394,7 +499,7 @@ __device__ inline void receive_part(const AnyProgram& any, std::uint32_t index, 
 
 // ---- kernels -----------------------------------------------------------------------------------------
 
-template <Role role, bool usual, Reach reach, class AnyProgram>
+template <Role role, Form form, Reach reach, class AnyProgram>
 __global__ void __launch_bounds__(most_threads, 2)
     run_program(const GPU_GRID_CONSTANT Arguments<AnyProgram> arguments) {
   const AnyProgram& any = arguments.any;
@@ -422,8 +527,8 @@ __global__ void __launch_bounds__(most_threads, 2)
     if (program.send_count > 0) program.guards->targets = 0;
     if (program.receive_count > 0) program.guards->origins = 0;
   }
-  if (sends) send_part<usual, reach>(any, index, part, send_parts, shape);
-  if (receives) receive_part<reach>(any, index, part, receive_parts, closed);
+  if (sends) send_part<form, reach>(any, index, part, send_parts, shape);
+  if (receives) receive_part<form, reach>(any, index, part, receive_parts, closed);
   // A kernel does not end before those in front of it. Blocks without work need not keep their place for that.
   if (sends || receives || (part == 0 && index == 0 && blockIdx.z == 0)) gpu_wait_for_front();
 }

@@ -34,7 +34,7 @@ class Launcher {
   /// peer.
   void open(int device) {
     load();
-    const Kernel& largest = for_programs<FarProgram, Reach::any>(Role::both, false);
+    const Kernel& largest = for_programs<FarProgram, Reach::any>(Role::both, Form::any);
     const std::uint32_t places = gpu_room_for_blocks(device, largest.symbol, most_threads);
     most_blocks_ = std::clamp(places / 2, 1u, most_blocks_worth_it);
     places_for_blocks_ = places;
@@ -46,11 +46,11 @@ class Launcher {
   static void load() {
     (void)for_posts(), (void)for_raises();
     for (const Role role : {Role::send, Role::receive, Role::both})
-      for (const bool usual : {true, false})
-        (void)for_programs<NearProgram<1, 1>>(role, usual), (void)for_programs<NearProgram<4, 4>>(role, usual),
-            (void)for_programs<NearProgram<8, 32>>(role, usual), (void)for_programs<FarProgram>(role, usual),
-            (void)for_programs<NearProgram<8, 32>, Reach::any>(role, usual),
-            (void)for_programs<FarProgram, Reach::any>(role, usual);
+      for (const Form form : {Form::any, Form::lines, Form::packs})
+        (void)for_programs<NearProgram<1, 1>>(role, form), (void)for_programs<NearProgram<4, 4>>(role, form),
+            (void)for_programs<NearProgram<8, 32>>(role, form), (void)for_programs<FarProgram>(role, form),
+            (void)for_programs<NearProgram<8, 32>, Reach::any>(role, form),
+            (void)for_programs<FarProgram, Reach::any>(role, form);
   }
 
   static void raise(gpuStream_t stream, NearRaises& near) {
@@ -78,6 +78,10 @@ class Launcher {
                                  : launch.program.receive_bytes;
   }
 
+  static bool expects_packs(const Launch& launch, std::uint32_t receive) {
+    return launch.on_host.receives[receive].ring.slot_packs > 0 && likely_bytes(launch, receive) > launch.packs_above;
+  }
+
   /// How many parts a launch may have for one peer, and whether those that wait for long have to leave (places.h), or
   /// some of its peers are relayed.
   struct Room {
@@ -87,19 +91,27 @@ class Launcher {
   Room room_for(const Launch& launch) const {
     if (launch.relayed || !launch.room) return {most_parts_worth_it, launch.relayed};
     const Program& program = launch.program;
-    bool is_eager = true;
-    std::uint32_t parts = 1;
-    for (std::uint32_t i = 0; i < program.receive_count; ++i)
-      parts = std::max(parts, parts_for(likely_bytes(launch, i), eager_bytes_of_a_part, most_parts_worth_it));
+    // Eager data do with fewer, of more words a thread. What goes direct fills the links with as many as it can have.
+    std::uint32_t parts = 1, fewest = 1;
+    const auto want = [&](std::uint64_t bytes, std::uint32_t unit, std::uint32_t of_a_thread) {
+      parts = std::max(parts, parts_for(bytes, unit, most_parts_worth_it));
+      fewest = std::max(fewest, parts_for(bytes, unit * of_a_thread, most_parts_worth_it));
+    };
+    for (std::uint32_t i = 0; i < program.receive_count; ++i) {
+      const bool is_packed = expects_packs(launch, i);
+      want(likely_bytes(launch, i), is_packed ? packed_bytes_of_a_part : eager_bytes_of_a_part,
+           is_packed ? packs_of_a_thread : words_of_a_thread);
+    }
     for (std::uint32_t i = 0; i < program.send_count; ++i) {
       const SendPeer& send = launch.on_host.sends[i];
-      is_eager = is_eager && !send.awaits_post;
-      const std::uint32_t unit = send.awaits_post ? direct_bytes_of_a_part : eager_bytes_of_a_part;
-      parts = std::max(parts, parts_for(send.bytes, unit, most_parts_worth_it));
+      if (send.awaits_post)
+        want(send.bytes, direct_bytes_of_a_part, 1);
+      else if (send.header.is_packed())
+        want(send.bytes, packed_bytes_of_a_part, packs_of_a_thread);
+      else
+        want(send.bytes, eager_bytes_of_a_part, words_of_a_thread);
     }
     if (parts == 1) return {1, false};
-    // Eager data do with fewer, of more words a thread. What goes direct fills the links with as many as it can have.
-    const std::uint32_t fewest = is_eager ? (parts + words_of_a_thread - 1) / words_of_a_thread : parts;
     // More than a few blocks gain nothing, and places are for other windows, too (places.h).
     const std::uint32_t peers = std::max(program.send_count, program.receive_count);
     while (parts > fewest && parts * peers > eager_blocks_worth_it) parts = std::max(parts / 2, fewest);
@@ -186,19 +198,28 @@ class Launcher {
     static const Kernel kernel(run_raises);
     return kernel;
   }
-  template <Role role, bool usual, Reach reach, class AnyProgram>
+  template <Role role, Form form, Reach reach, class AnyProgram>
   static const Kernel& the_kernel() {
-    static const Kernel kernel(run_program<role, usual, reach, AnyProgram>);
+    static const Kernel kernel(run_program<role, form, reach, AnyProgram>);
     return kernel;
   }
+  /// Whether they have kernels for packs.
+  template <class AnyProgram, Reach reach>
+  static constexpr bool has_packs = gpu_has_packs&& reach == Reach::node && !std::is_same_v<AnyProgram, FarProgram>;
   template <class AnyProgram, Reach reach = Reach::node>
-  static const Kernel& for_programs(Role role, bool usual) {
-    if (role == Role::receive) return the_kernel<Role::receive, false, reach, AnyProgram>();  // finds out what is usual
-    if (role == Role::send)
-      return usual ? the_kernel<Role::send, true, reach, AnyProgram>()
-                   : the_kernel<Role::send, false, reach, AnyProgram>();
-    return usual ? the_kernel<Role::both, true, reach, AnyProgram>()
-                 : the_kernel<Role::both, false, reach, AnyProgram>();
+  static const Kernel& for_programs(Role role, Form form) {
+    if constexpr (has_packs<AnyProgram, reach>)
+      if (form == Form::packs) return for_role<Form::packs, reach, AnyProgram>(role);
+    // A receive by itself finds out what lines are usual.
+    if (form == Form::any || role == Role::receive) return for_role<Form::any, reach, AnyProgram>(role);
+    return for_role<Form::lines, reach, AnyProgram>(role);
+  }
+  template <Form form, Reach reach, class AnyProgram>
+  static const Kernel& for_role(Role role) {
+    if (role == Role::send) return the_kernel<Role::send, form, reach, AnyProgram>();
+    if constexpr (form != Form::lines)
+      if (role == Role::receive) return the_kernel<Role::receive, form, reach, AnyProgram>();
+    return the_kernel<Role::both, form, reach, AnyProgram>();
   }
 
   template <Reach reach = Reach::node, class AnyProgram>
@@ -209,14 +230,18 @@ class Launcher {
     Shape& shape = arguments.shape;
     const std::uint32_t peers = std::max({1u, program.send_count, program.receive_count});
     shape.eager_bytes_of_a_part = eager_bytes_of_a_part;
+    shape.packed_bytes_of_a_part = packed_bytes_of_a_part;
     shape.direct_bytes_of_a_part = direct_bytes_of_a_part;
     shape.most_parts = std::clamp(most_blocks_ / peers / launch.sharers, 1u, most_parts);
     shape.receive_parts = 1;
     std::uint64_t most_expected = 0;
+    bool any_packs = false;
     for (std::uint32_t i = 0; i < program.receive_count; ++i) {
       const std::uint64_t bytes = likely_bytes(launch, i);
-      const std::uint32_t own = shape.parts_of(launch.on_host.receives[i], bytes);
-      set_receive_parts(any, i, own);
+      const bool is_packed = expects_packs(launch, i);
+      const std::uint32_t own = shape.parts_of(launch.on_host.receives[i], bytes, is_packed);
+      set_receive_parts(any, i, own, is_packed && has_packs<AnyProgram, reach>);
+      any_packs = any_packs || (is_packed && has_packs<AnyProgram, reach>);
       most_expected = std::max(most_expected, bytes);
       shape.receive_parts = std::max(shape.receive_parts, own);
     }
@@ -233,7 +258,7 @@ class Launcher {
     const unsigned wanted =
         threads_for(std::max(program.send_bytes, most_expected)) + (program.post_count > 0 ? threads_of_posts : 0);
     const unsigned threads = std::min({wanted, most_threads, threads_beside(entries)});
-    const Kernel& kernel = kernel_for<reach, AnyProgram>(role, shape, launch, threads);
+    const Kernel& kernel = kernel_for<reach, AnyProgram>(role, shape, launch, threads, any_packs);
     if (role == Role::both && may_overlap(kernel, program) && is_faster_apart(program, blocks)) {
       launch_apart(stream, launch);
       return;
@@ -256,12 +281,15 @@ class Launcher {
   }
 
   template <Reach reach, class AnyProgram>
-  static const Kernel& kernel_for(Role role, const Shape& shape, const Launch& launch, unsigned threads) {
-    const SendPeer* const sends = launch.on_host.sends;
-    const bool usual = std::all_of(sends, sends + launch.program.send_count, [&](const SendPeer& send) {
-      return !send.relayed && shape.is_usual(send, launch.on_host.ops, threads);
-    });
-    return for_programs<AnyProgram, reach>(role, usual);
+  static const Kernel& kernel_for(Role role, const Shape& shape, const Launch& launch, unsigned threads,
+                                  bool expects_packs) {
+    Form form = expects_packs ? Form::packs : Form::lines;
+    for (std::uint32_t i = 0; i < launch.program.send_count; ++i) {
+      const Form own = shape.form_of(launch.on_host.sends[i], launch.on_host.ops, threads);
+      if (own == Form::any || (own == Form::packs && !has_packs<AnyProgram, reach>)) form = Form::any;
+      if (own == Form::packs && form == Form::lines) form = own;
+    }
+    return for_programs<AnyProgram, reach>(role, form);
   }
 
   void launch_posts(NearPosts& near, gpuStream_t stream, const Launch& launch) {
@@ -352,10 +380,11 @@ class Launcher {
     }
   }
 
-  static void set_receive_parts(FarProgram&, std::uint32_t, std::uint32_t) {}  // as many for each
+  static void set_receive_parts(FarProgram&, std::uint32_t, std::uint32_t, bool) {}  // as many for each
   template <std::uint32_t peers, std::uint32_t ops>
-  static void set_receive_parts(NearProgram<peers, ops>& near, std::uint32_t i, std::uint32_t parts) {
+  static void set_receive_parts(NearProgram<peers, ops>& near, std::uint32_t i, std::uint32_t parts, bool is_packed) {
     near.parts[i] = parts;
+    near.packed[i] = is_packed;
   }
 
   /// The table beside Early.
@@ -405,6 +434,7 @@ class Launcher {
   // Measured on 4 H200: a word for each of 512 threads; and enough stores under way to fill the links.
   static constexpr unsigned threads_of_posts = 64;
   static constexpr std::uint32_t eager_bytes_of_a_part = 8 * most_threads;
+  static constexpr std::uint32_t packed_bytes_of_a_part = Pack::words * 8 * (most_threads / Pack::lanes);
   static constexpr std::uint32_t direct_bytes_of_a_part = 32 * 1024;
   static constexpr std::uint32_t most_parts_worth_it = 32;
   static constexpr std::uint32_t most_blocks_worth_it = 128;

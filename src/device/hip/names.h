@@ -200,6 +200,14 @@ inline bool gpu_is_time_sliced(int) { return false; }
 
 /// Nobody says that their links carry what neighbouring threads store as one.
 constexpr bool gpu_has_packs = false;
+__device__ inline void gpu_store_two(std::uint64_t* to, const std::uint64_t* words) {
+  to[0] = words[0], to[1] = words[1];
+}
+__device__ inline void gpu_load_two(const std::uint64_t* from, std::uint64_t* words) {
+  words[0] = from[0], words[1] = from[1];
+}
+__device__ inline bool gpu_all_of_warp(bool yes) { return __all(yes) != 0; }
+__device__ inline void gpu_converge_warp() {}
 inline bool gpu_link_carries_packs(int, int) { return false; }
 
 /// A number that stands for the GPU, and for no other of any node; 0: not known.

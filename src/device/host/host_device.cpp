@@ -69,7 +69,9 @@ class OwnHostStream final : public OwnStream {
 
 class HostDevice final : public Device {
  public:
-  HostDevice(const Settings& settings, int local_ranks) { set_host_polling(polling_of(settings, local_ranks)); }
+  HostDevice(const Settings& settings, int local_ranks) : packs_above_(settings.packs_above.value_or(SIZE_MAX)) {
+    set_host_polling(polling_of(settings, local_ranks));
+  }
 
   const char* name() const noexcept override { return "host"; }
 
@@ -78,6 +80,8 @@ class HostDevice final : public Device {
   // A mailbox line of 16 bytes carries 8: beyond a cache line of payload, moving twice as many lines between
   // cores costs more than looking for the post, which as a rule is there (measured with 2 and 8 ranks).
   std::size_t preferred_eager_bytes() const noexcept override { return 64; }
+  std::size_t packs_above() const noexcept override { return packs_above_; }
+  bool carries_packs(const std::vector<std::uint64_t>&) override { return true; }
   std::size_t preferred_copy_bytes() const noexcept override { return SIZE_MAX; }  // it has none
   std::uint32_t parts_in_use() const noexcept override { return 1; }
 
@@ -160,6 +164,7 @@ class HostDevice final : public Device {
  private:
   static constexpr std::align_val_t alignment{64};
   const std::uint64_t domain_ = this_domain();
+  const std::size_t packs_above_;
   SharedMemory memory_;
   HostPostStreams post_streams_;
 };
