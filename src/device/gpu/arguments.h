@@ -48,12 +48,18 @@ enum class Reach { node, any };
 /// blocks fill PCIe (50 GB/s).
 constexpr std::uint32_t relayed_bytes_of_a_part = 128 * 1024, most_relayed_parts = 4;
 
-/// At most, of a usual send or receive (kernel.h).
-constexpr std::uint32_t words_of_a_thread = 4, packs_of_a_thread = 4;
+/// What a kernel has straight code for: single puts of whole words through the mailbox. one: in lines, one for each
+/// thread. few: in lines or packs, a few for each, or for each eight. any: nothing.
+enum class Form { any, one, few };
+/// That few.
+constexpr std::uint32_t most_each = 4;
 
-/// What a kernel has straight code for. any: nothing. lines: single puts of whole words through the mailbox, a few for
-/// each thread. packs: the same, in lines or in packs.
-enum class Form { any, lines, packs };
+/// What a receive is likely to find: it looks for that at once, together with the header.
+struct Expected {
+  std::uint16_t parts;
+  std::uint8_t each;  ///< lines for each thread, at most most_each; or packs for each eight
+  bool packed;
+};
 
 /// At most so many.
 MPIX_FN std::uint32_t parts_for(std::uint64_t bytes, std::uint32_t bytes_of_a_part, std::uint32_t most) {
@@ -89,15 +95,13 @@ struct Shape {
     return relayed && most_parts > most_relayed_parts ? most_relayed_parts : most_parts;
   }
 
-  /// Whether this send is one that lines and packs have straight code for, or only packs.
   Form form_of(const SendPeer& peer, const PutOp* ops, unsigned threads) const {
     if (!peer.header.is_single() || peer.awaits_post || peer.relayed) return Form::any;
     const PutOp& op = ops[peer.first_op];
     if ((reinterpret_cast<std::uintptr_t>(op.source) | op.bytes) % 8 != 0) return Form::any;
     const std::uint64_t all = std::uint64_t{threads} * parts_of(peer);
-    if (peer.header.is_packed())
-      return packs_for(op.bytes) <= packs_of_a_thread * all / Pack::lanes ? Form::packs : Form::any;
-    return op.bytes / 8 <= words_of_a_thread * all ? Form::lines : Form::any;
+    if (peer.header.is_packed()) return packs_for(op.bytes) <= most_each * all / Pack::lanes ? Form::few : Form::any;
+    return op.bytes / 8 <= all ? Form::one : op.bytes / 8 <= most_each * all ? Form::few : Form::any;
   }
 };
 
@@ -131,7 +135,7 @@ struct FarProgram {
     const std::uint32_t most = shape.most_of(receive(i).relayed);
     return shape.receive_parts < most ? shape.receive_parts : most;
   }
-  MPIX_FN bool expects_packs(std::uint32_t) const { return false; }
+  MPIX_FN Expected expects(std::uint32_t) const { return {0, 1, false}; }
 };
 
 /// A program whose tables travel in the arguments of its kernel.
@@ -142,15 +146,14 @@ struct NearProgram {
   SendPeer sends[most_peers];
   ReceivePeer receives[most_peers];
   PutOp ops[most_ops];
-  std::uint32_t parts[most_peers];  ///< of receives
-  bool packed[most_peers];          ///< likewise: packs are looked for at once
+  Expected expected[most_peers];  ///< of receives
   MPIX_FN const PostPeer& post(std::uint32_t i) const { return posts[i]; }
   MPIX_FN const SendPeer& send(std::uint32_t i) const { return sends[i]; }
   MPIX_FN const ReceivePeer& receive(std::uint32_t i) const { return receives[i]; }
   MPIX_FN const PutOp& op(std::uint32_t i) const { return ops[i]; }
   MPIX_FN const PutOp* puts() const { return ops; }
-  MPIX_FN std::uint32_t receive_parts(std::uint32_t i, const Shape&) const { return parts[i]; }
-  MPIX_FN bool expects_packs(std::uint32_t i) const { return packed[i]; }
+  MPIX_FN std::uint32_t receive_parts(std::uint32_t i, const Shape&) const { return expected[i].parts; }
+  MPIX_FN Expected expects(std::uint32_t i) const { return expected[i]; }
 
   static bool fits(const Program& program) {
     return std::max({program.post_count, program.send_count, program.receive_count}) <= most_peers &&

@@ -13,13 +13,14 @@
 /// block's wait keeps another rank's block from what this one waits for.
 ///
 /// What a small epoch costs is its chain of dependent loads, some 0.5 µs each, so:
-/// - tables of few entries travel in the kernel's arguments (arguments.h), not in device memory;
+/// - tables of most_each entries travel in the kernel's arguments (arguments.h), not in device memory;
 /// - every thread polls by itself: no barrier between the look at a word and the data;
 /// - the header of the usual epoch says all about its one put;
 /// - loads are issued before the first of them is used, and a thread looks for its own first word together with the
 ///   header: where that would be is known before (0.1 of 3.2 µs);
-/// - the usual epoch, one put of whole words through the mailbox, a few a thread, has a kernel of its own: short
-///   straight code in few registers. More words than one for each thread are behind a branch of their own (0.1 µs);
+/// - the usual epoch, one put of whole words through the mailbox, one for each thread, has a kernel of its own: short
+///   straight code in few registers; and so has one of a few words, or packs, for each, which are all looked for
+///   together with the header, too;
 /// - where the kernel in front in the stream is known to be ours, work starts before that one has ended (Early).
 namespace mpix {
 inline namespace GPU_NAMESPACE {
@@ -67,16 +68,16 @@ struct PacksOfThread {
   /// Of the words of all its packs, one after another.
   __device__ bool is_number(std::uint32_t i) const { return i % 2 == 1 && has_number(); }
 
-  /// `most`: packs that there are, or may be.
-  __device__ void load(const Pack* packs, std::uint32_t most, std::uint64_t* words) const {
+  /// `each`, at most; `most`: packs that there are, or may be.
+  __device__ void load(const Pack* packs, std::uint32_t each, std::uint32_t most, std::uint64_t* words) const {
     MPIX_UNROLL
-    for (std::uint32_t k = 0; k < packs_of_a_thread; ++k)
-      if (pack(k) < most) gpu_load_two(packs[pack(k)].word + 2 * lane, words + 2 * k);
+    for (std::uint32_t k = 0; k < most_each; ++k)
+      if (k < each && pack(k) < most) gpu_load_two(packs[pack(k)].word + 2 * lane, words + 2 * k);
   }
   __device__ bool are_there(const std::uint64_t* words, std::uint32_t count, std::uint64_t number) const {
     bool there = true;
     MPIX_UNROLL
-    for (std::uint32_t k = 0; k < packs_of_a_thread; ++k)
+    for (std::uint32_t k = 0; k < most_each; ++k)
       there = there && (!has_number() || pack(k) >= count || words[2 * k + 1] == number);
     return there;
   }
@@ -219,7 +220,8 @@ __device__ inline void send_part(const AnyProgram& any, std::uint32_t index, std
   const Block block{any.program, part, parts};
   const Workers workers = block.of_peer();
   constexpr bool usual = form != Form::any;
-  const bool is_packed = form == Form::packs && peer.header.is_packed();
+  constexpr std::uint32_t each = form == Form::few ? most_each : 1;
+  const bool is_packed = form == Form::few && peer.header.is_packed();
   const PacksOfThread mine(workers);
   if (!shape.early.send) gpu_wait_for_front();
   const bool is_relayed = reach == Reach::any && peer.relayed;
@@ -231,19 +233,19 @@ __device__ inline void send_part(const AnyProgram& any, std::uint32_t index, std
   const EpochCounter before = load_counter(words->own.sent, part);
   const std::uint64_t epoch = before.epochs + 1;
   if (!shape.early.sources) gpu_wait_for_front();
-  // Where places are few several parts let nobody start before they know that their own wait is over.
+  // Where places are most_each several parts let nobody start before they know that their own wait is over.
   if (reach == Reach::node || parts == 1) gpu_let_next_start();
-  std::uint64_t word[form == Form::packs ? 2 * packs_of_a_thread : words_of_a_thread];
+  std::uint64_t word[form == Form::few ? 2 * most_each : 1];
   std::uint32_t words_to_send = 0, packs_to_send = 0;
   if (usual) {
     const PutOp& op = any.op(peer.first_op);
     const auto* const source = reinterpret_cast<const unsigned long long*>(op.source);
     words_to_send = static_cast<std::uint32_t>(op.bytes / 8);
-    if constexpr (form == Form::packs) {
+    if constexpr (form == Form::few) {
       if (is_packed) {
         packs_to_send = packs_for(op.bytes);
         MPIX_UNROLL
-        for (std::uint32_t i = 0; i < 2 * packs_of_a_thread; ++i) {
+        for (std::uint32_t i = 0; i < 2 * most_each; ++i) {
           const std::uint32_t at = mine.word(i / 2) + i % 2;
           word[i] = mine.is_number(i) ? epoch : at < words_to_send ? load_once(source + at) : 0;
         }
@@ -253,7 +255,7 @@ __device__ inline void send_part(const AnyProgram& any, std::uint32_t index, std
     if (workers.index < words_to_send) word[0] = load_once(source + workers.index);
     if (words_to_send > workers.size) {
       MPIX_UNROLL
-      for (std::uint32_t i = 1; i < words_of_a_thread; ++i)
+      for (std::uint32_t i = 1; i < each; ++i)
         if (workers.index + i * workers.size < words_to_send)
           word[i] = load_once(source + workers.index + i * workers.size);
     }
@@ -280,12 +282,12 @@ __device__ inline void send_part(const AnyProgram& any, std::uint32_t index, std
     pack_part(any.program, peer, any.puts(), epoch, part, parts);
   } else if (go) {
     if (threadIdx.x == 0 && peer.signals && !peer.awaits_post) write_header(peer, epoch, part, parts);
-    if constexpr (form == Form::packs) {
+    if constexpr (form == Form::few) {
       if (is_packed) {
         Pack* const packs = packs_of(peer.ring, epoch);
         gpu_converge_warp();
         MPIX_UNROLL
-        for (std::uint32_t k = 0; k < packs_of_a_thread; ++k)
+        for (std::uint32_t k = 0; k < most_each; ++k)
           if (mine.pack(k) < packs_to_send) gpu_store_two(packs[mine.pack(k)].word + 2 * mine.lane, word + 2 * k);
       }
     }
@@ -294,7 +296,7 @@ __device__ inline void send_part(const AnyProgram& any, std::uint32_t index, std
       if (workers.index < words_to_send) write_line(payload, word[0], flag);
       if (words_to_send > workers.size) {
         MPIX_UNROLL
-        for (std::uint32_t i = 1; i < words_of_a_thread; ++i)
+        for (std::uint32_t i = 1; i < each; ++i)
           if (workers.index + i * workers.size < words_to_send) write_line(payload + i * workers.size, word[i], flag);
       }
     } else {
@@ -315,7 +317,7 @@ __device__ inline void send_part(const AnyProgram& any, std::uint32_t index, std
 
 // ---- receiving ---------------------------------------------------------------------------------------
 
-/// An epoch of any kind. With few arguments, so that it costs the usual epoch no registers: `peer` lies in shared
+/// An epoch of any kind. With most_each arguments, so that it costs the usual epoch no registers: `peer` lies in shared
 /// memory. In place: where it was a function, kernels that call nothing else had a stack for it (0.07 of 3 µs).
 template <Reach reach>
 __device__ inline bool receive_any(const Program& program, const ReceivePeer& peer, std::uint64_t epoch, Header header,
@@ -374,35 +376,33 @@ __device__ inline bool receive_usual_packs(const Program& program, const Receive
   for (std::uint32_t polls = 1; !gpu_all_of_warp(mine.are_there(own, count, number)); ++polls) {
     if (polls % polls_between_notes == 0 && !gpu_all_of_warp(wait_on(program, peer, polls / polls_between_notes)))
       return false;
-    mine.load(packs, count, own);
+    mine.load(packs, most_each, count, own);
   }
   MPIX_UNROLL
-  for (std::uint32_t i = 0; i < 2 * packs_of_a_thread; ++i) {
+  for (std::uint32_t i = 0; i < 2 * most_each; ++i) {
     const std::uint32_t at = mine.word(i / 2) + i % 2;
     if (at < words && !mine.is_number(i)) to[at] = own[i];
   }
   return true;
 }
 
-/// The words of a usual epoch that are this thread's. False where a wait was released. `first`: the first of them, if
-/// it `is_there`.
-template <Reach reach>
+/// The words of a usual epoch that are this thread's. False where a wait was released. For the first `looked` of them
+/// it has looked already: they are word[i] if there[i].
+template <Reach reach, std::uint32_t looked>
 __device__ inline bool receive_words(const Program& program, const ReceivePeer& peer, const Line* payload,
                                      std::uint32_t flag, std::uint64_t* to, std::uint32_t words, Workers workers,
-                                     bool is_there, std::uint64_t first) {
+                                     std::uint64_t (&word)[most_each], bool (&there)[most_each]) {
   if (workers.index >= words) return true;
-  if (!is_there && !await_line<reach>(program, peer, payload + workers.index, flag, &first)) return false;
-  to[workers.index] = first;
+  if (!there[0] && !await_line<reach>(program, peer, payload + workers.index, flag, &word[0])) return false;
+  to[workers.index] = word[0];
   if (words <= workers.size) return true;
-  std::uint64_t word[words_of_a_thread];
-  bool there[words_of_a_thread];
   MPIX_UNROLL
-  for (std::uint32_t i = 1; i < words_of_a_thread; ++i) {
+  for (std::uint32_t i = looked; i < most_each; ++i) {
     const std::uint32_t at = workers.index + i * workers.size;
     there[i] = at < words && line_arrived(payload + at, flag, &word[i]);
   }
   MPIX_UNROLL
-  for (std::uint32_t i = 1; i < words_of_a_thread; ++i) {
+  for (std::uint32_t i = 1; i < most_each; ++i) {
     const std::uint32_t at = workers.index + i * workers.size;
     if (at >= words) break;
     if (!there[i] && !await_line<reach>(program, peer, payload + at, flag, &word[i])) return false;
@@ -421,12 +421,13 @@ __device__ inline void receive_part(const AnyProgram& any, std::uint32_t index, 
   const std::uint32_t flag = flag_of(epoch);
   const Line* slot = slot_of(peer.ring, epoch);
 
-  std::uint64_t first_word = 0, own_word = 0;
-  bool own_there = false;
+  std::uint64_t first_word = 0, own_word[most_each];
+  bool own_there[most_each];
   const PacksOfThread mine(workers);
-  const bool looks_for_packs = form == Form::packs && any.expects_packs(index);
+  constexpr std::uint32_t most_looked = form == Form::few ? most_each : 1;
+  const Expected expected = form == Form::few ? any.expects(index) : Expected{0, 1, false};
   const Pack* const packs = packs_of(peer.ring, epoch);
-  std::uint64_t own_words[form == Form::packs ? 2 * packs_of_a_thread : 2];
+  std::uint64_t own_packs[form == Form::few ? 2 * most_each : 2];
   const bool is_relayed = reach == Reach::any && peer.relayed;
   Waited waited;
   if (is_relayed) {
@@ -444,16 +445,21 @@ __device__ inline void receive_part(const AnyProgram& any, std::uint32_t index, 
     waited = seen.waited;
     first_word = seen.word;
   } else {
-    const std::uint32_t own = Header::single_payload + workers.index;
-    const Line* const own_line = slot + (own < data_lines(peer.ring) ? own : 0);
     const auto has_header = [&] {
-      if constexpr (form == Form::packs)
-        if (looks_for_packs) mine.load(packs, peer.ring.slot_packs, own_words);
-      if (!looks_for_packs) own_there = line_arrived(own_line, flag, &own_word);
+      if (form == Form::few && expected.packed) {
+        mine.load(packs, expected.each, peer.ring.slot_packs, own_packs);
+      } else {
+        MPIX_UNROLL
+        for (std::uint32_t i = 0; i < most_looked; ++i) {
+          const std::uint32_t own = Header::single_payload + workers.index + i * workers.size;
+          own_there[i] =
+              i < expected.each && line_arrived(slot + (own < data_lines(peer.ring) ? own : 0), flag, &own_word[i]);
+        }
+      }
       return line_arrived(slot, flag, &first_word);
     };
     waited = poll<reach>(any.program, peer, Turn{epoch, part, parts}, has_header);
-    if (form == Form::packs && !gpu_all_of_warp(waited != Waited::gave_up)) waited = Waited::gave_up;
+    if (form == Form::few && !gpu_all_of_warp(waited != Waited::gave_up)) waited = Waited::gave_up;
   }
   gpu_wait_for_front();
   gpu_let_next_start();
@@ -464,14 +470,14 @@ __device__ inline void receive_part(const AnyProgram& any, std::uint32_t index, 
     const std::uint32_t words = header.single_bytes() / 8;
     usual = (reinterpret_cast<std::uintptr_t>(to) | header.single_bytes()) % 8 == 0;
     if (header.is_packed()) {
-      usual = usual && looks_for_packs && packs_for(header.single_bytes()) <= packs_of_a_thread * mine.groups;
-      if constexpr (form == Form::packs)
-        if (usual && !receive_usual_packs(any.program, peer, packs, epoch, to, words, mine, own_words))
+      usual = usual && expected.packed && packs_for(header.single_bytes()) <= most_each * mine.groups;
+      if constexpr (form == Form::few)
+        if (usual && !receive_usual_packs(any.program, peer, packs, epoch, to, words, mine, own_packs))
           waited = Waited::gave_up;
     } else {
-      usual = usual && words <= words_of_a_thread * workers.size;
-      if (usual && !receive_words<reach>(any.program, peer, slot + Header::single_payload, flag, to, words, workers,
-                                         own_there, own_word))
+      usual = usual && !expected.packed && words <= most_each * workers.size;
+      if (usual && !receive_words<reach, most_looked>(any.program, peer, slot + Header::single_payload, flag, to, words,
+                                                      workers, own_word, own_there))
         waited = Waited::gave_up;
     }
     if (usual && workers.index == 0) scrub(peer.ring, epoch, lines_of_single(header), 0);

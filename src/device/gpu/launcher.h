@@ -46,7 +46,7 @@ class Launcher {
   static void load() {
     (void)for_posts(), (void)for_raises();
     for (const Role role : {Role::send, Role::receive, Role::both})
-      for (const Form form : {Form::any, Form::lines, Form::packs})
+      for (const Form form : {Form::any, Form::one, Form::few})
         (void)for_programs<NearProgram<1, 1>>(role, form), (void)for_programs<NearProgram<4, 4>>(role, form),
             (void)for_programs<NearProgram<8, 32>>(role, form), (void)for_programs<FarProgram>(role, form),
             (void)for_programs<NearProgram<8, 32>, Reach::any>(role, form),
@@ -99,17 +99,16 @@ class Launcher {
     };
     for (std::uint32_t i = 0; i < program.receive_count; ++i) {
       const bool is_packed = expects_packs(launch, i);
-      want(likely_bytes(launch, i), is_packed ? packed_bytes_of_a_part : eager_bytes_of_a_part,
-           is_packed ? packs_of_a_thread : words_of_a_thread);
+      want(likely_bytes(launch, i), is_packed ? packed_bytes_of_a_part : eager_bytes_of_a_part, most_each);
     }
     for (std::uint32_t i = 0; i < program.send_count; ++i) {
       const SendPeer& send = launch.on_host.sends[i];
       if (send.awaits_post)
         want(send.bytes, direct_bytes_of_a_part, 1);
       else if (send.header.is_packed())
-        want(send.bytes, packed_bytes_of_a_part, packs_of_a_thread);
+        want(send.bytes, packed_bytes_of_a_part, most_each);
       else
-        want(send.bytes, eager_bytes_of_a_part, words_of_a_thread);
+        want(send.bytes, eager_bytes_of_a_part, most_each);
     }
     if (parts == 1) return {1, false};
     // More than a few blocks gain nothing, and places are for other windows, too (places.h).
@@ -203,23 +202,22 @@ class Launcher {
     static const Kernel kernel(run_program<role, form, reach, AnyProgram>);
     return kernel;
   }
-  /// Whether they have kernels for packs.
-  template <class AnyProgram, Reach reach>
-  static constexpr bool has_packs = gpu_has_packs&& reach == Reach::node && !std::is_same_v<AnyProgram, FarProgram>;
+  /// Far programs, and those that may have to leave, need no kernels for what is small.
   template <class AnyProgram, Reach reach = Reach::node>
   static const Kernel& for_programs(Role role, Form form) {
-    if constexpr (has_packs<AnyProgram, reach>)
-      if (form == Form::packs) return for_role<Form::packs, reach, AnyProgram>(role);
-    // A receive by itself finds out what lines are usual.
-    if (form == Form::any || role == Role::receive) return for_role<Form::any, reach, AnyProgram>(role);
-    return for_role<Form::lines, reach, AnyProgram>(role);
+    if constexpr (reach == Reach::node && !std::is_same_v<AnyProgram, FarProgram>) {
+      if (form == Form::one && role != Role::receive) return for_role<Form::one, reach, AnyProgram>(role);
+      if (form == Form::few && role == Role::receive) return the_kernel<Role::receive, Form::few, reach, AnyProgram>();
+    }
+    // A receive by itself finds out what is usual.
+    if (role == Role::receive) return the_kernel<Role::receive, Form::any, reach, AnyProgram>();
+    return form == Form::any ? for_role<Form::any, reach, AnyProgram>(role)
+                             : for_role<Form::few, reach, AnyProgram>(role);
   }
   template <Form form, Reach reach, class AnyProgram>
   static const Kernel& for_role(Role role) {
-    if (role == Role::send) return the_kernel<Role::send, form, reach, AnyProgram>();
-    if constexpr (form != Form::lines)
-      if (role == Role::receive) return the_kernel<Role::receive, form, reach, AnyProgram>();
-    return the_kernel<Role::both, form, reach, AnyProgram>();
+    return role == Role::send ? the_kernel<Role::send, form, reach, AnyProgram>()
+                              : the_kernel<Role::both, form, reach, AnyProgram>();
   }
 
   template <Reach reach = Reach::node, class AnyProgram>
@@ -235,13 +233,11 @@ class Launcher {
     shape.most_parts = std::clamp(most_blocks_ / peers / launch.sharers, 1u, most_parts);
     shape.receive_parts = 1;
     std::uint64_t most_expected = 0;
-    bool any_packs = false;
     for (std::uint32_t i = 0; i < program.receive_count; ++i) {
       const std::uint64_t bytes = likely_bytes(launch, i);
       const bool is_packed = expects_packs(launch, i);
       const std::uint32_t own = shape.parts_of(launch.on_host.receives[i], bytes, is_packed);
-      set_receive_parts(any, i, own, is_packed && has_packs<AnyProgram, reach>);
-      any_packs = any_packs || (is_packed && has_packs<AnyProgram, reach>);
+      set_expected(any, i, own, is_packed);
       most_expected = std::max(most_expected, bytes);
       shape.receive_parts = std::max(shape.receive_parts, own);
     }
@@ -258,7 +254,7 @@ class Launcher {
     const unsigned wanted =
         threads_for(std::max(program.send_bytes, most_expected)) + (program.post_count > 0 ? threads_of_posts : 0);
     const unsigned threads = std::min({wanted, most_threads, threads_beside(entries)});
-    const Kernel& kernel = kernel_for<reach, AnyProgram>(role, shape, launch, threads, any_packs);
+    const Kernel& kernel = kernel_for<reach>(role, any, shape, launch, threads);
     if (role == Role::both && may_overlap(kernel, program) && is_faster_apart(program, blocks)) {
       launch_apart(stream, launch);
       return;
@@ -281,13 +277,15 @@ class Launcher {
   }
 
   template <Reach reach, class AnyProgram>
-  static const Kernel& kernel_for(Role role, const Shape& shape, const Launch& launch, unsigned threads,
-                                  bool expects_packs) {
-    Form form = expects_packs ? Form::packs : Form::lines;
+  static const Kernel& kernel_for(Role role, AnyProgram& any, const Shape& shape, const Launch& launch,
+                                  unsigned threads) {
+    Form form = Form::one;
+    for (std::uint32_t i = 0; i < launch.program.receive_count; ++i)
+      if (set_each(any, i, likely_bytes(launch, i), threads)) form = Form::few;
     for (std::uint32_t i = 0; i < launch.program.send_count; ++i) {
       const Form own = shape.form_of(launch.on_host.sends[i], launch.on_host.ops, threads);
-      if (own == Form::any || (own == Form::packs && !has_packs<AnyProgram, reach>)) form = Form::any;
-      if (own == Form::packs && form == Form::lines) form = own;
+      if (own == Form::any) return for_programs<AnyProgram, reach>(role, own);
+      if (own == Form::few) form = own;
     }
     return for_programs<AnyProgram, reach>(role, form);
   }
@@ -380,11 +378,21 @@ class Launcher {
     }
   }
 
-  static void set_receive_parts(FarProgram&, std::uint32_t, std::uint32_t, bool) {}  // as many for each
+  static void set_expected(FarProgram&, std::uint32_t, std::uint32_t, bool) {}  // as many for each
   template <std::uint32_t peers, std::uint32_t ops>
-  static void set_receive_parts(NearProgram<peers, ops>& near, std::uint32_t i, std::uint32_t parts, bool is_packed) {
-    near.parts[i] = parts;
-    near.packed[i] = is_packed;
+  static void set_expected(NearProgram<peers, ops>& near, std::uint32_t i, std::uint32_t parts, bool is_packed) {
+    near.expected[i] = {static_cast<std::uint16_t>(parts), 1, is_packed};
+  }
+  /// Whether it needs a kernel for a few.
+  static bool set_each(FarProgram&, std::uint32_t, std::uint64_t, unsigned) { return false; }
+  template <std::uint32_t peers, std::uint32_t ops>
+  static bool set_each(NearProgram<peers, ops>& near, std::uint32_t i, std::uint64_t bytes, unsigned threads) {
+    Expected& expected = near.expected[i];
+    const std::uint64_t all = std::uint64_t{threads} * expected.parts,
+                        each = expected.packed ? (packs_for(bytes) * Pack::lanes + all - 1) / all
+                                               : (bytes / 8 + all - 1) / all;
+    expected.each = static_cast<std::uint8_t>(std::clamp<std::uint64_t>(each, 1, most_each));
+    return expected.packed || expected.each > 1;
   }
 
   /// The table beside Early.
