@@ -55,32 +55,88 @@ __device__ inline bool await_line(const Program& program, const ReceivePeer& pee
   return true;
 }
 
-/// What a thread has of the packs of a usual put: those of its group.
-struct PacksOfThread {
-  std::uint32_t lane, group, groups;
-
-  __device__ explicit PacksOfThread(Workers workers)
-      : lane(workers.index % Pack::lanes), group(workers.index / Pack::lanes), groups(workers.size / Pack::lanes) {}
-  __device__ std::uint32_t pack(std::uint32_t k) const { return group + k * groups; }
-  /// The first of its two words of that pack, among those of the put.
-  __device__ std::uint32_t word(std::uint32_t k) const { return pack(k) * Pack::words + 2 * lane; }
-  __device__ bool has_number() const { return lane == Pack::lanes - 1; }
-  /// Of the words of all its packs, one after another.
-  __device__ bool is_number(std::uint32_t i) const { return i % 2 == 1 && has_number(); }
-
-  /// `each`, at most; `most`: packs that there are, or may be.
-  __device__ void load(const Pack* packs, std::uint32_t each, std::uint32_t most, std::uint64_t* words) const {
-    MPIX_UNROLL
-    for (std::uint32_t k = 0; k < most_each; ++k)
-      if (k < each && pack(k) < most) gpu_load_two(packs[pack(k)].word + 2 * lane, words + 2 * k);
+/// What a thread has of a usual put in packs: two words of each of its group's packs. Those of a warp follow each other,
+/// and the next of a group is as many further as a warp has groups: few instructions tell where. A kernel pays for each
+/// one that it fetches.
+class FewPacks {
+ public:
+  /// `each`: packs for a group; no put has more in all.
+  __device__ FewPacks(Workers workers, std::uint32_t each)
+      : each_(each),
+        lane_(workers.index % Pack::lanes),
+        first_(workers.index / threads * apart * each + workers.index / Pack::lanes % apart) {}
+  __device__ static std::uint32_t each_of(std::uint32_t packs, std::uint32_t groups) {
+    return 1 + (packs > groups) + (packs > 2 * groups) + (packs > 3 * groups);
   }
-  __device__ bool are_there(const std::uint64_t* words, std::uint32_t count, std::uint64_t number) const {
-    bool there = true;
+  __device__ bool has_number() const { return lane_ == Pack::lanes - 1; }
+
+  /// Words of a put of so many.
+  __device__ void load(const std::uint64_t* source, std::uint32_t words, std::uint64_t number,
+                       std::uint64_t* own) const {
+    const std::uint64_t second = has_number() ? number : 0;
+    const auto* const from = reinterpret_cast<const unsigned long long*>(source) + first_word();
+    const int left = words_left(words), left_of_second = has_number() ? 0 : left - 1;
     MPIX_UNROLL
-    for (std::uint32_t k = 0; k < most_each; ++k)
-      there = there && (!has_number() || pack(k) >= count || words[2 * k + 1] == number);
-    return there;
+    for (int k = 0; k < static_cast<int>(most_each); ++k) {
+      if (k >= static_cast<int>(each_)) break;
+      own[2 * k] = 0, own[2 * k + 1] = second;
+      if (left > stride * k) own[2 * k] = load_once(from + stride * k);
+      if (left_of_second > stride * k) own[2 * k + 1] = load_once(from + stride * k + 1);
+    }
   }
+  __device__ void send(Pack* packs, std::uint32_t count, const std::uint64_t* own) const {
+    std::uint64_t* const to = packs[first_].word + 2 * lane_;
+    const int here = packs_left(count);
+    gpu_converge_warp();
+    MPIX_UNROLL
+    for (int k = 0; k < static_cast<int>(most_each); ++k) {
+      if (k >= static_cast<int>(each_)) break;
+      if (apart * k < here) gpu_store_two(to + 16 * apart * k, own + 2 * k);
+    }
+  }
+
+  /// `most`: packs that there may be.
+  __device__ void look(const Pack* packs, std::uint32_t most, std::uint64_t* own) const {
+    const std::uint64_t* const from = packs[first_].word + 2 * lane_;
+    const int here = packs_left(most);
+    MPIX_UNROLL
+    for (int k = 0; k < static_cast<int>(most_each); ++k) {
+      if (k >= static_cast<int>(each_)) break;
+      if (apart * k < here) gpu_load_two(from + 16 * apart * k, own + 2 * k);
+    }
+  }
+  /// Whether all of a warp have theirs.
+  __device__ bool are_there(const std::uint64_t* own, std::uint32_t count, std::uint64_t number) const {
+    const int here = has_number() ? packs_left(count) : 0;
+    std::uint64_t differ = 0;
+    MPIX_UNROLL
+    for (int k = 0; k < static_cast<int>(most_each); ++k) {
+      if (k >= static_cast<int>(each_)) break;
+      if (apart * k < here) differ |= own[2 * k + 1] ^ number;
+    }
+    return gpu_all_of_warp(differ == 0);
+  }
+  __device__ void store(std::uint64_t* window, std::uint32_t words, const std::uint64_t* own) const {
+    std::uint64_t* const to = window + first_word();
+    const int left = words_left(words), left_of_second = has_number() ? 0 : left - 1;
+    MPIX_UNROLL
+    for (int k = 0; k < static_cast<int>(most_each); ++k) {
+      if (k >= static_cast<int>(each_)) break;
+      if (left > stride * k) to[stride * k] = own[2 * k];
+      if (left_of_second > stride * k) to[stride * k + 1] = own[2 * k + 1];
+    }
+  }
+
+ private:
+  static constexpr int threads = 32, apart = threads / Pack::lanes, stride = apart * Pack::words;
+  __device__ std::uint32_t first_word() const { return first_ * Pack::words + 2 * lane_; }
+  /// From its first one on.
+  __device__ int words_left(std::uint32_t words) const {
+    return static_cast<int>(words) - static_cast<int>(first_word());
+  }
+  __device__ int packs_left(std::uint32_t packs) const { return static_cast<int>(packs) - static_cast<int>(first_); }
+
+  const std::uint32_t each_, lane_, first_;
 };
 
 /// A pack whose header is there, by whole warps. False when the wait is released for one of them.
@@ -222,7 +278,6 @@ __device__ inline void send_part(const AnyProgram& any, std::uint32_t index, std
   constexpr bool usual = form != Form::any;
   constexpr std::uint32_t each = form == Form::few ? most_each : 1;
   const bool is_packed = form == Form::few && peer.header.is_packed();
-  const PacksOfThread mine(workers);
   if (!shape.early.send) gpu_wait_for_front();
   const bool is_relayed = reach == Reach::any && peer.relayed;
   const std::uint64_t* const may_go_word = is_relayed ? peer.allowed : &words->posted;
@@ -233,10 +288,10 @@ __device__ inline void send_part(const AnyProgram& any, std::uint32_t index, std
   const EpochCounter before = load_counter(words->own.sent, part);
   const std::uint64_t epoch = before.epochs + 1;
   if (!shape.early.sources) gpu_wait_for_front();
-  // Where places are most_each several parts let nobody start before they know that their own wait is over.
+  // Where places are few several parts let nobody start before they know that their own wait is over.
   if (reach == Reach::node || parts == 1) gpu_let_next_start();
   std::uint64_t word[form == Form::few ? 2 * most_each : 1];
-  std::uint32_t words_to_send = 0, packs_to_send = 0;
+  std::uint32_t words_to_send = 0, packs_to_send = 0, packs_each = 1;
   if (usual) {
     const PutOp& op = any.op(peer.first_op);
     const auto* const source = reinterpret_cast<const unsigned long long*>(op.source);
@@ -244,11 +299,9 @@ __device__ inline void send_part(const AnyProgram& any, std::uint32_t index, std
     if constexpr (form == Form::few) {
       if (is_packed) {
         packs_to_send = packs_for(op.bytes);
-        MPIX_UNROLL
-        for (std::uint32_t i = 0; i < 2 * most_each; ++i) {
-          const std::uint32_t at = mine.word(i / 2) + i % 2;
-          word[i] = mine.is_number(i) ? epoch : at < words_to_send ? load_once(source + at) : 0;
-        }
+        packs_each = FewPacks::each_of(packs_to_send, workers.size / Pack::lanes);
+        FewPacks(workers, packs_each)
+            .load(reinterpret_cast<const std::uint64_t*>(op.source), words_to_send, epoch, word);
         words_to_send = 0;
       }
     }
@@ -282,15 +335,8 @@ __device__ inline void send_part(const AnyProgram& any, std::uint32_t index, std
     pack_part(any.program, peer, any.puts(), epoch, part, parts);
   } else if (go) {
     if (threadIdx.x == 0 && peer.signals && !peer.awaits_post) write_header(peer, epoch, part, parts);
-    if constexpr (form == Form::few) {
-      if (is_packed) {
-        Pack* const packs = packs_of(peer.ring, epoch);
-        gpu_converge_warp();
-        MPIX_UNROLL
-        for (std::uint32_t k = 0; k < most_each; ++k)
-          if (mine.pack(k) < packs_to_send) gpu_store_two(packs[mine.pack(k)].word + 2 * mine.lane, word + 2 * k);
-      }
-    }
+    if constexpr (form == Form::few)
+      if (is_packed) FewPacks(workers, packs_each).send(packs_of(peer.ring, epoch), packs_to_send, word);
     if (usual) {
       Line* const payload = slot + Header::single_payload + workers.index;
       if (workers.index < words_to_send) write_line(payload, word[0], flag);
@@ -367,22 +413,18 @@ GPU_OUT_OF_LINE void end_late_receive(const AnyProgram& any, std::uint32_t index
           outcome.leavers);
 }
 
-/// The packs of a usual epoch that are this thread's, of which it has loaded `own` once. False where a wait was
-/// released. By whole warps.
-__device__ inline bool receive_usual_packs(const Program& program, const ReceivePeer& peer, const Pack* packs,
-                                           std::uint64_t number, std::uint64_t* to, std::uint32_t words,
-                                           const PacksOfThread& mine, std::uint64_t* own) {
+/// The packs of a usual epoch that are this thread's; it has looked at them once. False where a wait was released. By
+/// whole warps.
+__device__ inline bool receive_few_packs(const Program& program, const ReceivePeer& peer, const Pack* packs,
+                                         std::uint64_t number, std::uint64_t* to, std::uint32_t words,
+                                         const FewPacks& mine, std::uint64_t* own) {
   const std::uint32_t count = packs_for(std::uint64_t{words} * 8);
-  for (std::uint32_t polls = 1; !gpu_all_of_warp(mine.are_there(own, count, number)); ++polls) {
+  for (std::uint32_t polls = 1; !mine.are_there(own, count, number); ++polls) {
     if (polls % polls_between_notes == 0 && !gpu_all_of_warp(wait_on(program, peer, polls / polls_between_notes)))
       return false;
-    mine.load(packs, most_each, count, own);
+    mine.look(packs, count, own);
   }
-  MPIX_UNROLL
-  for (std::uint32_t i = 0; i < 2 * most_each; ++i) {
-    const std::uint32_t at = mine.word(i / 2) + i % 2;
-    if (at < words && !mine.is_number(i)) to[at] = own[i];
-  }
+  mine.store(to, words, own);
   return true;
 }
 
@@ -423,9 +465,9 @@ __device__ inline void receive_part(const AnyProgram& any, std::uint32_t index, 
 
   std::uint64_t first_word = 0, own_word[most_each];
   bool own_there[most_each];
-  const PacksOfThread mine(workers);
   constexpr std::uint32_t most_looked = form == Form::few ? most_each : 1;
   const Expected expected = form == Form::few ? any.expects(index) : Expected{0, 1, false};
+  const FewPacks mine(workers, expected.each);
   const Pack* const packs = packs_of(peer.ring, epoch);
   std::uint64_t own_packs[form == Form::few ? 2 * most_each : 2];
   const bool is_relayed = reach == Reach::any && peer.relayed;
@@ -447,7 +489,7 @@ __device__ inline void receive_part(const AnyProgram& any, std::uint32_t index, 
   } else {
     const auto has_header = [&] {
       if (form == Form::few && expected.packed) {
-        mine.load(packs, expected.each, peer.ring.slot_packs, own_packs);
+        mine.look(packs, peer.ring.slot_packs, own_packs);
       } else {
         MPIX_UNROLL
         for (std::uint32_t i = 0; i < most_looked; ++i) {
@@ -470,9 +512,10 @@ __device__ inline void receive_part(const AnyProgram& any, std::uint32_t index, 
     const std::uint32_t words = header.single_bytes() / 8;
     usual = (reinterpret_cast<std::uintptr_t>(to) | header.single_bytes()) % 8 == 0;
     if (header.is_packed()) {
-      usual = usual && expected.packed && packs_for(header.single_bytes()) <= most_each * mine.groups;
+      usual =
+          usual && expected.packed && packs_for(header.single_bytes()) <= expected.each * (workers.size / Pack::lanes);
       if constexpr (form == Form::few)
-        if (usual && !receive_usual_packs(any.program, peer, packs, epoch, to, words, mine, own_packs))
+        if (usual && !receive_few_packs(any.program, peer, packs, epoch, to, words, mine, own_packs))
           waited = Waited::gave_up;
     } else {
       usual = usual && !expected.packed && words <= most_each * workers.size;
