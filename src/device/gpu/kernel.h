@@ -13,7 +13,7 @@
 /// block's wait keeps another rank's block from what this one waits for.
 ///
 /// What a small epoch costs is its chain of dependent loads, some 0.5 µs each, so:
-/// - tables of most_each entries travel in the kernel's arguments (arguments.h), not in device memory;
+/// - tables of few entries travel in the kernel's arguments (arguments.h), not in device memory;
 /// - every thread polls by itself: no barrier between the look at a word and the data;
 /// - the header of the usual epoch says all about its one put;
 /// - loads are issued before the first of them is used, and a thread looks for its own first word together with the
@@ -55,9 +55,9 @@ __device__ inline bool await_line(const Program& program, const ReceivePeer& pee
   return true;
 }
 
-/// What a thread has of a usual put in packs: two words of each of its group's packs. Those of a warp follow each other,
-/// and the next of a group is as many further as a warp has groups: few instructions tell where. A kernel pays for each
-/// one that it fetches.
+/// What a thread has of a usual put in packs: two words of each of its group's packs. Those of a warp follow each
+/// other, and the next of a group is as many further as a warp has groups: few instructions tell where. A kernel pays
+/// for each one that it fetches.
 class FewPacks {
  public:
   /// `each`: packs for a group; no put has more in all.
@@ -71,26 +71,26 @@ class FewPacks {
   __device__ bool has_number() const { return lane_ == Pack::lanes - 1; }
 
   /// Words of a put of so many.
-  __device__ void load(const std::uint64_t* source, std::uint32_t words, std::uint64_t number,
-                       std::uint64_t* own) const {
-    const std::uint64_t second = has_number() ? number : 0;
+  __device__ void load(const std::uint64_t* source, std::uint32_t words, std::uint64_t* own) const {
     const auto* const from = reinterpret_cast<const unsigned long long*>(source) + first_word();
     const int left = words_left(words), left_of_second = has_number() ? 0 : left - 1;
     MPIX_UNROLL
     for (int k = 0; k < static_cast<int>(most_each); ++k) {
       if (k >= static_cast<int>(each_)) break;
-      own[2 * k] = 0, own[2 * k + 1] = second;
+      own[2 * k] = own[2 * k + 1] = 0;
       if (left > stride * k) own[2 * k] = load_once(from + stride * k);
       if (left_of_second > stride * k) own[2 * k + 1] = load_once(from + stride * k + 1);
     }
   }
-  __device__ void send(Pack* packs, std::uint32_t count, const std::uint64_t* own) const {
+  /// The number comes here, as the loads shall not wait for what it is.
+  __device__ void send(Pack* packs, std::uint32_t count, std::uint64_t number, std::uint64_t* own) const {
     std::uint64_t* const to = packs[first_].word + 2 * lane_;
     const int here = packs_left(count);
     gpu_converge_warp();
     MPIX_UNROLL
     for (int k = 0; k < static_cast<int>(most_each); ++k) {
       if (k >= static_cast<int>(each_)) break;
+      if (has_number()) own[2 * k + 1] = number;
       if (apart * k < here) gpu_store_two(to + 16 * apart * k, own + 2 * k);
     }
   }
@@ -300,8 +300,7 @@ __device__ inline void send_part(const AnyProgram& any, std::uint32_t index, std
       if (is_packed) {
         packs_to_send = packs_for(op.bytes);
         packs_each = FewPacks::each_of(packs_to_send, workers.size / Pack::lanes);
-        FewPacks(workers, packs_each)
-            .load(reinterpret_cast<const std::uint64_t*>(op.source), words_to_send, epoch, word);
+        FewPacks(workers, packs_each).load(reinterpret_cast<const std::uint64_t*>(op.source), words_to_send, word);
         words_to_send = 0;
       }
     }
@@ -336,7 +335,7 @@ __device__ inline void send_part(const AnyProgram& any, std::uint32_t index, std
   } else if (go) {
     if (threadIdx.x == 0 && peer.signals && !peer.awaits_post) write_header(peer, epoch, part, parts);
     if constexpr (form == Form::few)
-      if (is_packed) FewPacks(workers, packs_each).send(packs_of(peer.ring, epoch), packs_to_send, word);
+      if (is_packed) FewPacks(workers, packs_each).send(packs_of(peer.ring, epoch), packs_to_send, epoch, word);
     if (usual) {
       Line* const payload = slot + Header::single_payload + workers.index;
       if (workers.index < words_to_send) write_line(payload, word[0], flag);
@@ -363,7 +362,7 @@ __device__ inline void send_part(const AnyProgram& any, std::uint32_t index, std
 
 // ---- receiving ---------------------------------------------------------------------------------------
 
-/// An epoch of any kind. With most_each arguments, so that it costs the usual epoch no registers: `peer` lies in shared
+/// An epoch of any kind. With few arguments, so that it costs the usual epoch no registers: `peer` lies in shared
 /// memory. In place: where it was a function, kernels that call nothing else had a stack for it (0.07 of 3 µs).
 template <Reach reach>
 __device__ inline bool receive_any(const Program& program, const ReceivePeer& peer, std::uint64_t epoch, Header header,
