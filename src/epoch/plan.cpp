@@ -50,7 +50,7 @@ class TargetPlanner {
       payload_so_far_ += payload_lines(put);
     } else if (route_ == Route::packs) {
       op.payload = payload_so_far_;
-      payload_so_far_ += packs_for(put.bytes);
+      payload_so_far_ += packs_for(static_cast<std::uint32_t>(put.bytes));
     }
     return op;
   }
@@ -69,7 +69,7 @@ class TargetPlanner {
     for (const Put* put : puts) {
       all.bytes += put->bytes;
       all.lines += 2 + payload_lines(*put);
-      all.packs += packs_for(put->bytes);
+      all.packs += (put->bytes + Pack::words * 8 - 1) / (Pack::words * 8);
     }
     bytes_ = all.bytes;
     route_ = route_by_stores(target_, all);
@@ -184,7 +184,11 @@ std::shared_ptr<const AccessPlan> AccessPlan::build(std::vector<int> targets, st
       whole.allowed = target.allowed;
     }
     whole.header = Header::of(way.descriptors(), 0);
-    if (way.route() == Route::packs) whole.header = whole.header.packed();
+    whole.slots = target.relayed ? 1 : target.outbox.depth;
+    if (way.route() == Route::packs) {
+      whole.header = whole.header.packed();
+      whole.slots = target.outbox.pack_depth();
+    }
     whole.signals = true;
     whole.first_op = static_cast<std::uint32_t>(ops.size());
     const std::size_t copies_before = plan->copies.size();
@@ -193,6 +197,7 @@ std::shared_ptr<const AccessPlan> AccessPlan::build(std::vector<int> targets, st
       const Route route = way.route() == Route::direct && op.bytes >= copy_from ? Route::copy_engine : way.route();
       count(plan->effect, route, op.bytes);
       whole.awaits_post = waits_for_post(route);
+      if (whole.awaits_post) whole.slots = 1;
       if (route == Route::copy_engine) {
         plan->copies.push_back({op.direct, op.source, op.bytes});
         continue;
@@ -203,7 +208,6 @@ std::shared_ptr<const AccessPlan> AccessPlan::build(std::vector<int> targets, st
       alone.first_op = static_cast<std::uint32_t>(ops.size());
       alone.op_count = 1;
       alone.bytes = op.bytes;
-      alone.awaits_post = whole.awaits_post;
       alone.signals = false;
       unmerged.push_back(alone);
       ops.push_back(op);

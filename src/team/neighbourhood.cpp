@@ -63,7 +63,8 @@ Neighbourhood::NodeCard Neighbourhood::make_card(const LocalMemory& memory) {
     staged_ = card.staged = memory.bytes > 0 && !shape.around;
     slot_lines_ = card.slot_lines = slot_lines_for(memory.bytes, staged_ ? max_staged_puts : 0, likely_bytes());
     const std::size_t most_packed = std::min(eager_bytes_, memory.bytes);
-    if (most_packed > packs_above_) slot_packs_ = card.slot_packs = packs_for(most_packed) + packs_not_full;
+    if (most_packed > packs_above_)
+      slot_packs_ = card.slot_packs = packs_for(static_cast<std::uint32_t>(most_packed)) + packs_not_full;
     shape.me = card.as_node_rank(local(me_), depth_);
     shape.locals = static_cast<int>(team_->locals().size());
     shape.window = memory.base;

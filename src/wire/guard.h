@@ -58,7 +58,7 @@ struct alignas(64) GuardMarks {
 MPIX_FN void step(std::uint64_t* word, std::int64_t by) { add_release(word, static_cast<std::uint64_t>(by)); }
 
 /// What the guard of a send waits for.
-inline std::uint64_t credit_needed(const SendPeer& peer) { return peer.ring.depth + 2 - peer.slots(); }
+inline std::uint64_t credit_needed(const SendPeer& peer) { return peer.ring.depth + 2 - peer.slots; }
 
 MPIX_FN void count_post(const PostPeer& peer) { step(&peer.there->credit, 1); }
 

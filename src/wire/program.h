@@ -170,9 +170,7 @@ MPIX_FN Pack* packs_of(const Ring& ring, std::uint64_t epoch) {
 }
 
 /// How many packs hold so many bytes.
-MPIX_FN std::uint32_t packs_for(std::uint64_t bytes) {
-  return static_cast<std::uint32_t>((bytes + Pack::words * 8 - 1) / (Pack::words * 8));
-}
+MPIX_FN std::uint32_t packs_for(std::uint32_t bytes) { return (bytes + Pack::words * 8 - 1) / (Pack::words * 8); }
 
 /// The lines of a slot before the headers at its end.
 MPIX_FN std::uint32_t data_lines(const Ring& ring) { return ring.slot_lines - (most_parts - 1); }
@@ -246,16 +244,14 @@ struct SendPeer {
   Bell* bell;           ///< the target's
   std::uint64_t bytes;  ///< of these operations
   std::uint32_t first_op, op_count;
-  Header header;     ///< of the whole epoch, but for the parts; it says whether the data lie in packs
-  bool awaits_post;  ///< something goes direct
-  bool signals;      ///< this entry ends the epoch to that target
+  Header header;        ///< of the whole epoch, but for the parts; it says whether the data lie in packs
+  bool awaits_post;     ///< something goes direct
+  bool signals;         ///< this entry ends the epoch to that target
+  std::uint32_t slots;  ///< so many epochs, less one, may this one be ahead of the target's posts
   int rank;
   const RelayedSend* relayed;    ///< on another node: a message is made of its puts (wire/relayed.h), and it has no
                                  ///< ring here
   const std::uint64_t* allowed;  ///< of a relayed one, in place of words->posted
-
-  /// The post of how many epochs before may be the last one that has come: none where something goes direct.
-  MPIX_FN std::uint32_t slots() const { return awaits_post ? 1 : header.is_packed() ? ring.pack_depth() : ring.depth; }
 };
 
 struct ReceivePeer {

@@ -121,9 +121,7 @@ MPIX_FN void announce(const PostPeer& peer, EpochCounter before, bool captured =
 
 /// Both the credit and the post: what the word of may_go has to be before a part may send its next epoch.
 MPIX_FN std::uint64_t post_needed(const SendPeer& peer, std::uint64_t epoch) {
-  if (peer.relayed) return epoch;
-  const std::uint32_t slots = peer.slots();
-  return epoch >= slots ? epoch - slots + 1 : 0;
+  return epoch >= peer.slots ? epoch - peer.slots + 1 : 0;
 }
 
 /// `posted`, or what the relay says.
@@ -172,7 +170,8 @@ struct PackLanes {
 template <class Crew>
 MPIX_STEP void send_packs(const Crew& crew, const PutOp& op, Pack* packs, std::uint64_t epoch, Workers workers) {
   const PackLanes<Crew> my(workers);
-  const std::uint32_t words = static_cast<std::uint32_t>((op.bytes + 7) / 8), count = packs_for(op.bytes);
+  const auto bytes = static_cast<std::uint32_t>(op.bytes);
+  const std::uint32_t words = (bytes + 7) / 8, count = packs_for(bytes);
   for (std::uint32_t first = 0; first < count; first += my.groups) {
     const std::uint32_t i = first + my.group;
     std::uint64_t word[my.own];

@@ -45,6 +45,7 @@ struct Pair {
     ring.lines = lines();
     sender.words = &origin;
     sender.ring = ring;
+    sender.slots = depth;
     sender.signals = true;
     receiver.words = &target;
     receiver.ring = ring;
@@ -102,6 +103,7 @@ struct Pair {
     sender.op_count = static_cast<std::uint32_t>(ops.size());
     sender.header = Header::of(sender.op_count, 0);
     if (in_packs) sender.header = sender.header.packed();
+    sender.slots = in_packs ? sender.ring.pack_depth() : sender.ring.depth;
   }
 
   std::string exchange(const std::vector<std::string>& texts, bool in_packs = false) {
@@ -305,6 +307,7 @@ TEST_CASE("an origin waits for the post only when something goes direct, or no s
   post();
   CHECK(pair.may_send());
   pair.sender.awaits_post = true;
+  pair.sender.slots = 1;
   CHECK_FALSE(pair.may_send());  // the third epoch needs the third post
   post();
   CHECK(pair.may_send());
@@ -414,6 +417,7 @@ TEST_CASE("several threads in several parts do what one does", "[protocol]") {
     for (const std::string& text : pair.texts) expected += text;
     for (const PutOp& op : pair.ops) pair.sender.bytes += op.bytes;
     pair.sender.awaits_post = goes_direct;
+    if (goes_direct) pair.sender.slots = 1;
     if (goes_direct) {
       PutOp op{};
       op.source = direct.data();
@@ -477,6 +481,7 @@ TEST_CASE("a released wait for a line that never comes ends, and what was there 
   for (const bool direct : {false, true}) {
     pair.prepare({"first", "a second that is longer", "third"});
     pair.sender.awaits_post = direct;
+    if (direct) pair.sender.slots = 1;
     announce(pair.poster, pair.poster.words->own.opened.load());
     pair.send();
     const std::uint64_t epoch = pair.target.own.closed[0] + 1;
@@ -608,6 +613,7 @@ struct RelayedPair {
     send.data = outgoing.data();
     sender.words = &origin;
     sender.relayed = &send;
+    sender.slots = 1;
     sender.allowed = &words.allowed;
     sender.signals = true;
     receiver.words = &received;

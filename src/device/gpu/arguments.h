@@ -54,8 +54,9 @@ enum class Form { any, one, few };
 /// That few.
 constexpr std::uint32_t most_each = 4;
 
-/// What a receive is likely to find: it looks for that at once, together with the header.
-struct Expected {
+/// How the data of one peer are dealt out. Of what it receives from that one a launch only knows what is likely: that
+/// is looked for at once, together with the header.
+struct Share {
   std::uint16_t parts;
   std::uint8_t each;  ///< lines for each thread, at most most_each; or packs for each eight
   bool packed;
@@ -100,7 +101,8 @@ struct Shape {
     const PutOp& op = ops[peer.first_op];
     if ((reinterpret_cast<std::uintptr_t>(op.source) | op.bytes) % 8 != 0) return Form::any;
     const std::uint64_t all = std::uint64_t{threads} * parts_of(peer);
-    if (peer.header.is_packed()) return packs_for(op.bytes) <= most_each * all / Pack::lanes ? Form::few : Form::any;
+    if (peer.header.is_packed())
+      return packs_for(static_cast<std::uint32_t>(op.bytes)) <= most_each * all / Pack::lanes ? Form::few : Form::any;
     return op.bytes / 8 <= all ? Form::one : op.bytes / 8 <= most_each * all ? Form::few : Form::any;
   }
 };
@@ -131,11 +133,13 @@ struct FarProgram {
   MPIX_FN const ReceivePeer& receive(std::uint32_t i) const { return program.tables.receives[i]; }
   MPIX_FN const PutOp& op(std::uint32_t i) const { return program.tables.ops[i]; }
   MPIX_FN const PutOp* puts() const { return program.tables.ops; }
-  MPIX_FN std::uint32_t receive_parts(std::uint32_t i, const Shape& shape) const {
-    const std::uint32_t most = shape.most_of(receive(i).relayed);
-    return shape.receive_parts < most ? shape.receive_parts : most;
+  MPIX_FN Share share_of_send(std::uint32_t i, const Shape& shape) const {
+    return {static_cast<std::uint16_t>(shape.parts_of(send(i))), most_each, send(i).header.is_packed()};
   }
-  MPIX_FN Expected expects(std::uint32_t) const { return {0, 1, false}; }
+  MPIX_FN Share share_of_receive(std::uint32_t i, const Shape& shape) const {
+    const std::uint32_t most = shape.most_of(receive(i).relayed);
+    return {static_cast<std::uint16_t>(shape.receive_parts < most ? shape.receive_parts : most), 1, false};
+  }
 };
 
 /// A program whose tables travel in the arguments of its kernel.
@@ -146,14 +150,14 @@ struct NearProgram {
   SendPeer sends[most_peers];
   ReceivePeer receives[most_peers];
   PutOp ops[most_ops];
-  Expected expected[most_peers];  ///< of receives
+  Share sent[most_peers], expected[most_peers];
   MPIX_FN const PostPeer& post(std::uint32_t i) const { return posts[i]; }
   MPIX_FN const SendPeer& send(std::uint32_t i) const { return sends[i]; }
   MPIX_FN const ReceivePeer& receive(std::uint32_t i) const { return receives[i]; }
   MPIX_FN const PutOp& op(std::uint32_t i) const { return ops[i]; }
   MPIX_FN const PutOp* puts() const { return ops; }
-  MPIX_FN std::uint32_t receive_parts(std::uint32_t i, const Shape&) const { return expected[i].parts; }
-  MPIX_FN Expected expects(std::uint32_t i) const { return expected[i]; }
+  MPIX_FN Share share_of_send(std::uint32_t i, const Shape&) const { return sent[i]; }
+  MPIX_FN Share share_of_receive(std::uint32_t i, const Shape&) const { return expected[i]; }
 
   static bool fits(const Program& program) {
     return std::max({program.post_count, program.send_count, program.receive_count}) <= most_peers &&

@@ -65,14 +65,11 @@ class FewPacks {
       : each_(each),
         lane_(workers.index % Pack::lanes),
         first_(workers.index / threads * apart * each + workers.index / Pack::lanes % apart) {}
-  __device__ static std::uint32_t each_of(std::uint32_t packs, std::uint32_t groups) {
-    return 1 + (packs > groups) + (packs > 2 * groups) + (packs > 3 * groups);
-  }
   __device__ bool has_number() const { return lane_ == Pack::lanes - 1; }
 
   /// Words of a put of so many.
-  __device__ void load(const std::uint64_t* source, std::uint32_t words, std::uint64_t* own) const {
-    const auto* const from = reinterpret_cast<const unsigned long long*>(source) + first_word();
+  __device__ void load(const unsigned long long* source, std::uint32_t words, std::uint64_t* own) const {
+    const unsigned long long* const from = source + first_word();
     const int left = words_left(words), left_of_second = has_number() ? 0 : left - 1;
     MPIX_UNROLL
     for (int k = 0; k < static_cast<int>(most_each); ++k) {
@@ -269,15 +266,16 @@ GPU_OUT_OF_LINE void end_late_send(const AnyProgram& any, std::uint32_t index, T
 
 /// `form`: so is this send, says the host (Shape::form_of).
 template <Form form, Reach reach, class AnyProgram>
-__device__ inline void send_part(const AnyProgram& any, std::uint32_t index, std::uint32_t part, std::uint32_t parts,
+__device__ inline void send_part(const AnyProgram& any, std::uint32_t index, std::uint32_t part, Share share,
                                  const Shape& shape) {
   const SendPeer& peer = any.send(index);
+  const std::uint32_t parts = share.parts;
   PairWords* words = peer.words;
   const Block block{any.program, part, parts};
   const Workers workers = block.of_peer();
   constexpr bool usual = form != Form::any;
   constexpr std::uint32_t each = form == Form::few ? most_each : 1;
-  const bool is_packed = form == Form::few && peer.header.is_packed();
+  const bool is_packed = form == Form::few && share.packed;
   if (!shape.early.send) gpu_wait_for_front();
   const bool is_relayed = reach == Reach::any && peer.relayed;
   const std::uint64_t* const may_go_word = is_relayed ? peer.allowed : &words->posted;
@@ -291,25 +289,22 @@ __device__ inline void send_part(const AnyProgram& any, std::uint32_t index, std
   // Where places are few several parts let nobody start before they know that their own wait is over.
   if (reach == Reach::node || parts == 1) gpu_let_next_start();
   std::uint64_t word[form == Form::few ? 2 * most_each : 1];
-  std::uint32_t words_to_send = 0, packs_to_send = 0, packs_each = 1;
+  std::uint32_t words_to_send = 0, packs_to_send = 0;
   if (usual) {
     const PutOp& op = any.op(peer.first_op);
     const auto* const source = reinterpret_cast<const unsigned long long*>(op.source);
     words_to_send = static_cast<std::uint32_t>(op.bytes / 8);
-    if constexpr (form == Form::few) {
-      if (is_packed) {
-        packs_to_send = packs_for(op.bytes);
-        packs_each = FewPacks::each_of(packs_to_send, workers.size / Pack::lanes);
-        FewPacks(workers, packs_each).load(reinterpret_cast<const std::uint64_t*>(op.source), words_to_send, word);
-        words_to_send = 0;
+    if (is_packed) {
+      packs_to_send = packs_for(static_cast<std::uint32_t>(op.bytes));
+      if constexpr (form == Form::few) FewPacks(workers, share.each).load(source, words_to_send, word);
+    } else {
+      if (workers.index < words_to_send) word[0] = load_once(source + workers.index);
+      if (form == Form::few && words_to_send > workers.size) {
+        MPIX_UNROLL
+        for (std::uint32_t i = 1; i < each; ++i)
+          if (workers.index + i * workers.size < words_to_send)
+            word[i] = load_once(source + workers.index + i * workers.size);
       }
-    }
-    if (workers.index < words_to_send) word[0] = load_once(source + workers.index);
-    if (words_to_send > workers.size) {
-      MPIX_UNROLL
-      for (std::uint32_t i = 1; i < each; ++i)
-        if (workers.index + i * workers.size < words_to_send)
-          word[i] = load_once(source + workers.index + i * workers.size);
     }
   }
   const std::uint64_t needed = post_needed(peer, epoch);
@@ -334,12 +329,13 @@ __device__ inline void send_part(const AnyProgram& any, std::uint32_t index, std
     pack_part(any.program, peer, any.puts(), epoch, part, parts);
   } else if (go) {
     if (threadIdx.x == 0 && peer.signals && !peer.awaits_post) write_header(peer, epoch, part, parts);
-    if constexpr (form == Form::few)
-      if (is_packed) FewPacks(workers, packs_each).send(packs_of(peer.ring, epoch), packs_to_send, epoch, word);
-    if (usual) {
+    if (is_packed) {
+      if constexpr (form == Form::few)
+        FewPacks(workers, share.each).send(packs_of(peer.ring, epoch), packs_to_send, epoch, word);
+    } else if (usual) {
       Line* const payload = slot + Header::single_payload + workers.index;
       if (workers.index < words_to_send) write_line(payload, word[0], flag);
-      if (words_to_send > workers.size) {
+      if (form == Form::few && words_to_send > workers.size) {
         MPIX_UNROLL
         for (std::uint32_t i = 1; i < each; ++i)
           if (workers.index + i * workers.size < words_to_send) write_line(payload + i * workers.size, word[i], flag);
@@ -417,7 +413,7 @@ GPU_OUT_OF_LINE void end_late_receive(const AnyProgram& any, std::uint32_t index
 __device__ inline bool receive_few_packs(const Program& program, const ReceivePeer& peer, const Pack* packs,
                                          std::uint64_t number, std::uint64_t* to, std::uint32_t words,
                                          const FewPacks& mine, std::uint64_t* own) {
-  const std::uint32_t count = packs_for(std::uint64_t{words} * 8);
+  const std::uint32_t count = packs_for(words * 8);
   for (std::uint32_t polls = 1; !mine.are_there(own, count, number); ++polls) {
     if (polls % polls_between_notes == 0 && !gpu_all_of_warp(wait_on(program, peer, polls / polls_between_notes)))
       return false;
@@ -453,9 +449,10 @@ __device__ inline bool receive_words(const Program& program, const ReceivePeer& 
 }
 
 template <Form form, Reach reach, class AnyProgram>
-__device__ inline void receive_part(const AnyProgram& any, std::uint32_t index, std::uint32_t part, std::uint32_t parts,
+__device__ inline void receive_part(const AnyProgram& any, std::uint32_t index, std::uint32_t part, Share share,
                                     EpochCounter before) {
   const ReceivePeer& peer = any.receive(index);
+  const std::uint32_t parts = share.parts;
   const std::uint64_t epoch = before.epochs + 1;
   const Block block{any.program, part, parts};
   const Workers workers = block.of_peer();
@@ -465,7 +462,7 @@ __device__ inline void receive_part(const AnyProgram& any, std::uint32_t index, 
   std::uint64_t first_word = 0, own_word[most_each];
   bool own_there[most_each];
   constexpr std::uint32_t most_looked = form == Form::few ? most_each : 1;
-  const Expected expected = form == Form::few ? any.expects(index) : Expected{0, 1, false};
+  const Share expected = form == Form::few ? share : Share{0, 1, false};
   const FewPacks mine(workers, expected.each);
   const Pack* const packs = packs_of(peer.ring, epoch);
   std::uint64_t own_packs[form == Form::few ? 2 * most_each : 2];
@@ -486,16 +483,20 @@ __device__ inline void receive_part(const AnyProgram& any, std::uint32_t index, 
     waited = seen.waited;
     first_word = seen.word;
   } else {
+    // No branches between the loads, which would come one after another.
+    const Line* own_line[most_looked];
+    MPIX_UNROLL
+    for (std::uint32_t i = 0; i < most_looked; ++i) {
+      const std::uint32_t own = Header::single_payload + workers.index + i * workers.size;
+      own_line[i] = slot + (i < expected.each && own < data_lines(peer.ring) ? own : 0);
+    }
     const auto has_header = [&] {
       if (form == Form::few && expected.packed) {
         mine.look(packs, peer.ring.slot_packs, own_packs);
       } else {
         MPIX_UNROLL
-        for (std::uint32_t i = 0; i < most_looked; ++i) {
-          const std::uint32_t own = Header::single_payload + workers.index + i * workers.size;
-          own_there[i] =
-              i < expected.each && line_arrived(slot + (own < data_lines(peer.ring) ? own : 0), flag, &own_word[i]);
-        }
+        for (std::uint32_t i = 0; i < most_looked; ++i)
+          own_there[i] = line_arrived(own_line[i], flag, &own_word[i]) & (own_line[i] != slot);
       }
       return line_arrived(slot, flag, &first_word);
     };
@@ -556,9 +557,9 @@ __global__ void __launch_bounds__(most_threads, 2)
   const std::uint32_t part = blockIdx.x, index = blockIdx.y;
   const bool may_send_here = role != Role::receive && (role == Role::send || blockIdx.z == 0);
   const bool may_receive_here = role != Role::send && (role == Role::receive || blockIdx.z == 1);
-  const std::uint32_t send_parts = index < program.send_count ? shape.parts_of(any.send(index)) : 0;
-  const std::uint32_t receive_parts = index < program.receive_count ? any.receive_parts(index, shape) : 0;
-  const bool sends = may_send_here && part < send_parts, receives = may_receive_here && part < receive_parts;
+  const Share sent = index < program.send_count ? any.share_of_send(index, shape) : Share{};
+  const Share expected = index < program.receive_count ? any.share_of_receive(index, shape) : Share{};
+  const bool sends = may_send_here && part < sent.parts, receives = may_receive_here && part < expected.parts;
   EpochCounter closed{};
   if (receives) {
     if (!shape.early.receive) gpu_wait_for_front();
@@ -575,8 +576,8 @@ __global__ void __launch_bounds__(most_threads, 2)
     if (program.send_count > 0) program.guards->targets = 0;
     if (program.receive_count > 0) program.guards->origins = 0;
   }
-  if (sends) send_part<form, reach>(any, index, part, send_parts, shape);
-  if (receives) receive_part<form, reach>(any, index, part, receive_parts, closed);
+  if (sends) send_part<form, reach>(any, index, part, sent, shape);
+  if (receives) receive_part<form, reach>(any, index, part, expected, closed);
   // A kernel does not end before those in front of it. Blocks without work need not keep their place for that.
   if (sends || receives || (part == 0 && index == 0 && blockIdx.z == 0)) gpu_wait_for_front();
 }

@@ -237,7 +237,7 @@ class Launcher {
       const std::uint64_t bytes = likely_bytes(launch, i);
       const bool is_packed = expects_packs(launch, i);
       const std::uint32_t own = shape.parts_of(launch.on_host.receives[i], bytes, is_packed);
-      set_expected(any, i, own, is_packed);
+      if (Share* const expected = share_of_receive(any, i)) *expected = {static_cast<std::uint16_t>(own), 1, is_packed};
       most_expected = std::max(most_expected, bytes);
       shape.receive_parts = std::max(shape.receive_parts, own);
     }
@@ -280,12 +280,18 @@ class Launcher {
   static const Kernel& kernel_for(Role role, AnyProgram& any, const Shape& shape, const Launch& launch,
                                   unsigned threads) {
     Form form = Form::one;
-    for (std::uint32_t i = 0; i < launch.program.receive_count; ++i)
-      if (set_each(any, i, likely_bytes(launch, i), threads)) form = Form::few;
+    for (std::uint32_t i = 0; i < launch.program.receive_count; ++i) {
+      Share* const expected = share_of_receive(any, i);
+      if (expected && set_each(*expected, likely_bytes(launch, i), threads)) form = Form::few;
+    }
     for (std::uint32_t i = 0; i < launch.program.send_count; ++i) {
-      const Form own = shape.form_of(launch.on_host.sends[i], launch.on_host.ops, threads);
-      if (own == Form::any) return for_programs<AnyProgram, reach>(role, own);
-      if (own == Form::few) form = own;
+      const SendPeer& send = launch.on_host.sends[i];
+      if (Share* const sent = share_of_send(any, i)) {
+        *sent = {static_cast<std::uint16_t>(shape.parts_of(send)), 1, send.header.is_packed()};
+        (void)set_each(*sent, send.bytes, threads);
+      }
+      const Form own = shape.form_of(send, launch.on_host.ops, threads);
+      if (own == Form::any || (own == Form::few && form == Form::one)) form = own;
     }
     return for_programs<AnyProgram, reach>(role, form);
   }
@@ -378,21 +384,23 @@ class Launcher {
     }
   }
 
-  static void set_expected(FarProgram&, std::uint32_t, std::uint32_t, bool) {}  // as many for each
+  // Far programs find them out.
+  static Share* share_of_send(FarProgram&, std::uint32_t) { return nullptr; }
+  static Share* share_of_receive(FarProgram&, std::uint32_t) { return nullptr; }
   template <std::uint32_t peers, std::uint32_t ops>
-  static void set_expected(NearProgram<peers, ops>& near, std::uint32_t i, std::uint32_t parts, bool is_packed) {
-    near.expected[i] = {static_cast<std::uint16_t>(parts), 1, is_packed};
+  static Share* share_of_send(NearProgram<peers, ops>& near, std::uint32_t i) {
+    return &near.sent[i];
+  }
+  template <std::uint32_t peers, std::uint32_t ops>
+  static Share* share_of_receive(NearProgram<peers, ops>& near, std::uint32_t i) {
+    return &near.expected[i];
   }
   /// Whether it needs a kernel for a few.
-  static bool set_each(FarProgram&, std::uint32_t, std::uint64_t, unsigned) { return false; }
-  template <std::uint32_t peers, std::uint32_t ops>
-  static bool set_each(NearProgram<peers, ops>& near, std::uint32_t i, std::uint64_t bytes, unsigned threads) {
-    Expected& expected = near.expected[i];
-    const std::uint64_t all = std::uint64_t{threads} * expected.parts,
-                        each = expected.packed ? (packs_for(bytes) * Pack::lanes + all - 1) / all
-                                               : (bytes / 8 + all - 1) / all;
-    expected.each = static_cast<std::uint8_t>(std::clamp<std::uint64_t>(each, 1, most_each));
-    return expected.packed || expected.each > 1;
+  static bool set_each(Share& share, std::uint64_t bytes, unsigned threads) {
+    const std::uint64_t all = std::uint64_t{threads} * share.parts,
+                        lanes = share.packed ? packs_for(static_cast<std::uint32_t>(bytes)) * Pack::lanes : bytes / 8;
+    share.each = static_cast<std::uint8_t>(std::clamp<std::uint64_t>((lanes + all - 1) / all, 1, most_each));
+    return share.packed || share.each > 1;
   }
 
   /// The table beside Early.
