@@ -359,20 +359,18 @@ MPIX_STEP bool receive_slot(const Crew& crew, const ReceivePeer& peer, std::uint
     if (own.index < header.direct_parts()) fence_acquire();
     if (!crew.agree(good)) return false;
   }
-  const bool is_packed = header.is_packed();
-  if (header.is_single()) {
-    good = receive_put(crew, peer, single_put(header), epoch, is_packed, workers);
-    if (workers.index == 0) scrub(peer.ring, epoch, lines_of_single(header), 0);
-    return good;
-  }
-  std::uint32_t used = 1 + 2 * header.descriptors();
-  for (std::uint32_t first = 0; first < header.descriptors(); first += descriptors.count) {
-    const std::uint32_t left = header.descriptors() - first,
-                        count = left < descriptors.count ? left : descriptors.count;
+  const bool is_packed = header.is_packed(), is_single = header.is_single();
+  const std::uint32_t all = is_single ? 1 : header.descriptors();
+  std::uint32_t used = is_single ? 1 : 1 + 2 * all;
+  for (std::uint32_t first = 0; first < all; first += descriptors.count) {
+    const std::uint32_t left = all - first, count = left < descriptors.count ? left : descriptors.count;
     if (first > 0) (void)crew.agree(true);
     Descriptor* const puts = descriptors.all;
-    if (own.index < count && !read_descriptor(crew, peer, slot, first + own.index, flag, &puts[own.index]))
+    if (is_single) {
+      if (own.index == 0) puts[0] = single_put(header);
+    } else if (own.index < count && !read_descriptor(crew, peer, slot, first + own.index, flag, &puts[own.index])) {
       good = false;
+    }
     (void)crew.agree(true);
     crew.share(count, ~std::uint64_t{0}, [&](std::uint32_t i, Workers some, auto is_theirs) {
       if (is_theirs(puts[i].bytes()) && !receive_put(crew, peer, puts[i], epoch, is_packed, some)) good = false;
@@ -383,7 +381,7 @@ MPIX_STEP bool receive_slot(const Crew& crew, const ReceivePeer& peer, std::uint
           used = puts[i].payload() + static_cast<std::uint32_t>((puts[i].bytes() + 7) / 8);
     }
   }
-  if (workers.index == 0) scrub(peer.ring, epoch, used, header.direct_parts());
+  if (workers.index == 0) scrub(peer.ring, epoch, used, is_single ? 0 : header.direct_parts());
   return good;
 }
 

@@ -29,7 +29,10 @@ struct Process {
     places->open(all, all * blocks_of_each);
   }
   std::uint32_t most() const { return WaitingRoom::most(all, sharers); }
-  std::uint32_t most_blocks() const { return all * (blocks_of_each - 1) / sharers; }
+  std::uint32_t own_blocks() const { return all * (blocks_of_each - 1) / sharers; }
+  /// With those that parts 0 do not take, up to a half.
+  std::uint32_t most_blocks() const { return (all * (blocks_of_each - 1) + all / 2) / sharers; }
+  std::uint32_t lent(std::uint32_t blocks) const { return blocks > own_blocks() ? blocks - own_blocks() : 0; }
 
   /// Whether it has places; one that finds none waits in guards (team/neighbourhood.cpp, lack_places).
   bool open_window() {
@@ -115,7 +118,7 @@ TEST_CASE("a window that has to wait in kernels can have one peer at a time, wha
   REQUIRE(process.places->taken() == 0);
 }
 
-TEST_CASE("blocks that may keep their places leave one of each multiprocessor", "[places]") {
+TEST_CASE("blocks that may keep their places leave room for others, whoever else waits", "[places]") {
   const std::uint32_t multiprocessors = MULTIPROCESSORS, sharers = GENERATE(1u, 2u, 4u);
   CAPTURE(multiprocessors, sharers);
   std::minstd_rand random(multiprocessors + sharers);
@@ -138,27 +141,47 @@ TEST_CASE("blocks that may keep their places leave one of each multiprocessor", 
         const bool modest = random() % 2 == 0;
         const Blocks most{std::max(sends, have[i].sends), std::max(receives, have[i].receives)};
         const std::uint32_t more = most.sends + most.receives - have[i].sends - have[i].receives;
-        const bool fits = more == 0 || taken + (modest ? 2 : 1) * more <= process.most_blocks();
+        const std::uint32_t parts_0 = places_at_birth * count, lent = process.lent(taken + more);
+        const bool fits = more == 0 || (taken + (modest ? 2 : 1) * more <= process.most_blocks() &&
+                                        (lent == 0 || parts_0 + lent <= process.most()));
         REQUIRE(process.windows[i]->blocks_for(sends, receives, modest) == fits);
         if (!fits) continue;
         have[i] = most;
         taken += more;
-        REQUIRE(taken * sharers + multiprocessors <= multiprocessors * blocks_of_each);
+        REQUIRE(process.places->taken() == parts_0 + process.lent(taken));
+        if (parts_0 <= process.most()) REQUIRE((taken + parts_0) * sharers < multiprocessors * blocks_of_each);
       }
     process.windows.clear();
     WindowPlaces last(process.places);
-    CHECK_FALSE(last.blocks_for(process.most_blocks() + 1, 0, false));
+    const std::uint32_t spare = process.most() > places_at_birth ? process.most() - places_at_birth : 0,
+                        most = std::min(process.most_blocks(), process.own_blocks() + spare);
+    CHECK_FALSE(last.blocks_for(most + 1, 0, false));
     CHECK_FALSE(last.blocks_for(0, process.most_blocks() / 2 + 1, true));
     CHECK(last.blocks_for(0, process.most_blocks() / 2, true));
-    CHECK(last.blocks_for(0, process.most_blocks(), false));  // all have been given back
+    CHECK(last.blocks_for(0, most, false));  // all have been given back
   }
 }
 
-TEST_CASE("a GPU with room for a block a multiprocessor has none that may keep its place", "[places]") {
+TEST_CASE("what is lent to other parts no window takes for its parts 0", "[places]") {
+  Process process(16, 1);
+  REQUIRE(process.open_window());
+  REQUIRE(process.windows[0]->blocks_for(process.own_blocks() + 7, 0, false));
+  CHECK(process.places->taken() == places_at_birth + 7);
+  REQUIRE(process.open_window());  // 15 of 15
+  CHECK_FALSE(process.open_window());
+  CHECK(process.windows[0]->peers_for(2, 2) == 1);
+  CHECK_FALSE(process.windows[1]->blocks_for(1, 0, false));
+  process.windows.erase(process.windows.begin());
+  CHECK(process.open_window());
+}
+
+TEST_CASE("a GPU with room for a block a multiprocessor has few others that may keep their places", "[places]") {
   const std::uint32_t blocks = GENERATE(7u, 8u, 9u);
   const auto places = std::make_shared<Places>();
   places->open(8, blocks);
   WindowPlaces window(places);
-  CHECK(window.blocks_for(1, 0, false) == (blocks > 8));
-  CHECK_FALSE(window.blocks_for(2, 0, false));
+  // But for those that parts 0 do not take: 4 of 7.
+  CHECK(window.blocks_for(3, 0, false));
+  CHECK(window.blocks_for(4, 0, false) == (blocks > 8));
+  CHECK_FALSE(window.blocks_for(5, 0, false));
 }

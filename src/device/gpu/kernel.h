@@ -190,16 +190,29 @@ struct Block {
     return parts == 1 || atomicInc(counted, parts - 1) == parts - 1;
   }
 
-  /// `most_bytes`: no put has more. `move(i, workers, is_theirs)`: put i, if with so many bytes it is theirs.
+  struct Theirs {
+    bool large;
+    __device__ bool operator()(std::uint64_t bytes) const { return (bytes > most_bytes_of_a_warp) == large; }
+  };
+  /// `most_bytes`: no put has more. `move(i, workers, is_theirs)`: put i, if with so many bytes it is theirs. First
+  /// what is large, by all together; then the rest, each by a warp: in a loop, as a second copy of what moves takes
+  /// registers.
   template <class Move>
   __device__ void share(std::uint32_t count, std::uint64_t most_bytes, Move move) const {
     const Workers all = of_peer();
-    if (most_bytes > most_bytes_of_a_warp)
-      for (std::uint32_t i = 0; i < count; ++i)
-        move(i, all, [](std::uint64_t bytes) { return bytes > most_bytes_of_a_warp; });
     const std::uint32_t width = static_cast<std::uint32_t>(warpSize);
-    for (std::uint32_t i = all.index / width; i < count; i += all.size / width)
-      move(i, Workers{all.index % width, width}, [](std::uint64_t bytes) { return bytes <= most_bytes_of_a_warp; });
+    Workers some = all;
+    std::uint32_t first = 0, apart = 1;
+#pragma unroll 1
+    for (bool large = true;; large = false) {
+      if (!large || most_bytes > most_bytes_of_a_warp) {
+#pragma unroll 1
+        for (std::uint32_t i = first; i < count; i += apart) move(i, some, Theirs{large});
+      }
+      if (!large) break;
+      some = Workers{all.index % width, width};
+      first = all.index / width, apart = all.size / width;
+    }
   }
 };
 

@@ -19,8 +19,8 @@ inline namespace GPU_NAMESPACE {
 ///
 /// | who may hold places                          | how many                                  | for how long             |
 /// |----------------------------------------------|-------------------------------------------|--------------------------|
-/// | part 0 of each peer of a launch that waits   | what the window has taken here: together less than a process has multiprocessors, by those that share the GPU | any time |
-/// | the other parts of a launch that waits, where the window has found places for them | together: what the GPU has room for, but for a block a multiprocessor | any time |
+/// | part 0 of each peer of a launch that waits   | what the window has taken here: together less than a process has multiprocessors, by those that share the GPU, and than what other parts have of that | any time |
+/// | the other parts of a launch that waits, where the window has found places for them | together: what the GPU has room for, but for a block a multiprocessor; and up to a half of these, while parts 0 do not take them | any time |
 /// | those where it has not found them            | the launch's blocks: at most half of what the GPU has room for, and 128 | some ms: then they leave, and part 0 does their work (wire/program.h) |
 /// | a launch that started early (arguments.h)    | the same                                  | as the one in front. One whose parts may have to leave starts early only behind one that does not wait any more |
 /// | a launch behind guards, and posts            | likewise                                  | it waits for nothing     |
@@ -50,9 +50,10 @@ class Places {
   }
   std::uint32_t all() const { return all_; }
 
+  /// With what is lent to other parts.
   std::uint32_t taken() {
     std::lock_guard<std::mutex> hold(mutex_);
-    return taken_;
+    return taken_ + lent(blocks_taken_);
   }
   void share(std::uint32_t sharers) {
     std::lock_guard<std::mutex> hold(mutex_);
@@ -64,7 +65,7 @@ class Places {
   }
   bool try_to_take(std::uint32_t count) {
     std::lock_guard<std::mutex> hold(mutex_);
-    if (taken_ + count > WaitingRoom::most(all_, sharers_)) return false;
+    if (taken_ + lent(blocks_taken_) + count > WaitingRoom::most(all_, sharers_)) return false;
     taken_ += count;
     return true;
   }
@@ -75,7 +76,9 @@ class Places {
   /// `modest`: only where as many are left for others.
   bool try_to_take_blocks(std::uint32_t count, bool modest) {
     std::lock_guard<std::mutex> hold(mutex_);
-    if ((blocks_taken_ + (modest ? 2 : 1) * count) * sharers_ > blocks_) return false;
+    if ((blocks_taken_ + (modest ? 2 : 1) * count) * sharers_ > blocks_ + all_ / 2) return false;
+    const std::uint32_t would_lend = lent(blocks_taken_ + count);
+    if (would_lend > 0 && taken_ + would_lend > WaitingRoom::most(all_, sharers_)) return false;
     blocks_taken_ += count;
     return true;
   }
@@ -85,6 +88,12 @@ class Places {
   }
 
  private:
+  /// Of the places for parts 0, where other parts have so many.
+  std::uint32_t lent(std::uint32_t blocks_taken) const {
+    const std::uint32_t own = blocks_ / sharers_;
+    return blocks_taken > own ? blocks_taken - own : 0;
+  }
+
   std::uint32_t all_ = 0, blocks_ = 0;
   std::mutex mutex_;
   std::uint32_t taken_ = 0, blocks_taken_ = 0, sharers_ = 1;
