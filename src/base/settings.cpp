@@ -115,15 +115,13 @@ const Row rows[] = {
      [](Settings& s, Info i, Text t) { s.stats = parse_flag(i, t); }},
     {{"MPIX_EAGER_SIZE", "bytes (k, m), 0 to 1m, or auto", "auto",
       "most bytes an epoch sends to one target through its mailbox; with more, all its puts go direct. The same on all "
-      "ranks. "
-      "auto: 64 on the host, 128k on a GPU, 512k where NVLink connects some"},
+      "ranks. auto: 64 on the host, 128k on a GPU, 512k where NVLink connects some"},
      [](Settings& s, Info i, Text t) {
        if (t != "auto") s.eager_bytes = parse_size(i, t, 1024 * 1024);
      }},
     {{"MPIX_PACKS_ABOVE", "bytes (k, m), off, or auto", "auto",
-      "what an epoch sends to one target through its mailbox goes in packs of 120 bytes if it is more, where links "
-      "carry "
-      "these whole. auto: 64k where NVLink connects GPUs, else off"},
+      "what an epoch sends to one target through its mailbox goes in packs if it is more, where the link carries these "
+      "whole. auto: 64k where NVLink connects GPUs, else off"},
      [](Settings& s, Info i, Text t) {
        if (t == "off")
          s.packs_above = SIZE_MAX;

@@ -127,6 +127,9 @@ verify 'halo, 2 ranks, D=3'                    -DD=3 -DEPOCHS=5
 verify 'halo, 2 ranks, two lines, D=1'         -DD=1 -DEPOCHS=4 -DL=2 -DK=3
 verify 'halo, 2 ranks, eager alone'            -DD=2 -DEPOCHS=6 -DWAYS=EAGER
 verify 'halo, 2 ranks, direct alone'           -DD=2 -DEPOCHS=8 -DWAYS=DIRECT
+verify 'halo, 2 ranks, packs, D=1'             -DD=1 -DEPOCHS=5 -DWAYS=7
+verify 'halo, 2 ranks, packs, D=4'             -DD=4 -DEPOCHS=5 -DWAYS=5 -DL=0
+verify 'pipeline of 2 ranks, packs, D=4'       -DD=4 -DEPOCHS=6 -DWAYS=5 -DPROGRAM=PIPELINE
 verify 'fused, 2 ranks, D=1'                   -DD=1 -DEPOCHS=5 -DPROGRAM=FUSED
 verify 'fused, 2 ranks, D=2'                   -DD=2 -DEPOCHS=5 -DPROGRAM=FUSED
 verify 'ping-pong, D=1'                        -DD=1 -DEPOCHS=6 -DPROGRAM=PINGPONG
@@ -152,6 +155,7 @@ control 'no wait for the credit, halo, D=1'       overwrite -DD=1 -DNO_CREDIT
 control 'post before the slot is read'            overwrite -DPROGRAM=PIPELINE -DWAYS=EAGER -DEARLY_POST
 control 'scrub visible after the post'            deadlock  -DPROGRAM=PIPELINE -DWAYS=EAGER -DLATE_SCRUB
 control 'one credit too many'                     overwrite -DPROGRAM=PIPELINE -DGENEROUS_CREDIT
+control 'packs of as many epochs as slots'        overwrite -DD=4 -DEPOCHS=6 -DWAYS=5 -DPROGRAM=PIPELINE -DGENEROUS_PACKS
 control 'direct data before the post'             exposed   -DNO_POST
 control 'header visible before direct data'       whole     -DRELAXED_HEADER
 control 'one credit too few'                      deadlock  -DD=1 -DMEAN_CREDIT

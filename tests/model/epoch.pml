@@ -23,6 +23,9 @@
  * FREE: a post is not a kernel but a point of the stream, and the next kernel of the stream carries it. A service of t
  * (src/epoch/free_posts.h) may tell o of it as soon as the point has passed; what it stores is under way for any time.
  *
+ * PACKED data lie in places of their own, DP of them, whatever D is, and carry the true epoch, which never repeats
+ * (src/wire/pack.h). A whole pack counts as one store.
+ *
  * What is checked, in all interleavings:
  *   overwrite   a slot is written only after its last epoch was emptied; so an origin is at most D ahead
  *   exposed     the window changes only in the exposure epoch that the data belong to
@@ -70,8 +73,12 @@
 /* How data may travel. Each epoch of each pair chooses anew: one way, both, or no data at all. */
 #define EAGER 1
 #define DIRECT 2 /* alone: every epoch is direct */
+#define PACKED 4 /* besides; not together with direct data */
 #ifndef WAYS
 #define WAYS (EAGER | DIRECT)
+#endif
+#ifndef DP
+#define DP (D < 2 -> D : 2) /* epochs whose packs there is room for: Ring::pack_depth() */
 #endif
 #define MOST_LINES ((WAYS & EAGER) -> L : 0)
 
@@ -84,6 +91,11 @@
 #define has_credit (P.posted + D >= e)
 #else
 #define has_credit (P.posted + D > e)
+#endif
+#ifdef GENEROUS_PACKS
+#define has_room_for_packs (P.posted + D > e)
+#else
+#define has_room_for_packs (P.posted + DP > e)
 #endif
 #ifdef NO_POST
 #define is_exposed true
@@ -98,14 +110,16 @@
 
 #define flag_of(e) ((e) % K + 1) /* 0: never written, or scrubbed */
 
-/* What an epoch may store: line 0, the header; lines 1 .. L; direct data. */
+/* What an epoch may store: line 0, the header; lines 1 .. L; direct data; a pack. */
 #define HEADER 0
 #define DATA (L + 1)
+#define PACK (L + 2)
 
 typedef Slot {        /* in the memory of t */
   byte flag[L + 1];
   byte truth[L + 1];  /* for assertions: the epoch that wrote the line */
   byte lines;         /* in the header: so many lines follow */
+  bool packed;        /* in the header: the data are in a pack */
   bool direct         /* for assertions: data went straight into the window */
 };
 
@@ -115,7 +129,8 @@ typedef Pair {
   byte opened;        /* t alone */
   byte closed;        /* t alone */
   Slot slot[D];
-  byte window[L + 2]  /* place i is for line i, place DATA for direct data; 0: as the user left it */
+  byte pack[2];       /* by epoch mod DP: the epoch that wrote it */
+  byte window[L + 3]  /* place i is for line i, DATA for direct data, PACK for packed; 0: as the user left it */
 };
 
 Pair pair[RANKS * RANKS];
@@ -147,6 +162,11 @@ inline store_line(i) {
   assert(P.closed + D >= e);                      /* overwrite */
   S.flag[i] = flag_of(e);
   S.truth[i] = e
+}
+
+inline store_pack() {
+  assert(P.closed + DP >= e);                     /* overwrite */
+  P.pack[e % DP] = e
 }
 
 inline store_window(i) {
@@ -190,7 +210,7 @@ end:
 
 proctype origin_side(byte o, t) {
   byte e, lines, stores;
-  bool direct;
+  bool direct, packed;
 end:
   do
   :: atomic {
@@ -198,15 +218,16 @@ end:
       e = P.sent + 1;
       select(lines : 0 .. MOST_LINES);
       if :: WAYS != DIRECT -> direct = false :: WAYS & DIRECT -> direct = true fi;
-      has_credit && (!direct || is_exposed); /* may_send */
+      if :: packed = false :: (WAYS & PACKED) && !direct -> packed = true; lines = 0 fi;
+      (packed -> has_room_for_packs : has_credit) && (!direct || is_exposed); /* may_send */
       /* send, write_header, advance: the kernel ends, but its stores are on their way */
-      stores = ((1 << (lines + 1)) - 1) | (direct << DATA);
+      stores = ((1 << (lines + 1)) - 1) | (direct << DATA) | (packed << PACK);
       P.sent = e;
       busy[o]--
     }
     do /* in any order */
     :: on_its_way(HEADER) && header_may_pass ->
-      d_step { store_line(HEADER); S.lines = lines; S.direct = direct; arrived(HEADER) }
+      d_step { store_line(HEADER); S.lines = lines; S.packed = packed; S.direct = direct; arrived(HEADER) }
 #if L >= 1
     :: on_its_way(1) -> d_step { store_line(1); arrived(1) }
 #endif
@@ -214,6 +235,7 @@ end:
     :: on_its_way(2) -> d_step { store_line(2); arrived(2) }
 #endif
     :: on_its_way(DATA) -> d_step { store_window(DATA); arrived(DATA) }
+    :: on_its_way(PACK) -> d_step { store_pack(); arrived(PACK) }
     :: !stores -> break
     od
   od
@@ -231,8 +253,9 @@ end:
 inline scrub() { S.flag[wipe] = (wipe -> 0 : S.flag[0]); wipe = 0 }
 
 inline check_window() {
-  for (i : 1 .. DATA) {
-    assert(P.window[i] == (((i == DATA) -> S.direct : i <= S.lines) -> e : 0));     /* whole */
+  for (i : 1 .. PACK) {
+    assert(P.window[i] ==
+           (((i == DATA) -> S.direct : ((i == PACK) -> S.packed : i <= S.lines)) -> e : 0)); /* whole */
     P.window[i] = 0
   }
 }
@@ -240,7 +263,7 @@ inline check_window() {
 /* What only assertions look at: cleared when done with, for fewer states. */
 inline forget_slot() {
   for (i : 0 .. L) { S.truth[i] = 0 }
-  S.lines = 0; S.direct = 0
+  S.lines = 0; S.packed = 0; S.direct = 0
 }
 
 proctype target_side(byte o, t) {
@@ -272,7 +295,9 @@ end:
         store_window(i);
         i++
       }
-    :: i > S.lines ->
+    :: i > S.lines && S.packed && P.window[PACK] == 0 ->
+      d_step { P.pack[e % DP] == e; store_window(PACK) }
+    :: i > S.lines && !(S.packed && P.window[PACK] == 0) ->
       atomic {
         wipe = line_to_scrub;
 #ifndef LATE_SCRUB

@@ -24,7 +24,6 @@ class ForwardingDevice : public mpix::Device {
   void use_memory_of(const void* base, std::size_t bytes) override { to_.use_memory_of(base, bytes); }
   std::size_t preferred_eager_bytes() const noexcept override { return to_.preferred_eager_bytes(); }
   std::size_t packs_above() const noexcept override { return to_.packs_above(); }
-  bool carries_packs(const std::vector<std::uint64_t>& places) override { return to_.carries_packs(places); }
   std::size_t preferred_copy_bytes() const noexcept override { return to_.preferred_copy_bytes(); }
   std::uint32_t parts_in_use() const noexcept override { return to_.parts_in_use(); }
   mpix::Allocation allocate(std::size_t bytes) override { return to_.allocate(bytes); }

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <optional>
+#include <type_traits>
 
 #include "base/settings.h"
 #include "device/device.h"
