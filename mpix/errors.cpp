@@ -104,9 +104,9 @@ int raise(const Caller& caller, const Failure& failure) {
   if (failure.refused != MPI_SUCCESS) return failure.refused;
   if (caller.has_window && caller.win == MPI_WIN_NULL)
     return raise(Caller::on_world(caller.call), {MPI_ERR_WIN, "the window is MPI_WIN_NULL", MPI_SUCCESS});
-  // Whether MPI knows it cannot be asked without an error of MPI's own. As a rule it was freed; or libmpix stands
-  // behind MPI, and has seen no window at all.
-  if (caller.has_window && any_window_ever() && !find_state(caller.win))
+  // Whether MPI knows it cannot be asked without an error of MPI's own. As a rule it was freed, or is no handle at all;
+  // or libmpix stands behind MPI, and sees no window.
+  if (caller.has_window && sees_windows() && !find_state(caller.win))
     return raise(Caller::on_world(caller.call), failure);
 
   std::string text = caller.call;

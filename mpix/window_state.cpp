@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "device_memory.h"
 #include "errors.h"
+#include "runtime.h"
 
 namespace mpix {
 
@@ -107,7 +108,7 @@ WinState::~WinState() {
 }
 
 bool any_window_alive() { return windows_alive != 0; }
-bool any_window_ever() { return windows_born != 0; }
+bool sees_windows() { return windows_born != 0 || find_runtime(); }
 
 void WinState::set_records(bool open) {
   if (records.exchange(open, std::memory_order_relaxed) == open) return;
@@ -126,9 +127,8 @@ WinState* find_state(MPI_Win win) {
 
 WinState& state_of(MPI_Win win) {
   if (WinState* state = find_state(win)) return *state;
-  // where a window came through libmpix, the link order is right
-  throw Error(Fault::window, any_window_ever()
-                                 ? "the window was freed, or it was not created through libmpix"
+  throw Error(Fault::window, sees_windows()
+                                 ? "there is no such window: it was freed, or it was not created through libmpix"
                                  : "the window was not created through libmpix, which must stand in front of MPI: link "
                                    "it before MPI (mpicc app.c -lmpix), or preload it");
 }

@@ -64,7 +64,8 @@ WinState* find_state(MPI_Win win);
 WinState& state_of(MPI_Win win);
 
 /// Whether this process has ever had a window that was created through libmpix.
-bool any_window_ever();
+/// libmpix stands in front of MPI: it has seen MPI_Init, or a window.
+bool sees_windows();
 
 /// The engine's window, or throws the reason why there is none.
 Window& stream_window(WinState& state);

@@ -341,7 +341,42 @@ std::size_t edits_between(const std::string& a, const std::string& b) {
   return least[a.size()][b.size()];
 }
 
-/// The setting that may have been meant: at most a third of its letters are wrong. Null: none is near.
+std::vector<std::string> words_of(const std::string& name) {
+  std::vector<std::string> words;
+  for (std::size_t at = prefix_length; at <= name.size();) {
+    const std::size_t end = std::min(name.find('_', at), name.size());
+    words.push_back(name.substr(at, end - at));
+    at = end + 1;
+  }
+  return words;
+}
+
+/// Of letters enough to mean the same.
+bool one_begins_with_other(const std::string& a, const std::string& b) {
+  const std::size_t length = std::min(a.size(), b.size());
+  return length >= 3 && std::equal(a.begin(), a.begin() + static_cast<std::ptrdiff_t>(length), b.begin(), same_letter);
+}
+
+/// The shortest setting that has all words of this name: EAGER is short for EAGER_SIZE. Null: none has.
+const char* setting_of_words(const std::string& name) {
+  const std::vector<std::string> asked = words_of(name);
+  const char* shortest = nullptr;
+  std::size_t least = 0;
+  for (const Row& row : rows) {
+    const std::vector<std::string> its = words_of(row.info.name);
+    const bool has_all = std::all_of(asked.begin(), asked.end(), [&](const std::string& word) {
+      return std::any_of(its.begin(), its.end(),
+                         [&](const std::string& one) { return one_begins_with_other(word, one); });
+    });
+    if (!has_all || (shortest && its.size() >= least)) continue;
+    shortest = row.info.name;
+    least = its.size();
+  }
+  return shortest;
+}
+
+/// The setting that may have been meant: at most a third of its letters are wrong, or some of its words are there.
+/// Null: none is near.
 const char* nearest_setting(const std::string& name) {
   const char* nearest = nullptr;
   std::size_t least = 0;
@@ -351,7 +386,7 @@ const char* nearest_setting(const std::string& name) {
     nearest = row.info.name;
     least = edits;
   }
-  return 3 * least <= std::strlen(nearest) - prefix_length ? nearest : nullptr;
+  return 3 * least <= std::strlen(nearest) - prefix_length ? nearest : setting_of_words(name);
 }
 
 }  // namespace

@@ -16,7 +16,30 @@ constexpr bool is_open_mpi = true;
 constexpr bool is_open_mpi = false;
 #endif
 
+int world_errors = 0;
+extern "C" void note_world_error(MPI_Comm*, int*, ...) { ++world_errors; }
+
 }  // namespace
+
+// First, when no window has been there. Nobody looks into what such a handle points to.
+TEST_CASE("a handle of no window at all") {
+#ifdef OPEN_MPI
+  static char nothing[4096];
+  const auto wrong = reinterpret_cast<MPI_Win>(nothing);
+#else
+  const MPI_Win wrong = 0x12345678;
+#endif
+  MPI_Errhandler handler;
+  MPI_OK(MPI_Comm_create_errhandler(note_world_error, &handler));
+  MPI_OK(MPI_Comm_set_errhandler(MPI_COMM_WORLD, handler));
+  Stream stream;
+  world_errors = 0;
+  check_error(MPIX_Win_post_stream(MPI_GROUP_EMPTY, wrong, stream),
+              {"a wrong handle", When::idle, MPI_ERR_WIN, "MPIX_Win_post_stream", "no such window", {}});
+  CHECK(world_errors == 1);
+  MPI_OK(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_ARE_FATAL));
+  MPI_OK(MPI_Errhandler_free(&handler));
+}
 
 TEST_CASE("calls that close what is not open") {
   try_out_all({
@@ -386,13 +409,6 @@ TEST_CASE("dynamic windows have no stream epochs, and are what they were otherwi
   MPI_OK(MPI_Win_detach(win, &memory));
   MPI_OK(MPI_Win_free(&win));
 }
-
-namespace {
-
-int world_errors = 0;
-extern "C" void note_world_error(MPI_Comm*, int*, ...) { ++world_errors; }
-
-}  // namespace
 
 // MPI does not know the handle, so nothing may be asked of it that would raise another error.
 TEST_CASE("a window that was freed") {

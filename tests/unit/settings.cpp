@@ -138,7 +138,13 @@ TEST_CASE("a misspelt setting is noticed, and the nearest one named", "[settings
         "unknown setting MPIX_NIC_EAGR_SIZE: did you mean MPIX_NIC_EAGER_SIZE?\n");
   CHECK(complaints("MPIX_timeout", "3") == "unknown setting MPIX_timeout: did you mean MPIX_TIMEOUT?\n");
   CHECK(complaints("MPIX_STAT", "1") == "unknown setting MPIX_STAT: did you mean MPIX_STATS?\n");
-  CHECK(complaints("MPIX_NODES", "1") == "unknown setting MPIX_NODES: mpix-info lists the settings\n");
+  CHECK(complaints("MPIX_EAGER", "1") == "unknown setting MPIX_EAGER: did you mean MPIX_EAGER_SIZE?\n");
+  CHECK(complaints("MPIX_SLOTS", "1") == "unknown setting MPIX_SLOTS: did you mean MPIX_MAILBOX_SLOTS?\n");
+  CHECK(complaints("MPIX_mailboxes", "1") == "unknown setting MPIX_mailboxes: did you mean MPIX_MAILBOX_SLOTS?\n");
+  CHECK(complaints("MPIX_NODES", "1") == "unknown setting MPIX_NODES: did you mean MPIX_NODE_SIZE?\n");
+  CHECK(complaints("MPIX_SIZE_OF_NODES", "1") == "unknown setting MPIX_SIZE_OF_NODES: mpix-info lists the settings\n");
+  CHECK(complaints("MPIX_WORLD", "1") == "unknown setting MPIX_WORLD: mpix-info lists the settings\n");
+  CHECK(complaints("MPIX_", "1") == "unknown setting MPIX_: mpix-info lists the settings\n");
   CHECK(complaints("MPIX_TIMEUOT", "") == "");
 }
 
