@@ -27,7 +27,46 @@ void require_stream_epoch(WinState& state) {
                 "reach (MPIX_MPI_GPU_AWARE=on if it can)");
 }
 
+/// While it lives, what MPI finds wrong about the window returns an error and does nothing else.
+class ErrorsReturned {
+ public:
+  explicit ErrorsReturned(MPI_Win win) : win_(win) {
+    PMPI_Win_get_errhandler(win, &handler_);
+    PMPI_Win_set_errhandler(win, MPI_ERRORS_RETURN);
+  }
+  ~ErrorsReturned() {
+    PMPI_Win_set_errhandler(win_, handler_);
+    PMPI_Errhandler_free(&handler_);
+  }
+  ErrorsReturned(const ErrorsReturned&) = delete;
+  ErrorsReturned& operator=(const ErrorsReturned&) = delete;
+
+ private:
+  MPI_Win win_;
+  MPI_Errhandler handler_ = MPI_ERRHANDLER_NULL;
+};
+
 }  // namespace
+
+int judged_by_mpi(const char* call, MPI_Win win, const std::function<int()>& mpi_does) {
+  int code = MPI_SUCCESS;
+  {
+    const ErrorsReturned quiet(win);
+    code = mpi_does();
+  }
+  if (code == MPI_SUCCESS) return MPI_SUCCESS;
+  int error_class = MPI_ERR_OTHER;
+  PMPI_Error_class(code, &error_class);
+  if (error_class != MPI_ERR_RMA_SYNC) {
+    PMPI_Win_call_errhandler(win, code);
+    return code;
+  }
+  return guarded(Caller::on_window(call, win), [] {
+    throw Error(Fault::synchronization,
+                "no access epoch is open on this window: MPI_Win_start is missing (with MPIX_MODE_STREAM for a stream "
+                "epoch), or MPI_Win_fence or MPI_Win_lock");
+  });
+}
 
 int record_put(const char* call, MPI_Win win, WinState& state, const PutArguments& put) {
   return guarded(Caller::on_window(call, win), [&] {

@@ -53,6 +53,8 @@ struct WinState {
     set_records(rma_refused || (window && (window->in_stream_access_epoch() || window->lacks_access_epoch())));
   }
   void set_records(bool open);
+  /// Whether an RMA call of now belongs to an epoch, only MPI can tell.
+  bool untouched() const { return !rma_refused && window && window->has_seen_no_access_epoch(); }
 };
 
 /// The state of a window; null where the handle is not that of a window created through libmpix, or of none. Does not

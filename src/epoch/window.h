@@ -62,6 +62,12 @@ class Window final : public WaitsForPeers {
   /// Likewise: no RMA call can belong to any epoch.
   bool lacks_access_epoch() const { return lacks_access_.load(std::memory_order_acquire); }
 
+  /// Nor has any been open so far.
+  bool has_seen_no_access_epoch() const {
+    std::lock_guard<std::mutex> hold(mutex_);
+    return state_.has_seen_no_access();
+  }
+
   /// Before an ordinary call. Throws where `check` does, and where it opens an epoch and the window is broken. Whether
   /// the call, which `waits` for peers on that side, may hang in MPI as the program forgot a stream call: then
   /// watch_ordinary() for as long as it lasts.
@@ -131,8 +137,8 @@ class Window final : public WaitsForPeers {
   OffNode off_node_;
 
   EpochState state_;
-  std::atomic<bool> recording_{false};     ///< state_.access() is stream
-  std::atomic<bool> lacks_access_{false};  ///< state_.lacks_access()
+  std::atomic<bool> recording_{false};    ///< state_.access() is stream
+  std::atomic<bool> lacks_access_{true};  ///< state_.lacks_access()
   AccessRecorder recorder_;
   PlanCache<ExposurePlan> exposure_plans_;
   std::shared_ptr<const ExposurePlan> exposure_;  ///< of the open exposure epoch

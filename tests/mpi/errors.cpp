@@ -246,6 +246,47 @@ TEST_CASE("puts without an epoch on a window of stream epochs") {
   check_error(put_to_me(), missing);
 }
 
+namespace {
+
+int errors_handled = 0;
+std::string text_handled;
+
+void count_error(MPI_Win*, int* code, ...) {
+  ++errors_handled;
+  text_handled = error_text(*code);
+}
+
+}  // namespace
+
+TEST_CASE("a first put without any epoch, on a window without a stream call so far") {
+  Window window(Memory::device, 64);
+  MPI_Errhandler noting = MPI_ERRHANDLER_NULL;
+  MPI_OK(MPI_Win_create_errhandler(count_error, &noting));
+  MPI_OK(MPI_Win_set_errhandler(window, noting));
+  int word = 1;
+  const auto first_put = [&] { return MPI_Put(&word, 1, MPI_INT, rank(), 0, 1, MPI_INT, window); };
+  for (int i = 1; i <= 2; ++i) {
+    errors_handled = 0;
+    const int code = first_put();
+    CHECK(error_class(code) == MPI_ERR_RMA_SYNC);
+    CHECK(errors_handled == 1);
+    CHECK(text_handled.find("MPI_Put on window") == 0);
+    CHECK(text_handled.find("MPI_Win_start") != std::string::npos);
+    CHECK(text_handled.find("MPIX_MODE_STREAM") != std::string::npos);
+  }
+  errors_handled = 0;
+  int old = 0;
+  CHECK(error_class(MPI_Fetch_and_op(&word, &old, MPI_INT, rank(), 0, MPI_SUM, window)) == MPI_ERR_RMA_SYNC);
+  CHECK(errors_handled == 1);
+  MPI_OK(MPI_Errhandler_free(&noting));
+  MPI_OK(MPI_Win_set_errhandler(window, MPI_ERRORS_RETURN));
+  // A fence that passes libmpix by, as those of a Fortran program may: MPI knows of it.
+  if (!device().is_host()) return;
+  MPI_OK(PMPI_Win_fence(MPI_MODE_NOPRECEDE, window));
+  MPI_OK(first_put());
+  MPI_OK(PMPI_Win_fence(MPI_MODE_NOSUCCEED, window));
+}
+
 TEST_CASE("operations that stream epochs do not have yet") {
   const int unsupported = MPI_ERR_UNSUPPORTED_OPERATION;
   try_out_all({
