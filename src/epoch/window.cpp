@@ -54,7 +54,7 @@ Window::Window(std::string name, const LocalMemory& memory, std::shared_ptr<cons
       stall_(
           name_, host_words_.get(), settings.timeout_seconds, settings.fail_on_timeout, device.hang_advice(),
           [this](Call call) { return call == Call::wait ? complete_behind_wait() : ""; },
-          [this](int rank) { return peers_.farewell_of(rank); }),
+          [this](int rank) { return peers_.same_node(rank) ? peers_.farewell_of(rank) : off_node_.farewell_of(rank); }),
       enqueued_(static_cast<std::size_t>(peers_.size())),
       off_node_(memory, device, settings, budget, std::move(why_not), peers_, enqueued_, this, stall_, host_words_),
       recorder_(peers_, off_node_.peers(), device, settings.merge),
@@ -311,6 +311,8 @@ void Window::say_farewell(Farewell farewell) noexcept {
   try {
     Hold hold(mutex_);
     peers_.say_farewell(farewell);
+    // Not of MPI_Win_free, which all ranks come to as a rule: a message to each of them for each window.
+    if (farewell == Farewell::finalize) off_node_.say_finalize();
   } catch (const std::exception& error) {
     log(LogLevel::info, std::string("reports of peers do not say where this rank is: ") + error.what());
   }

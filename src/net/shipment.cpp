@@ -114,8 +114,8 @@ std::string Shipment::probe() {
 std::string Shipment::missing() const {
   Hold hold(mutex_);
   if (over_) return "";
-  return content_.to->name() + " has not been reached with the " + content_.what + " of epoch " +
-         std::to_string(content_.epoch);
+  return content_.to->name() + " has not been reached with the " + content_.what +
+         (content_.epoch > 0 ? " of epoch " + std::to_string(content_.epoch) : "");
 }
 
 bool Shipment::moved() {

@@ -37,7 +37,7 @@ class Shipment final : public GrantHolder {
   struct Content {
     std::shared_ptr<Recipient> to;  ///< and what keeps the memory alive
     const char* what;               ///< "data", "post"
-    std::uint64_t epoch;
+    std::uint64_t epoch;            ///< 0: of none
     std::vector<NetworkWrite> writes;
     std::optional<NetworkSignal> signal;
 

@@ -12,6 +12,7 @@
 #include "net/network.h"
 #include "team/team.h"
 #include "team/window_card.h"
+#include "wire/farewell.h"
 
 namespace mpix {
 
@@ -38,7 +39,8 @@ static_assert(sizeof(Doorstep) == 40 && offsetof(Doorstep, first) == 8, "it is w
 /// | `first` | o's table, for t | t's NIC, with its first post  | o, when it is told         | a write of the transfer whose signal is the first post |
 /// | `posts` | likewise         | t's NIC: each post adds 2^32; the first also the low half | o acquires | a post comes behind t's uses of the window (offnode/remote_peers.h) |
 ///
-/// The low half of `posts` is not 0 from the first post on: it tells the name of t's inlet for o. Posts are counted in
+/// The low half of `posts` is not 0 from the first post on: it tells the name of t's inlet for o. Its highest bit is
+/// t's farewell, added once in its MPI_Finalize, and read by hang reports alone (wire/farewell.h). Posts are counted in
 /// the upper half, where an overflow changes nothing else. t's half of the pair is made before its first post starts,
 /// so o may write there as soon as it is told.
 ///
@@ -65,13 +67,17 @@ class Doorsteps {
   bool reaches_some() const { return reaches_some_; }
 
   // What has come from a rank.
-  bool has_told(int rank) const { return static_cast<std::uint32_t>(load(rank)) != 0; }
+  bool has_told(int rank) const { return inlet_told(rank) != 0; }
   /// Once it has told; does not change.
   const FirstPost& first(int rank) const { return table_[static_cast<std::size_t>(rank)].first; }
   /// Of its inlet; 0: messages are written.
-  std::uint64_t inlet(int rank) const { return static_cast<std::uint32_t>(load(rank)) - without_inlet; }
+  std::uint64_t inlet(int rank) const { return inlet_told(rank) - without_inlet; }
   /// Modulo 2^32.
   std::uint32_t posts(int rank) const { return static_cast<std::uint32_t>(load(rank) >> 32); }
+  /// By any thread, of any rank.
+  Farewell farewell_of(int rank) const {
+    return reaches(rank) && (load(rank) & finalized) ? Farewell::finalize : Farewell::none;
+  }
 
   // What goes there.
   NetworkWrite tell(int rank, const FirstPost& told, const Registration* registered) const {
@@ -82,15 +88,19 @@ class Doorsteps {
     return post(rank, count * one_post + (inlet < most_inlets ? inlet : 0) + without_inlet);
   }
   NetworkSignal further_posts(int rank, std::uint64_t count) const { return post(rank, count * one_post); }
+  /// Of MPI_Finalize.
+  NetworkSignal farewell(int rank) const { return post(rank, finalized); }
   /// Of the word that is there for this rank: see Network::probe().
   const RemoteMemory& table(int rank) const { return tables_[static_cast<std::size_t>(rank)]; }
   std::uint64_t offset_of_mine() const { return static_cast<std::uint64_t>(me_) * sizeof(Doorstep); }
 
  private:
   static constexpr std::uint32_t without_inlet = 1;
-  static constexpr std::uint64_t most_inlets = UINT32_MAX - without_inlet;
+  static constexpr std::uint64_t finalized = std::uint64_t{1} << 31;
+  static constexpr std::uint64_t most_inlets = finalized - without_inlet;
 
   std::size_t rank_count() const { return tables_.size(); }
+  std::uint32_t inlet_told(int rank) const { return static_cast<std::uint32_t>(load(rank) & (finalized - 1)); }
   std::uint64_t load(int rank) const { return load_acquire(&table_[static_cast<std::size_t>(rank)].posts); }
   NetworkSignal post(int rank, std::uint64_t value) const {
     return {NetworkSignal::Kind::add, value, table(rank), offset_of_mine() + offsetof(Doorstep, posts)};

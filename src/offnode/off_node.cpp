@@ -16,6 +16,27 @@ namespace mpix {
 /// To ask all epochs under way takes long, and is seldom of use.
 constexpr auto time_between_errors = std::chrono::milliseconds(5);
 
+namespace {
+
+/// Who is told that this rank's part has ended.
+class Leftover final : public Recipient {
+ public:
+  Leftover(int rank, Connection connection) : rank_(rank), connection_(connection) {}
+  Connection connection() const override { return connection_; }
+  std::string name() const override { return "rank " + std::to_string(rank_); }
+  std::string lost(const std::string& why) const override {
+    return name() + " cannot be reached over the network: " + why;
+  }
+  std::string probe() override { return ""; }  // whoever has epochs with it asks
+  bool is_broken() const override { return false; }
+
+ private:
+  const int rank_;
+  const Connection connection_;
+};
+
+}  // namespace
+
 OffNode::OffNode(const LocalMemory& memory, Device& device, const Settings& settings, OperationBudget* budget,
                  std::string why_not, Neighbourhood& neighbours, const EnqueuedEpochs& enqueued, const void* window,
                  StallReporter& stall, std::shared_ptr<HostWords> words)
@@ -70,6 +91,21 @@ void OffNode::end() {
 
 void OffNode::retire() {
   if (relay_) relay_->peers().retire(Neighbourhood::retired_words());
+}
+
+void OffNode::say_finalize() {
+  if (!has_begun_ || is_broken()) return;
+  const Team& team = neighbours_.team();
+  for (int rank = 0; rank < team.size(); ++rank) {
+    const bool shares_epochs = remote_->find(rank) || (relayed_ && relayed_->named().count(rank) > 0) ||
+                               (doorsteps().reaches(rank) && doorsteps().has_told(rank));
+    if (!shares_epochs) continue;
+    OperationBudget::Turn turn;  // a remark in a report is not worth a wait for room
+    (void)Shipment::dispatch(
+        *budget(), window_,
+        {std::make_shared<Leftover>(rank, team.far(rank).connection), "farewell", 0, {}, doorsteps().farewell(rank)},
+        turn);
+  }
 }
 
 void OffNode::begin(const std::vector<int>& ranks) {

@@ -428,7 +428,8 @@ std::string Relay::unposted() const {
   Hold hold(mutex_);
   MissingRanks missing;
   for (const Pair& pair : pairs_) {
-    if (pair.landed < pair.last_task()) missing.add(pair.peer->rank, Missing::post, pair.landed + 1);
+    if (pair.landed < pair.last_task())
+      missing.add(pair.peer->rank, Missing::post, pair.landed + 1, stall_.farewell_of(pair.peer->rank));
   }
   return missing.text();
 }

@@ -293,9 +293,10 @@ void RemoteOperations::describe(std::size_t first, std::size_t end, std::string&
         break;
       case State::waiting:
         append(text, item.peer->rank,
-               "has not " + missing_text(Missing::post, peers_->has_credit(*item.peer, item.epoch)
-                                                            ? item.epoch
-                                                            : peers_->awaited_post(item.epoch)));
+               "has not " + missing_text(Missing::post,
+                                         peers_->has_credit(*item.peer, item.epoch) ? item.epoch
+                                                                                    : peers_->awaited_post(item.epoch),
+                                         peers_->doorsteps().farewell_of(item.peer->rank)));
         break;
       case State::ready:
       case State::moving:
@@ -379,7 +380,9 @@ bool RemoteReceives::receive_marked(Item& item) {
 
 void RemoteReceives::describe(std::string& text) const {
   for (const Item& item : pending_)
-    append(text, item.peer->rank, "has not " + missing_text(Missing::completion, item.epoch));
+    append(
+        text, item.peer->rank,
+        "has not " + missing_text(Missing::completion, item.epoch, peers_->doorsteps().farewell_of(item.peer->rank)));
 }
 
 }  // namespace mpix

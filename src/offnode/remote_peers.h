@@ -118,6 +118,7 @@ class RemotePeers final : public HeldPosts, public std::enable_shared_from_this<
   bool is_connected() const { return doorsteps_.reaches_some(); }
   bool reaches(int rank) const { return doorsteps_.reaches(rank); }
   const std::string& why_not() const { return why_not_; }
+  const Doorsteps& doorsteps() const { return doorsteps_; }
 
   // Under the window's lock.
   /// Before the first epoch that these ranks, of whatever node, are origins or targets of. Throws Error where there is

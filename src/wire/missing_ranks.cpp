@@ -46,6 +46,14 @@ std::string missing_text(Missing missing, std::uint64_t epoch, Farewell farewell
   return step(missing) + std::to_string(epoch) + (asks ? question(missing) : remark(farewell));
 }
 
+std::string without_questions(std::string text) {
+  for (const Missing missing : {Missing::post, Missing::completion}) {
+    const std::string asked = question(missing);
+    for (std::size_t at; (at = text.find(asked)) != std::string::npos;) text.erase(at, asked.size());
+  }
+  return text;
+}
+
 void MissingRanks::add(int rank, Missing missing, std::uint64_t epoch, Farewell farewell) {
   text_ += (text_.empty() ? "rank " : ", rank ") + std::to_string(rank) + " has not " +
            missing_text(missing, epoch, farewell);

@@ -14,6 +14,9 @@ namespace mpix {
 /// ordinary ones: "completed exposure epoch 1 (was MPI_Win_start called there without MPIX_MODE_STREAM?)".
 std::string missing_text(Missing missing, std::uint64_t epoch, Farewell farewell = Farewell::none);
 
+/// Where the report knows better.
+std::string without_questions(std::string text);
+
 /// "rank 1 has not completed exposure epoch 17 (it has called MPI_Win_free), rank 2 …"
 class MissingRanks {
  public:

@@ -3,7 +3,6 @@
 //
 // MPIX_ON_TIMEOUT=error: a wait for a peer that never comes is reported and released; the window is
 // broken, and nothing else is.
-#include <dlfcn.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -93,13 +92,11 @@ void check_report(const Outcome& outcome, const char* call, const char* epoch, i
   CHECK(contains(outcome.report, "rank " + std::to_string(missing)));
 }
 
-/// Other nodes do not know.
+/// Other nodes do not know of this one.
 std::string farewell(const std::string& call) { return is_alone_on_node() ? "" : " (it has called " + call + ")"; }
 
 /// Of a rank that has completed no stream epoch.
 const std::string asks_for_start = " (was MPI_Win_start called there without MPIX_MODE_STREAM?)";
-
-bool finalize_comes_back = false;
 
 /// Every call on a broken window says so.
 void check_broken(Window& window, Stream& stream, MPI_Group group) {
@@ -128,12 +125,6 @@ void check_works(Window& window, Stream& stream) {
 }
 
 }  // namespace
-
-/// All that libmpix does in MPI_Finalize, and the tests go on.
-extern "C" __attribute__((visibility("default"))) int PMPI_Finalize() {
-  if (finalize_comes_back) return MPI_SUCCESS;
-  return reinterpret_cast<int (*)()>(dlsym(RTLD_NEXT, "PMPI_Finalize"))();
-}
 
 TEST_CASE("a peer that never completes") {
   NEEDS_RANKS(2);
@@ -191,28 +182,6 @@ TEST_CASE("the report of a wait says that its peer has called MPI_Win_free") {
   }
   MPI_OK(MPI_Win_free(window.handle()));
   EXPECT(static_cast<MPI_Win>(window) == MPI_WIN_NULL, "freed by all");
-}
-
-TEST_CASE("the report of a wait says that its peer has called MPI_Finalize") {
-  NEEDS_RANKS(2);
-  NEEDS(!spans_nodes(), "MPI_Finalize ends the messages between nodes");
-  Window window(Memory::device, 64);
-  MPI_OK(MPI_Win_set_name(window, "pressure"));
-  finalize_comes_back = true;
-  if (rank() == 0) {
-    const Group late(1);
-    Stream stream;
-    Capture errors(STDERR_FILENO);
-    MPI_OK(MPIX_Win_post_stream(late, window, stream));
-    MPI_OK(MPIX_Win_wait_stream(window, stream));
-    check_report(synchronize(stream, errors), "MPIX_Win_wait_stream", "epoch 1 (it has called MPI_Finalize);", 1);
-  } else if (rank() == 1) {
-    MPI_OK(MPI_Finalize());
-  }
-  barrier();
-  if (rank() != 1) MPI_OK(MPI_Finalize());  // what windows of a communicator share has ended on all ranks, or on none
-  finalize_comes_back = false;
-  EXPECT(true, "freed by all");
 }
 
 // Both ranks wait before they complete, in one stream. A rank that only enqueues ahead of a late peer is not accused.

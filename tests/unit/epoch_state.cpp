@@ -79,14 +79,20 @@ TEST_CASE("no stream access epoch while a lock is held", "[epochs]") {
   CHECK_THROWS_AS(state.check_start_stream(), Error);
 }
 
-TEST_CASE("puts lack an epoch only on windows of stream epochs, where none is open", "[epochs]") {
+TEST_CASE("puts lack an epoch on windows of stream epochs, and before the first access epoch, where none is open",
+          "[epochs]") {
   EpochState state;
-  CHECK_FALSE(state.lacks_access());  // MPI's to judge
+  CHECK(state.lacks_access());
+  CHECK(state.has_seen_no_access());
   state.posted();
   state.waited();
+  state.fenced(false);
+  CHECK(state.has_seen_no_access());
   state.started();
-  state.completed();
   CHECK_FALSE(state.lacks_access());
+  CHECK_FALSE(state.has_seen_no_access());
+  state.completed();
+  CHECK_FALSE(state.lacks_access());  // MPI's to judge
   state.post_stream();
   CHECK(state.lacks_access());
   state.start_stream();

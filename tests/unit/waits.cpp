@@ -2,6 +2,8 @@
 // Copyright (c) the libmpix authors
 
 // Waits that somebody else has to look after: the notes of kernels, guards.
+#include <unistd.h>
+
 #include <atomic>
 #include <chrono>
 #include <memory>
@@ -15,6 +17,7 @@
 #include "epoch/wait_watch.h"
 #include "epoch/window.h"
 #include "forwarding_device.h"
+#include "support/capture.h"
 #include "support/catch.h"
 #include "thread_ranks.h"
 
@@ -243,6 +246,25 @@ TEST_CASE("what went wrong first is the cause", "[waits]") {
   reporter.stalled(Call::wait, "rank 1 is late", 2);
   CHECK(reporter.cause() == "the cable is cut");
   CHECK(words.released != 0);
+}
+
+TEST_CASE("a report that knows a cause does not ask for another one", "[waits]") {
+  const std::string missing = "rank 1 has not " + missing_text(Missing::completion, 1) + ", rank 2 has not " +
+                              missing_text(Missing::post, 1) + ", rank 3 has not " +
+                              missing_text(Missing::completion, 1);
+  REQUIRE(missing.find("was MPI_Win_start called") != std::string::npos);
+  REQUIRE(missing.find("was MPI_Win_post called") != std::string::npos);
+  const bool knows = GENERATE(true, false);
+  HostWords words{};
+  StallReporter reporter("asking", &words, 1, false, "", [=](Call) { return knows ? "it is behind this wait" : ""; });
+  test::Capture errors(STDERR_FILENO);
+  reporter.stalled(Call::wait, missing, 2);
+  const std::string report = errors.end();
+  INFO(report);
+  const std::string known =
+      "rank 1 has not completed exposure epoch 1, rank 2 has not posted access epoch 1, rank 3 has not completed "
+      "exposure epoch 1; it is behind this wait";
+  CHECK(report.find(knows ? known : missing) != std::string::npos);
 }
 
 TEST_CASE("a stream that has passed its guards waits in none", "[waits]") {
