@@ -35,8 +35,8 @@ void StallReporter::blocked(const char* call, const std::string& why, double sec
 bool StallReporter::stalled(Call call, const std::string& waiting, double seconds) {
   const std::string suspicion = suspicion_ ? suspicion_(call) : "";
   std::lock_guard<std::mutex> hold(mutex_);
-  report(LogLevel::error, name_of(call), suspicion.empty() ? waiting : without_questions(waiting) + "; " + suspicion, seconds,
-         fail_ ? "; the wait is released and the window is broken (MPIX_ON_TIMEOUT=error)" : still_waiting);
+  report(LogLevel::error, name_of(call), suspicion.empty() ? waiting : without_questions(waiting) + "; " + suspicion,
+         seconds, fail_ ? "; the wait is released and the window is broken (MPIX_ON_TIMEOUT=error)" : still_waiting);
   static std::atomic<bool> advised{false};
   if (!advice_.empty() && !advised.exchange(true)) log(LogLevel::error, advice_);
   if (!fail_) return false;
