@@ -43,6 +43,20 @@ __device__ inline Waited poll(const Program& program, const Peer& peer, const Tu
   return reach == Reach::node || polls <= polls_between_notes ? Waited::soon : Waited::late;
 }
 
+/// As poll, by whole warps: what all threads of one have loaded in their last ready(), they have loaded together. So
+/// that holds for packs, which are whole only in one load of all their lanes.
+template <Reach reach, class Peer, class Ready>
+__device__ inline Waited poll_together(const Program& program, const Peer& peer, const Turn& turn, Ready ready) {
+  std::uint32_t polls = 1;
+  for (; !gpu_all_of_warp(ready()); ++polls) {
+    if (polls % polls_between_notes != 0) continue;
+    const std::uint32_t beat = polls / polls_between_notes;
+    if (!gpu_all_of_warp(reach == Reach::any ? goes_on(program, peer, turn, beat) : notes(program, peer, beat)))
+      return Waited::gave_up;
+  }
+  return reach == Reach::node || polls <= polls_between_notes ? Waited::soon : Waited::late;
+}
+
 /// Read a line whose header is there, so that the blocks that write it have a place on their GPU; they may die there
 /// all the same. False when the wait is released.
 template <Reach reach = Reach::any>
@@ -424,17 +438,18 @@ __device__ inline void receive_part(const AnyProgram& any, std::uint32_t index, 
       own_line[i] = slot + (i < expected.each && own < data_lines(peer.ring) ? own : 0);
     }
     const auto has_header = [&] {
-      if (form == Form::few && expected.packed) {
-        mine.look(packs, peer.ring.slot_packs, own_packs);
-      } else {
-        MPIX_UNROLL
-        for (std::uint32_t i = 0; i < most_looked; ++i)
-          own_there[i] = line_arrived(own_line[i], flag, &own_word[i]) & (own_line[i] != slot);
-      }
+      MPIX_UNROLL
+      for (std::uint32_t i = 0; i < most_looked; ++i)
+        own_there[i] = line_arrived(own_line[i], flag, &own_word[i]) & (own_line[i] != slot);
       return line_arrived(slot, flag, &first_word);
     };
-    waited = poll<reach>(any.program, peer, Turn{epoch, part, parts}, has_header);
-    if (form == Form::few && !gpu_all_of_warp(waited != Waited::gave_up)) waited = Waited::gave_up;
+    const auto has_header_of_packs = [&] {
+      if constexpr (form == Form::few) mine.look(packs, peer.ring.slot_packs, own_packs);
+      return line_arrived(slot, flag, &first_word);
+    };
+    const Turn turn{epoch, part, parts};
+    waited = form == Form::few && expected.packed ? poll_together<reach>(any.program, peer, turn, has_header_of_packs)
+                                                  : poll<reach>(any.program, peer, turn, has_header);
   }
   gpu_wait_for_front();
   gpu_let_next_start();
