@@ -1,0 +1,266 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the libmpix authors
+
+// Collectives of GPUs that processors lead, as they are in I. Faraji's dissertation (Queen's University, 2018), beside
+// those of libmpix, which kernels lead, and of MPI, staged through memory of the host.
+//
+//   mpiexec -n N classic [options]     (--help shows them)
+//
+// GSB, BTB   all ranks on one GPU: chapter 3 (levels.h)
+// X-Y        X among the ranks of a GPU, Y between the GPUs of a node: chapter 4 (levels.h)
+// Static, Dynamic   copies by memory of the host and by mapped memory of the GPU side by side: chapter 5 (mixes.h).
+//            Static's table is what Dynamic has chosen, as there: the mean of the calls of its measurement
+// libmpix    the call, and the end of the stream: it is not used as it is meant, for the others return when it is done
+#include <mpi.h>
+#include <mpix_collectives.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstddef>
+#include <cstdio>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "benchmarks/collectives/call.h"
+#include "benchmarks/collectives/data.h"
+#include "benchmarks/collectives/libraries.h"
+#include "benchmarks/collectives/loops.h"
+#include "benchmarks/collectives/memory.h"
+#include "levels.h"
+#include "mixes.h"
+#include "options.h"
+#include "support/abort.h"
+#include "support/domain.h"
+
+namespace {
+
+using namespace classic;
+using collectives::Call;
+using collectives::Kind;
+
+/// The ranks of each GPU, and the first of each.
+struct Places {
+  explicit Places(int gpus_wanted) {
+    const int rank = collectives::world_rank(), ranks = collectives::world_size();
+#if defined(__CUDACC__) || defined(__HIPCC__)
+    (void)gpus_wanted;
+    gpus = std::min(support::gpus(), ranks);
+#else
+    gpus = std::min(std::max(gpus_wanted, 1), ranks);
+#endif
+    CHECK_MPI(MPI_Comm_split(MPI_COMM_WORLD, rank % gpus, rank, &of_gpu));
+    CHECK_MPI(MPI_Comm_split(MPI_COMM_WORLD, rank < gpus ? 0 : MPI_UNDEFINED, rank, &of_leaders));
+  }
+  ~Places() {
+    CHECK_MPI(MPI_Comm_free(&of_gpu));
+    if (of_leaders != MPI_COMM_NULL) CHECK_MPI(MPI_Comm_free(&of_leaders));
+  }
+  Places(const Places&) = delete;
+  Places& operator=(const Places&) = delete;
+
+  int gpus = 1;
+  MPI_Comm of_gpu = MPI_COMM_NULL, of_leaders = MPI_COMM_NULL;
+};
+
+/// One of the ways to make a call, which returns when it is done.
+struct Way {
+  std::string name;
+  std::function<void(const Call&)> call;
+  std::vector<double> times = {};  ///< µs a call, of the slowest rank
+  int calls = 1;
+  bool right = true;
+};
+
+class Benchmark {
+ public:
+  explicit Benchmark(const Options& options)
+      : options_(options),
+        places_(options.gpus),
+        most_(*std::max_element(options.sizes.begin(), options.sizes.end())),
+        stream_(1, loops::threads),
+        send_(most_),
+        receive_(most_ * static_cast<std::size_t>(ranks_)),
+        data_(stream_),
+        mpix_(stream_),
+        mpi_(stream_, support::ranks_are_blocks, receive_.bytes()),
+        mixed_(MPI_COMM_WORLD, stream_, most_ / sizeof(float)) {}
+
+  bool run() {
+    if (rank_ == 0)
+      std::printf("%d ranks on %d %s; up to %d calls or %g ms a measurement, %d rounds\n", ranks_, places_.gpus,
+                  support::ranks_are_blocks ? "GPUs" : "pretended GPUs, streams of the host", options_.calls,
+                  options_.limit_ms, options_.rounds);
+    allreduce();
+    if (places_.gpus == 1) allgather();
+    return right_;
+  }
+
+ private:
+  std::unique_ptr<Hierarchy> hierarchy(Shape inside, Shape between) {
+    return std::make_unique<Hierarchy>(places_.of_gpu, places_.of_leaders, inside, between, stream_,
+                                       most_ / sizeof(float));
+  }
+  static const float* source(const Call& c) { return static_cast<const float*>(c.send); }
+  static float* target(const Call& c) { return static_cast<float*>(c.receive); }
+
+  void allreduce() {
+    const auto gsb = hierarchy(Shape::gsb, Shape::gsb), btb = hierarchy(Shape::btb, Shape::btb);
+    const auto gsb_btb = hierarchy(Shape::gsb, Shape::btb), btb_gsb = hierarchy(Shape::btb, Shape::gsb);
+    std::vector<Way> ways = libraries();
+    const auto add = [&](const char* name, Hierarchy& by) {
+      ways.push_back({name, [&by](const Call& c) { by.allreduce(source(c), target(c), c.count); }});
+    };
+    if (places_.gpus == 1) {
+      add("GSB", *gsb);
+      add("BTB", *btb);
+      add_mixes(ways,
+                [this](Mixing& mixing, const Call& c) { mixed_.allreduce(mixing, source(c), target(c), c.count); });
+    } else {
+      add("GSB-GSB", *gsb);
+      add("GSB-BTB", *gsb_btb);
+      add("BTB-GSB", *btb_gsb);
+      add("BTB-BTB", *btb);
+    }
+    table(Kind::allreduce, ways);
+  }
+  void allgather() {
+    std::vector<Way> ways = libraries();
+    add_mixes(ways, [this](Mixing& mixing, const Call& c) { mixed_.allgather(mixing, source(c), target(c), c.count); });
+    table(Kind::allgather, ways);
+  }
+
+  std::vector<Way> libraries() {
+    return {{"MPI", [this](const Call& c) { mpi_.call(c), stream_.synchronize(); }},
+            {"libmpix", [this](const Call& c) { mpix_.enqueue(c), stream_.synchronize(); }}};
+  }
+  template <class Run>
+  void add_mixes(std::vector<Way>& ways, Run run) {
+    if (ranks_ == 1) return;
+    // Dynamic is measured first: Static has its table.
+    ways.push_back({"Dynamic", [this, run](const Call& c) {
+                      run(dynamic_, c);
+                      ++dynamic_calls_;
+                      staged_in_all_ += mixed_.staged_in_gather() + mixed_.staged_in_broadcast();
+                    }});
+    ways.push_back({"Static", [this, run](const Call& c) {
+                      static_.set(staged_by_table());
+                      run(static_, c);
+                    }});
+    for (const int staged_ones : options_.mixes)
+      ways.push_back({std::to_string(staged_ones) + " HS", [this, run, staged_ones](const Call& c) {
+                        static_.set(staged_ones);
+                        run(static_, c);
+                      }});
+  }
+  /// Known to the leader, who assigns: what Dynamic has staged in a stage of this size, in the mean.
+  int staged_by_table() const {
+    return dynamic_calls_ == 0 ? 0 : static_cast<int>(std::lround(staged_in_all_ / (2. * dynamic_calls_)));
+  }
+
+  void table(Kind kind, std::vector<Way>& ways) {
+    const bool has_mixes = ways.back().name != "libmpix" && places_.gpus == 1;
+    if (rank_ == 0) {
+      std::printf("\n%s of floats: %s\n%8s", collectives::name_of(kind),
+                  options_.check_only ? "checked only" : "us a call, of the slowest rank; median", "block");
+      for (const Way& way : ways) std::printf(" %9s", way.name.c_str());
+      if (!options_.check_only) std::printf(" |  MPI's time to that of the others%s", has_mixes ? "; staged" : "");
+      std::printf("\n");
+    }
+    for (const std::size_t bytes : options_.sizes) {
+      const Call call{kind,          collectives::Type::float32, bytes / sizeof(float), rank_, ranks_, send_.get(),
+                      receive_.get()};
+      dynamic_calls_ = 0;
+      staged_in_all_ = 0;
+      measure(call, ways);
+      if (rank_ == 0) print(bytes, ways, has_mixes);
+    }
+  }
+
+  void measure(const Call& call, std::vector<Way>& ways) {
+    for (Way& way : ways) {
+      way.times.clear();
+      way.right = true;
+      for (int turn = 0; turn < 4; ++turn) check(call, way);
+      if (options_.check_only) continue;
+      way.calls = 4;
+      const double first = time(call, way);
+      way.calls = std::max(1, static_cast<int>(std::min<double>(options_.calls, options_.limit_ms * 1000 / first)));
+    }
+    for (int round = 0; round < options_.rounds && !options_.check_only; ++round)
+      for (Way& way : ways) way.times.push_back(time(call, way));
+    for (Way& way : ways) {
+      check(call, way);
+      right_ = right_ && way.right;
+    }
+  }
+  double time(const Call& call, const Way& way) {
+    using clock = std::chrono::steady_clock;
+    CHECK_MPI(MPI_Barrier(MPI_COMM_WORLD));
+    const auto begin = clock::now();
+    for (int i = 0; i < way.calls; ++i) way.call(call);
+    double took = std::chrono::duration<double, std::micro>(clock::now() - begin).count() / way.calls, slowest = 0;
+    CHECK_MPI(MPI_Allreduce(&took, &slowest, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD));
+    return slowest;
+  }
+  void check(const Call& call, Way& way) {
+    data_.fill(call);
+    stream_.synchronize();
+    way.call(call);
+    data_.compare(call);
+    if (data_.wrong_since() > 0) way.right = false;
+  }
+
+  void print(std::size_t bytes, const std::vector<Way>& ways, bool has_mixes) const {
+    const auto median = [](std::vector<double> times) {
+      std::sort(times.begin(), times.end());
+      return times.empty() ? 0 : times[times.size() / 2];
+    };
+    std::printf("%8zu", bytes);
+    for (const Way& way : ways)
+      if (!way.right || options_.check_only)
+        std::printf(" %9s", way.right ? "right" : "WRONG");
+      else
+        std::printf(" %9.1f", median(way.times));
+    if (!options_.check_only) {
+      std::printf(" | ");
+      for (std::size_t i = 1; i < ways.size(); ++i)
+        std::printf(" %6.2f", median(ways[0].times) / median(ways[i].times));
+      if (has_mixes) std::printf(";  %.1f", dynamic_calls_ ? staged_in_all_ / (2. * dynamic_calls_) : 0);
+    }
+    std::printf("\n");
+    std::fflush(stdout);
+  }
+
+  const Options& options_;
+  const int rank_ = collectives::world_rank(), ranks_ = collectives::world_size();
+  const Places places_;
+  const std::size_t most_;
+  launcher::Stream stream_;
+  const place::Memory send_, receive_;
+  collectives::Data data_;
+  const collectives::Mpix mpix_;
+  const collectives::Mpi mpi_;
+  MixedCopies mixed_;
+  Dynamic dynamic_;
+  Static static_;
+  int dynamic_calls_ = 0;
+  double staged_in_all_ = 0;
+  bool right_ = true;
+};
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  int level = 0;
+  CHECK_MPI(MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &level));
+  support::choose_gpu(collectives::world_rank());
+  const Options options = read_options(argc, argv, "classic");
+  const bool right = Benchmark(options).run();
+  if (!right && collectives::world_rank() == 0) std::printf("\nWRONG: not all results were right\n");
+  CHECK_MPI(MPI_Finalize());
+  return right ? 0 : 1;
+}

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the libmpix authors
+#pragma once
+
+#include <cstddef>
+
+#include "benchmarks/collectives/loops.h"
+#include "benchmarks/dev/stream.h"
+
+namespace classic {
+
+/// Of parts that follow each other, in the order of ranks.
+struct SumOfParts {
+  const float* parts;
+  std::size_t pitch;
+  int count_of_parts;
+  float* sum;
+  std::size_t count;
+  int blocks;
+  MPIX_DEV_METHOD void operator()(int block) const {
+    loops::for_all(count, block, blocks, [&](std::size_t i) {
+      float all = 0;
+      for (int part = 0; part < count_of_parts; ++part) all += parts[static_cast<std::size_t>(part) * pitch + i];
+      sum[i] = all;
+    });
+  }
+};
+
+struct SumOfTwo {
+  const float *one, *other;
+  float* sum;
+  std::size_t count;
+  int blocks;
+  MPIX_DEV_METHOD void operator()(int block) const {
+    loops::for_all(count, block, blocks, [&](std::size_t i) { sum[i] = one[i] + other[i]; });
+  }
+};
+
+inline void sum_parts(launcher::Stream& stream, const float* parts, std::size_t pitch, int count_of_parts, float* sum,
+                      std::size_t count) {
+  const int blocks = loops::blocks_for(count);
+  stream.run(SumOfParts{parts, pitch, count_of_parts, sum, count, blocks}, blocks);
+}
+inline void sum_two(launcher::Stream& stream, const float* one, const float* other, float* sum, std::size_t count) {
+  const int blocks = loops::blocks_for(count);
+  stream.run(SumOfTwo{one, other, sum, count, blocks}, blocks);
+}
+
+}  // namespace classic
