@@ -19,7 +19,7 @@ namespace {
 constexpr cudaStreamCaptureMode all_modes[] = {cudaStreamCaptureModeThreadLocal, cudaStreamCaptureModeRelaxed,
                                                cudaStreamCaptureModeGlobal};
 constexpr std::size_t eager = 1000;
-constexpr std::size_t direct = 300000;  // beyond what goes by mailbox on a GPU
+constexpr std::size_t direct = 700000;  // beyond what goes by mailbox on a GPU
 
 /// Ranks share a GPU without MPS: scripts/run-gpu-tests says so.
 bool in_turns() { return parameter("TEST_GPU_IN_TURNS", 0) != 0; }

@@ -9,7 +9,7 @@ using namespace test;
 
 namespace {
 
-constexpr std::size_t sizes[] = {1, 7, 8, 1000, 300000};
+constexpr std::size_t sizes[] = {1, 7, 8, 1000, 300000, 700000};
 
 void corrupt(char* byte) {
   const char wrong = static_cast<char>(contents<char>(byte, 1)[0] ^ 0x10);

@@ -10,7 +10,7 @@ using namespace test;
 
 namespace {
 
-constexpr std::size_t sizes[] = {512, 300000};  // the second waits for its post
+constexpr std::size_t sizes[] = {512, 700000};  // the second waits for its post on any device
 
 /// Each rank puts to the right, in streams of the test case's choice.
 class Exchange {
