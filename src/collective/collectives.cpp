@@ -133,7 +133,7 @@ Collectives::Collectives(std::shared_ptr<const Team> team, Bootstrap& bootstrap,
   c.me = static_cast<std::uint32_t>(team_->local(rank()));
   const std::size_t ranks = c.places.ranks;
   borders_.fill(device_.preferred_line_bytes(c.ranks()));
-  memory_->base = device_.allocate(c.places.all()).base;
+  c.mine = memory_->base = device_.allocate(c.places.all()).base;
   const std::vector<CollectiveState> states(most_parts, [] {
     CollectiveState state{};
     state.step = state.call = 1;

@@ -187,15 +187,16 @@ struct Collective {
   std::uint64_t piece_bytes;  ///< direct: of a block in each step, where some buffer is not attached
   std::uint64_t send_place, recv_place;
   char* const* attached;  ///< most_attached for each rank
+  char* mine;  ///< memory of this rank, and
   char* near[most_near];
-  char* const* far;  ///< all of them: memory of each rank; near has the first ones
+  char* const* far;  ///< of each, in a table that a GPU's host cannot read; near has the first ones
   CollectiveWords* host;
   void (*function)(void* context, const void* in, void* inout, std::uint64_t bytes);  ///< for Operation::by_function
   void* context;
 
   MPIX_FN std::uint32_t ranks() const { return places.ranks; }
   MPIX_FN char* memory(std::uint32_t rank) const { return rank < most_near ? near[rank] : far[rank]; }
-  MPIX_FN char* own() const { return memory(me); }
+  MPIX_FN char* own() const { return mine; }
   MPIX_FN bool is_rooted() const {
     return !shared && (kind == CollectiveKind::bcast || kind == CollectiveKind::reduce);
   }

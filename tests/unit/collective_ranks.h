@@ -52,6 +52,7 @@ class Ranks {
     c.places = places_;
     c.me = rank;
     c.parts = c.launched = 1;
+    c.mine = memory_[rank];
     c.far = memory_.data();
     for (std::uint32_t i = 0; i < count_ && i < Collective::most_near; ++i) c.near[i] = memory_[i];
     c.attached = attached_.data();
