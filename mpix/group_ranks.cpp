@@ -2,18 +2,13 @@
 // Copyright (c) the libmpix authors
 #include "group_ranks.h"
 
-#include <dlfcn.h>
-#include <link.h>
-
-#include <algorithm>
 #include <atomic>
 #include <cstdint>
-#include <iterator>
-#include <mutex>
 #include <numeric>
 #include <string>
 
 #include "errors.h"
+#include "program.h"
 
 namespace mpix {
 namespace {
@@ -28,51 +23,6 @@ struct Known {
   std::vector<int> ranks;
 };
 constexpr unsigned known_bits = 3;
-
-/// How many libraries have been loaded, ever.
-std::uint64_t libraries_loaded() {
-  std::uint64_t count = 0;
-  const auto take = [](dl_phdr_info* info, std::size_t, void* to) {
-    *static_cast<std::uint64_t*>(to) = info->dlpi_adds;
-    return 1;
-  };
-  dl_iterate_phdr(take, &count);
-  return count;
-}
-
-/// In any of the libraries, also where a plug-in loaded it for itself.
-bool find_fortran() {
-  constexpr const char* names[] = {"mpi_group_free_", "mpi_group_free", "mpi_group_free__", "MPI_GROUP_FREE",
-                                   "mpi_group_free_f08_"};
-  std::vector<std::string> libraries;
-  const auto add = [](dl_phdr_info* info, std::size_t, void* to) {
-    static_cast<std::vector<std::string>*>(to)->push_back(info->dlpi_name);
-    return 0;
-  };
-  dl_iterate_phdr(add, &libraries);
-  return std::any_of(libraries.begin(), libraries.end(), [&](const std::string& library) {
-    void* const handle = dlopen(library.empty() ? nullptr : library.c_str(), RTLD_LAZY | RTLD_NOLOAD);
-    if (!handle) return false;
-    const bool found = std::any_of(std::begin(names), std::end(names),
-                                   [&](const char* name) { return dlsym(handle, name) != nullptr; });
-    dlclose(handle);
-    return found;
-  });
-}
-
-/// Fortran interfaces free groups behind our back, some of them. They may be loaded at any time.
-bool fortran_is_loaded() {
-  static std::mutex mutex;
-  static std::atomic<std::uint64_t> looked_at{0};
-  static std::atomic<bool> found{false};
-  const std::uint64_t loaded = libraries_loaded();
-  if (looked_at.load(std::memory_order_acquire) != loaded) {
-    std::lock_guard<std::mutex> hold(mutex);
-    if (!found) found = find_fortran();
-    looked_at.store(loaded, std::memory_order_release);
-  }
-  return found;
-}
 
 void translate(const WinState& state, MPI_Group group, std::vector<int>& in_window) {
   thread_local std::vector<int> in_group;

@@ -11,13 +11,32 @@ using mpix::Fault;
 
 namespace {
 
-/// After a time-out released a wait, what followed it in the stream has run nevertheless.
+/// After a wait was released, what followed it in the stream has run nevertheless.
 void require_in_time(bool in_time) {
   if (!in_time)
     throw Error(Fault::synchronization,
-                "a wait of this stream was released by its time-out (MPIX_TIMEOUT, "
-                "MPIX_ON_TIMEOUT=error); what "
-                "followed it ran on stale data");
+                "a wait of this stream was released, as a peer was lost or did not come in time (MPIX_TIMEOUT, "
+                "MPIX_ON_TIMEOUT=error): a report before this says which; what followed it ran on stale data");
+}
+
+/// MPI's messages and ordinary epochs go on where a rank waits in MPI, and a peer may need them to come to the epoch
+/// that this rank waits for.
+void make_progress() {
+  int is_there = 0;
+  PMPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_WORLD, &is_there,
+              MPI_STATUS_IGNORE);  // not on MPI_COMM_SELF: MPICH has a short cut
+}
+
+/// Where no other thread of the program can be in MPI now, or may be.
+bool may_call_mpi() {
+  int initialized = 0, finalized = 0, level = MPI_THREAD_SINGLE, is_main = 0;
+  PMPI_Initialized(&initialized);
+  PMPI_Finalized(&finalized);
+  if (!initialized || finalized) return false;
+  PMPI_Query_thread(&level);
+  if (level == MPI_THREAD_MULTIPLE) return true;
+  PMPI_Is_thread_main(&is_main);
+  return is_main && level <= MPI_THREAD_FUNNELED;
 }
 
 }  // namespace
@@ -37,8 +56,9 @@ MPIX_INTERPOSED int MPIX_Host_stream_launch(MPIX_Host_stream stream, void (*fn)(
 }
 
 MPIX_INTERPOSED int MPIX_Host_stream_synchronize(MPIX_Host_stream stream) {
-  return mpix::guarded(Caller::on_world("MPIX_Host_stream_synchronize"),
-                       [&] { require_in_time(mpix::host_stream_synchronize(stream)); });
+  return mpix::guarded(Caller::on_world("MPIX_Host_stream_synchronize"), [&] {
+    require_in_time(mpix::host_stream_synchronize(stream, may_call_mpi() ? make_progress : nullptr));
+  });
 }
 
 MPIX_INTERPOSED int MPIX_Host_stream_destroy(MPIX_Host_stream* stream) {

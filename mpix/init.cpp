@@ -12,6 +12,7 @@
 #include "errors.h"
 #include "halo.h"
 #include "mpix/messages/world.h"
+#include "program.h"
 #include "right_mpi.h"
 #include "runtime.h"
 #include "team_state.h"
@@ -74,7 +75,7 @@ MPIX_INTERPOSED int MPI_Finalize(void) {
   mpix::end_halos();
   mpix::end_device_requests();
   mpix::end_channels();
-  mpix::say_farewell_on_all_windows(mpix::Farewell::finalize);
+  if (mpix::program_uses_libmpix()) mpix::say_farewell_on_all_windows(mpix::Farewell::finalize);
   mpix::release_window_keyval();
   mpix::forget_comm_state(MPI_COMM_WORLD);
   mpix::forget_comm_state(MPI_COMM_SELF);

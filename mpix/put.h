@@ -2,8 +2,6 @@
 // Copyright (c) the libmpix authors
 #pragma once
 
-#include <functional>
-
 #include "window_state.h"
 
 namespace mpix {
@@ -28,19 +26,12 @@ int record_put(const char* call, MPI_Win win, WinState& state, const PutArgument
 int refuse_operation(const char* call, MPI_Win win, WinState& state, int target);
 int refuse_request_based(const char* call, MPI_Win win, WinState& state);
 
-/// An RMA call on a window on which this process has opened no access epoch that libmpix saw. MPI judges, as it may
-/// have seen one (opened through Fortran, or by a tool, past libmpix); where it sees none either, libmpix says what is
-/// missing.
-int judged_by_mpi(const char* call, MPI_Win win, const std::function<int()>& mpi_does);
-
 /// An RMA call of the program: `ours(call, state)` in a stream epoch, and where there is no epoch but should be one;
 /// else MPI's.
 template <class Ours, class MpiDoes>
 int rma_call(const char* call, MPI_Win win, Ours ours, MpiDoes mpi_does) {
   WinState* const state = recording_state(win);
-  if (!state) return mpi_does();
-  if (state->untouched()) return judged_by_mpi(call, win, mpi_does);
-  return ours(call, *state);
+  return state && !state->is_mpis_to_judge() ? ours(call, *state) : mpi_does();
 }
 
 }  // namespace mpix

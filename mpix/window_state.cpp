@@ -134,6 +134,7 @@ WinState& state_of(MPI_Win win) {
 }
 
 Window& stream_window(WinState& state) {
+  note_stream_call();
   if (state.window) return *state.window;
   throw Error(state.unavailable_fault, state.unavailable);
 }

@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "epoch/window.h"
 #include "mpi_library.h"
+#include "program.h"
 
 namespace mpix {
 
@@ -50,11 +51,17 @@ struct WinState {
   /// engine, which also ends the epochs of a window that broke.
   void follow_access_epoch() {
     std::lock_guard<std::mutex> hold(following);  // the last one to look is the last one to tell
-    set_records(rma_refused || (window && (window->in_stream_access_epoch() || window->lacks_access_epoch())));
+    set_records(rma_refused || (window && (window->in_stream_access_epoch() || is_without_epoch())));
   }
   void set_records(bool open);
-  /// Whether an RMA call of now belongs to an epoch, only MPI can tell.
-  bool untouched() const { return !rma_refused && window && window->has_seen_no_access_epoch(); }
+  bool is_without_epoch() const {
+    return window->lacks_access_epoch() && (window->has_stream_epochs() || program_uses_libmpix());
+  }
+  /// There may be an epoch that Fortran's interfaces opened past libmpix.
+  bool is_mpis_to_judge() const {
+    return !rma_refused && window && window->lacks_access_epoch() && !window->has_stream_epochs() &&
+           fortran_is_loaded();
+  }
 };
 
 /// The state of a window; null where the handle is not that of a window created through libmpix, or of none. Does not

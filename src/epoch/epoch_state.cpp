@@ -19,7 +19,7 @@ constexpr const char* stream_exposure_open = "a stream exposure epoch is open; M
 void EpochState::check_start_stream() const {
   require(access_ != Side::stream, stream_access_open);
   require(access_ != Side::ordinary, "an ordinary access epoch is open; MPI_Win_complete closes it");
-  require(locks_ == 0, "a passive-target epoch is open; MPI_Win_unlock closes it");
+  require(locks_ == 0, "a passive-target epoch is open; MPI_Win_unlock or MPI_Win_unlock_all closes it");
 }
 
 void EpochState::check_complete_stream() const {

@@ -22,9 +22,8 @@ namespace mpix {
 /// | fence                         | not stream        | not stream        |
 /// | free                          | not stream        | not stream        |
 ///
-/// Put, get, … where nothing is open are MPI's to judge, too, but on a window that has had stream epochs, or no access
-/// epoch at all: lacks_access(). For ordinary epochs only what collides with stream epochs is checked; the rest is
-/// MPI's to judge.
+/// Put, get, … where nothing is open are MPI's to judge, too, but on a window that has had stream epochs. For ordinary
+/// epochs only what collides with stream epochs is checked; the rest is MPI's to judge.
 class EpochState {
  public:
   enum class Side { closed, ordinary, stream };
@@ -32,12 +31,9 @@ class EpochState {
   Side access() const { return access_; }
   Side exposure() const { return exposure_; }
 
-  /// RMA calls have no epoch that they could belong to: MPI_Win_start is missing. Said of windows of stream epochs, and
-  /// of those that were never accessed: any other is MPI's.
-  bool lacks_access() const {
-    return (has_stream_epochs_ || !accessed_) && access_ == Side::closed && locks_ == 0 && !fenced_;
-  }
-  bool has_seen_no_access() const { return !has_stream_epochs_ && !accessed_; }
+  /// RMA calls have no epoch that they could belong to: MPI_Win_start is missing, or what opened one did it past
+  /// libmpix.
+  bool lacks_access() const { return access_ == Side::closed && locks_ == 0 && !fenced_; }
 
   bool has_stream_epochs() const { return has_stream_epochs_; }
   /// The last access epoch that was opened here.
@@ -50,7 +46,7 @@ class EpochState {
   void check_wait_stream() const;
   void start_stream() {
     access_ = Side::stream;
-    has_stream_epochs_ = accessed_ = last_access_was_stream_ = true;
+    has_stream_epochs_ = last_access_was_stream_ = true;
     fenced_ = false;
   }
   void complete_stream() { access_ = Side::closed; }
@@ -71,20 +67,15 @@ class EpochState {
   void check_free() const;
   void started() {
     access_ = Side::ordinary;
-    accessed_ = true;
     fenced_ = last_access_was_stream_ = false;
   }
   void completed() { access_ = Side::closed; }
   void posted() { exposure_ = Side::ordinary; }
   void waited() { exposure_ = Side::closed; }
   /// `succeeds`: RMA calls may follow it.
-  void fenced(bool succeeds) {
-    fenced_ = succeeds;
-    accessed_ |= succeeds;
-  }
+  void fenced(bool succeeds) { fenced_ = succeeds; }
   void locked() {
     ++locks_;
-    accessed_ = true;
     fenced_ = false;
   }
   void unlocked() { locks_ = locks_ > 0 ? locks_ - 1 : 0; }
@@ -95,7 +86,6 @@ class EpochState {
   int locks_ = 0;
   bool fenced_ = false;  ///< a fence was the last that opened an access epoch
   bool has_stream_epochs_ = false;
-  bool accessed_ = false;  ///< an access epoch was opened, of any kind
   bool last_access_was_stream_ = false;
 };
 

@@ -138,8 +138,7 @@ void Window::check_ranks(const std::vector<int>& ranks) const {
 
 void Window::close_access() {
   state_.complete_stream();
-  recording_.store(false, std::memory_order_release);
-  lacks_access_.store(state_.lacks_access(), std::memory_order_release);
+  note_state();
 }
 
 // ---- exposure ----------------------------------------------------------------------------------------
@@ -172,7 +171,7 @@ void Window::post_stream(const std::vector<int>& origins, Stream stream) {
   launching_.post(plan, in, std::move(lease));
   exposure_ = std::move(plan);
   state_.post_stream();
-  lacks_access_.store(state_.lacks_access(), std::memory_order_release);
+  note_state();
   ++stats_.exposure_epochs;
   stats_.network_operations += wanted.operations;
 }
@@ -208,8 +207,7 @@ void Window::start_stream(const std::vector<int>& targets) {
   }
   recorder_.start(targets);
   state_.start_stream();
-  recording_.store(true, std::memory_order_release);
-  lacks_access_.store(false, std::memory_order_release);
+  note_state();
 }
 
 void Window::put(const Put& put) {
@@ -302,7 +300,7 @@ std::string Window::complete_behind_wait() {
     const EpochCounts run = launching_.progress().run(rank);
     if (run.closed < enqueued.closed && run.sent < enqueued.sent && run.sent <= run.closed)
       return "a complete for rank " + std::to_string(rank) +
-             " is behind this wait in the same stream: do both ranks wait before they complete?";
+             " is behind this wait in the same stream (do both ranks wait before they complete?)";
   }
   return "";
 }

@@ -59,14 +59,9 @@ class Window final : public WaitsForPeers {
   /// Cheap: asked by every RMA call of the program.
   bool in_stream_access_epoch() const { return recording_.load(std::memory_order_acquire); }
 
-  /// Likewise: no RMA call can belong to any epoch.
+  /// Likewise: no RMA call can belong to any epoch that was opened through libmpix.
   bool lacks_access_epoch() const { return lacks_access_.load(std::memory_order_acquire); }
-
-  /// Nor has any been open so far.
-  bool has_seen_no_access_epoch() const {
-    std::lock_guard<std::mutex> hold(mutex_);
-    return state_.has_seen_no_access();
-  }
+  bool has_stream_epochs() const { return has_stream_epochs_.load(std::memory_order_acquire); }
 
   /// Before an ordinary call. Throws where `check` does, and where it opens an epoch and the window is broken. Whether
   /// the call, which `waits` for peers on that side, may hang in MPI as the program forgot a stream call: then
@@ -86,7 +81,7 @@ class Window final : public WaitsForPeers {
   void note_ordinary(Change change) {
     std::lock_guard<std::mutex> hold(mutex_);
     change(state_);
-    lacks_access_.store(state_.lacks_access(), std::memory_order_release);
+    note_state();
   }
 
   /// Throws where the window is broken.
@@ -110,6 +105,12 @@ class Window final : public WaitsForPeers {
   void rename(const std::string& name);
 
  private:
+  /// For who asks without the lock.
+  void note_state() {
+    recording_.store(state_.access() == EpochState::Side::stream, std::memory_order_release);
+    lacks_access_.store(state_.lacks_access(), std::memory_order_release);
+    has_stream_epochs_.store(state_.has_stream_epochs(), std::memory_order_release);
+  }
   void check_usable();
   void close_epochs_if_broken();
   bool is_broken() const;
@@ -138,7 +139,8 @@ class Window final : public WaitsForPeers {
 
   EpochState state_;
   std::atomic<bool> recording_{false};    ///< state_.access() is stream
-  std::atomic<bool> lacks_access_{true};  ///< state_.lacks_access()
+  std::atomic<bool> lacks_access_{true};  ///< state_.lacks_access(), and so on
+  std::atomic<bool> has_stream_epochs_{false};
   AccessRecorder recorder_;
   PlanCache<ExposurePlan> exposure_plans_;
   std::shared_ptr<const ExposurePlan> exposure_;  ///< of the open exposure epoch

@@ -94,11 +94,19 @@ void OffNode::retire() {
 }
 
 void OffNode::say_finalize() {
-  if (!has_begun_ || is_broken()) return;
+  if (!budget() || is_broken()) return;
   const Team& team = neighbours_.team();
+  // Before its first epoch it knows of nobody who may wait for it, and so tells all, if they are few.
+  const bool tells_all = !has_begun_;
+  constexpr int few = 256;
+  if (tells_all) {
+    if (team.size() > few) return;
+    begin();
+  }
   for (int rank = 0; rank < team.size(); ++rank) {
-    const bool shares_epochs = remote_->find(rank) || (relayed_ && relayed_->named().count(rank) > 0) ||
-                               (doorsteps().reaches(rank) && doorsteps().has_told(rank));
+    if (!doorsteps().reaches(rank)) continue;
+    const bool shares_epochs = tells_all || remote_->find(rank) || (relayed_ && relayed_->named().count(rank) > 0) ||
+                               doorsteps().has_told(rank);
     if (!shares_epochs) continue;
     OperationBudget::Turn turn;  // a remark in a report is not worth a wait for room
     (void)Shipment::dispatch(
@@ -108,16 +116,19 @@ void OffNode::say_finalize() {
   }
 }
 
-void OffNode::begin(const std::vector<int>& ranks) {
-  const auto is_remote = [this](int rank) { return !neighbours_.same_node(rank); };
-  if (has_begun_ || std::none_of(ranks.begin(), ranks.end(), is_remote)) return;
+void OffNode::begin() {
   budget()->begin();
   if (relay_) relay_->begin();
   has_begun_ = true;
 }
 
+void OffNode::begin_with(const std::vector<int>& ranks) {
+  const auto is_remote = [this](int rank) { return !neighbours_.same_node(rank); };
+  if (!has_begun_ && std::any_of(ranks.begin(), ranks.end(), is_remote)) begin();
+}
+
 void OffNode::name_origins(const std::vector<int>& origins) {
-  begin(origins);
+  begin_with(origins);
   remote_->name_origins(origins);
   if (!relay_) return;
   relay_->name(origins, neighbours_);
@@ -125,7 +136,7 @@ void OffNode::name_origins(const std::vector<int>& origins) {
 }
 
 void OffNode::name_targets(const std::vector<int>& targets) {
-  begin(targets);
+  begin_with(targets);
   remote_->name_targets(targets, neighbours_);
   if (relay_) relay_->name(targets, neighbours_);
 }

@@ -82,7 +82,7 @@ class OffNode {
   /// Whether nothing is left of the epochs that are enqueued, in the streams and in the network. Breaks the window
   /// where that will never be.
   bool has_run();
-  /// As Window::say_farewell(), of MPI_Finalize, to the ranks that share epochs with this one. Throws Error.
+  /// As Window::say_farewell(), of MPI_Finalize, to ranks that may wait for this one. Throws Error.
   void say_finalize();
   /// By any thread.
   Farewell farewell_of(int rank) const noexcept { return doorsteps().farewell_of(rank); }
@@ -99,7 +99,8 @@ class OffNode {
  private:
   OperationBudget* budget() const;
   const Doorsteps& doorsteps() const { return relayed_ ? relayed_->doorsteps() : remote_->doorsteps(); }
-  void begin(const std::vector<int>& ranks);
+  void begin();
+  void begin_with(const std::vector<int>& ranks);
   std::shared_ptr<RemoteOperations> queued(std::shared_ptr<RemoteOperations> operations, Call call,
                                            OperationBudget::Lease lease);
   void report_throttling(Call call, const Grant& wanted, double waited, double* reported);

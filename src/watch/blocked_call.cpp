@@ -23,10 +23,10 @@ Poller::Clock::duration BlockedCall::look(Clock::time_point now) {
     reporter_.blocked(
         call_,
         side_ == Ordinary::access
-            ? "an ordinary access epoch waits for MPI_Win_post of its targets, and this rank has stream epochs on the "
-              "window: was MPI_Win_start called without MPIX_MODE_STREAM?"
+            ? "an ordinary access epoch waits for its targets, and this rank has stream epochs on the window (are they "
+              "late? was MPI_Win_start called without MPIX_MODE_STREAM?)"
             : "an ordinary exposure epoch waits for MPI_Win_complete of its origins, and this rank's access epochs are "
-              "stream epochs: should it be MPIX_Win_post_stream and MPIX_Win_wait_stream?",
+              "stream epochs (are they late? should it be MPIX_Win_post_stream and MPIX_Win_wait_stream?)",
         std::chrono::duration<double>(reported_).count());
   }
   return interval();

@@ -7,7 +7,7 @@
 namespace mpix {
 
 /// What a rank has called that ends its part in a window. Where a wait for it does not end, that is why, as a rule: the
-/// hang reports of its node say it, and of MPI_Finalize those of other nodes that share epochs with it.
+/// hang reports of its node say it, and of MPI_Finalize those of other nodes, too.
 ///
 /// | written by                                                | read by               | order                        |
 /// |-----------------------------------------------------------|-----------------------|------------------------------|

@@ -141,13 +141,13 @@ fi
 # --- what a shell sees: exit codes, signals, output. Who has a signal runs alone, as mpiexec would add to it.
 for node_size in 0 1; do
   where=$([[ $node_size == 0 ]] && echo node || echo nodes)
-  for arguments in "exit 0" "exit 3" handler raise; do
+  for arguments in "exit 0" "exit 3" handler put raise; do
     launch=$MPIEXEC
     [[ $arguments == exit* ]] || launch=
     for how in without with; do
       # shellcheck disable=SC2086 # words
       MPIEXEC=$launch run $how "MPIX_NODE_SIZE=$node_size" "$program" $arguments > "$scratch/shell" 2>&1
-      printf -v "seen_$how" '%s: %s' $? "$(grep -v 'PID\|pid\|Process name' "$scratch/shell" | sed 's/[0-9]\{2,\}/N/g' | sort)"
+      printf -v "seen_$how" '%s: %s' $? "$(grep -v 'PID\|pid\|Process name' "$scratch/shell" | sed 's/0x[0-9a-f]*/ADDRESS/g; s/[0-9]\{2,\}/N/g' | sort)"
     done
     # shellcheck disable=SC2154 # by printf
     same "${arguments// /-}" "$where" end "$seen_without" "$seen_with"

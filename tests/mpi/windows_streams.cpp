@@ -109,6 +109,33 @@ TEST_CASE("a waiting stream does not block another stream") {
 }
 
 // The sides of one window are independent, and may use streams of their own.
+// Rank 0 comes to its epoch when a message has gone that needs rank 1 in MPI.
+TEST_CASE("messages go on while the host waits for a stream") {
+  NEEDS_RANKS(2);
+  NEEDS(device().is_host(), "a GPU's own synchronization makes no progress for MPI");
+  Window window(Memory::device, 64);
+  std::vector<char> data(std::size_t{4} << 20);
+  const int bytes = int(data.size());
+  if (rank() == 0) {
+    const Group to(1);
+    Stream stream;
+    MPI_OK(MPI_Send(data.data(), bytes, MPI_BYTE, 1, 0, MPI_COMM_WORLD));
+    MPI_OK(MPI_Win_start(to, MPIX_MODE_STREAM, window));
+    MPI_OK(MPIX_Win_complete_stream(window, stream));
+    stream.synchronize();
+  } else if (rank() == 1) {
+    const Group from(0);
+    Stream stream;
+    MPI_Request request = MPI_REQUEST_NULL;
+    MPI_OK(MPI_Irecv(data.data(), bytes, MPI_BYTE, 0, 0, MPI_COMM_WORLD, &request));
+    MPI_OK(MPIX_Win_post_stream(from, window, stream));
+    MPI_OK(MPIX_Win_wait_stream(window, stream));
+    stream.synchronize();
+    MPI_OK(MPI_Wait(&request, MPI_STATUS_IGNORE));
+  }
+  EXPECT(true, "it ends");
+}
+
 TEST_CASE("access and exposure in different streams") {
   for (std::size_t bytes : {80, 30000}) {
     Window window(Memory::device, bytes);

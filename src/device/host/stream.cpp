@@ -5,8 +5,11 @@
 #include <pthread.h>
 #include <sys/prctl.h>
 
+#include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstdlib>
+#include <functional>
 #include <memory>
 #include <new>
 #include <shared_mutex>
@@ -107,12 +110,20 @@ void HostStream::enqueue(Fill fill) {
   if (wake) more_.notify_one();
 }
 
-bool HostStream::synchronize() {
+bool HostStream::synchronize(const std::function<void()>& meanwhile) {
   const std::uint64_t target = enqueued_.load(std::memory_order_acquire);
   std::unique_lock<std::mutex> hold(mutex_);
   const auto entry = awaited_.insert(target);
   next_awaited_.store(*awaited_.begin());
-  progress_.wait(hold, [&] { return done_.load() >= target; });
+  const auto all_done = [&] { return done_.load() >= target; };
+  using std::chrono::milliseconds;
+  for (auto nap = milliseconds(1); meanwhile && !progress_.wait_for(hold, nap, all_done);
+       nap = std::min(2 * nap, milliseconds(10))) {
+    hold.unlock();
+    meanwhile();
+    hold.lock();
+  }
+  progress_.wait(hold, all_done);
   awaited_.erase(entry);
   next_awaited_.store(awaited_.empty() ? no_target : *awaited_.begin());
   return !released_.exchange(false);
@@ -303,13 +314,13 @@ void host_stream_note_release() {
   if (running_here) running_here->note_release();
 }
 
-bool host_stream_synchronize(Stream stream) {
+bool host_stream_synchronize(Stream stream, const std::function<void()>& meanwhile) {
   HostStream* live = with_stream(stream, [](HostStream& found) { return &found; });
   if (live->is_own_thread())
     throw Error(Fault::argument, "a stream cannot be synchronized by a function that runs on it");
   // Not under the lock, which others need meanwhile. Destroying a stream while another thread
   // synchronizes it is the program's error.
-  return live->synchronize();
+  return live->synchronize(meanwhile);
 }
 
 void set_host_polling(Polling polling) {

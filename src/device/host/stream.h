@@ -6,6 +6,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <set>
@@ -33,8 +34,9 @@ class HostStream {
   void launch(CollectiveLaunch&& launch);
   void launch(RailLaunch&& launch);
 
-  /// Wait, asleep, for everything enqueued so far. False when a wait in it was released by its time-out.
-  bool synchronize();
+  /// Wait, asleep, for everything enqueued so far. False when a wait in it was released. `meanwhile`, where there is
+  /// one, is called now and then.
+  bool synchronize(const std::function<void()>& meanwhile = nullptr);
   void note_release() { released_ = true; }
   bool is_own_thread() const { return std::this_thread::get_id() == worker_.get_id(); }
 
@@ -85,8 +87,8 @@ void host_stream_launch(Stream stream, Launch&& launch);
 void host_stream_launch(Stream stream, MemoryOps ops);
 void host_stream_launch(Stream stream, CollectiveLaunch&& launch);
 void host_stream_launch(Stream stream, RailLaunch&& launch);
-/// False: a wait was released by its time-out (MPIX_ON_TIMEOUT=error).
-bool host_stream_synchronize(Stream stream);
+/// False: a wait was released. `meanwhile`: as HostStream's.
+bool host_stream_synchronize(Stream stream, const std::function<void()>& meanwhile = nullptr);
 /// By a function that runs on a stream: what follows it there has stale data.
 void host_stream_note_release();
 
