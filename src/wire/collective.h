@@ -187,7 +187,7 @@ struct Collective {
   std::uint64_t piece_bytes;  ///< direct: of a block in each step, where some buffer is not attached
   std::uint64_t send_place, recv_place;
   char* const* attached;  ///< most_attached for each rank
-  char* mine;  ///< memory of this rank, and
+  char* mine;             ///< memory of this rank, and
   char* near[most_near];
   char* const* far;  ///< of each, in a table that a GPU's host cannot read; near has the first ones
   CollectiveWords* host;
