@@ -20,12 +20,38 @@ void require_in_time(bool in_time) {
 }
 
 /// MPI's messages and ordinary epochs go on where a rank waits in MPI, and a peer may need them to come to the epoch
-/// that this rank waits for.
-void make_progress() {
-  int is_there = 0;
-  PMPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_WORLD, &is_there,
-              MPI_STATUS_IGNORE);  // not on MPI_COMM_SELF: MPICH has a short cut
-}
+/// that this rank waits for. What is tested here is never over and concerns nobody: no message of the program is
+/// touched, and no error of a communicator raised.
+class Progress {
+ public:
+  Progress() = default;
+  ~Progress() {
+    if (never_ == MPI_REQUEST_NULL) return;
+    PMPI_Grequest_complete(never_);
+    PMPI_Wait(&never_, MPI_STATUS_IGNORE);
+  }
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
+
+  void make() {
+    if (never_ == MPI_REQUEST_NULL && PMPI_Grequest_start(&query, &free, &cancel, nullptr, &never_) != MPI_SUCCESS)
+      return;
+    int over = 0;
+    PMPI_Test(&never_, &over, MPI_STATUS_IGNORE);
+  }
+
+ private:
+  static int query(void*, MPI_Status* status) {
+    PMPI_Status_set_elements(status, MPI_BYTE, 0);
+    PMPI_Status_set_cancelled(status, 0);
+    status->MPI_SOURCE = status->MPI_TAG = MPI_UNDEFINED;
+    return MPI_SUCCESS;
+  }
+  static int free(void*) { return MPI_SUCCESS; }
+  static int cancel(void*, int) { return MPI_SUCCESS; }
+
+  MPI_Request never_ = MPI_REQUEST_NULL;
+};
 
 /// Where no other thread of the program can be in MPI now, or may be.
 bool may_call_mpi() {
@@ -57,7 +83,9 @@ MPIX_INTERPOSED int MPIX_Host_stream_launch(MPIX_Host_stream stream, void (*fn)(
 
 MPIX_INTERPOSED int MPIX_Host_stream_synchronize(MPIX_Host_stream stream) {
   return mpix::guarded(Caller::on_world("MPIX_Host_stream_synchronize"), [&] {
-    require_in_time(mpix::host_stream_synchronize(stream, may_call_mpi() ? make_progress : nullptr));
+    Progress progress;
+    require_in_time(may_call_mpi() ? mpix::host_stream_synchronize(stream, [&] { progress.make(); })
+                                   : mpix::host_stream_synchronize(stream));
   });
 }
 
