@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "benchmarks/collectives/options.h"
+#include "support/domain.h"
 
 namespace classic {
 

@@ -39,7 +39,7 @@ scenario() {  # ON_TIMEOUT BUDGET SCENARIO BYTES
   [[ $(cat "$scratch/ended.$((ranks - 1))" 2> /dev/null) == 137 ]] || bad=1
   if ((bad)); then
     failed=1
-    echo "FAILED: $*"
+    echo "FAILED: $* (ended with $(cat "$scratch"/ended.* | tr "\n" " "))"
     tail -n 30 "$scratch"/output.* "$scratch/mpiexec"
   else
     echo "ok: $*: $(grep -h '^survivor 0' "$scratch/output.0" | tail -n 1)"
