@@ -18,7 +18,9 @@ trap 'exit 99' INT TERM HUP
 cat > "$scratch/rank" << END
 #!/usr/bin/env bash
 "\$@" > $scratch/output.\$PMI_RANK 2>&1
-echo \$? > $scratch/ended.\$PMI_RANK
+echo \$? > $scratch/ending.\$PMI_RANK
+# at once: mpiexec kills whoever is left when one shell has seen all of these, and gone
+mv $scratch/ending.\$PMI_RANK $scratch/ended.\$PMI_RANK
 while (( \$(ls $scratch/ended.* | wc -l) < $ranks )); do sleep 0.05; done
 END
 chmod +x "$scratch/rank"
