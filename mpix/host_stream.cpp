@@ -53,7 +53,7 @@ class Progress {
   MPI_Request never_ = MPI_REQUEST_NULL;
 };
 
-/// Where no other thread of the program can be in MPI now, or may be.
+/// Whether no other thread of the program can be in MPI now, or several may be.
 bool may_call_mpi() {
   int initialized = 0, finalized = 0, level = MPI_THREAD_SINGLE, is_main = 0;
   PMPI_Initialized(&initialized);

@@ -21,7 +21,7 @@ namespace {
 
 std::atomic<bool> has_made_stream_calls{false};
 
-/// What other libraries and programs have to name who want this one: its file, without what follows ".so".
+/// What a program or library that is linked with this one has to name: its file, without what follows ".so".
 struct Sought {
   ElfW(Addr) base;  ///< of this library
   std::string name;

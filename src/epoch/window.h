@@ -105,7 +105,7 @@ class Window final : public WaitsForPeers {
   void rename(const std::string& name);
 
  private:
-  /// For who asks without the lock.
+  /// For calls that ask without the lock.
   void note_state() {
     recording_.store(state_.access() == EpochState::Side::stream, std::memory_order_release);
     lacks_access_.store(state_.lacks_access(), std::memory_order_release);

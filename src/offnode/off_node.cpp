@@ -18,16 +18,16 @@ constexpr auto time_between_errors = std::chrono::milliseconds(5);
 
 namespace {
 
-/// Who is told that this rank's part has ended.
-class Leftover final : public Recipient {
+/// A rank that is told that this one's part has ended.
+class LeftBehind final : public Recipient {
  public:
-  Leftover(int rank, Connection connection) : rank_(rank), connection_(connection) {}
+  LeftBehind(int rank, Connection connection) : rank_(rank), connection_(connection) {}
   Connection connection() const override { return connection_; }
   std::string name() const override { return "rank " + std::to_string(rank_); }
   std::string lost(const std::string& why) const override {
     return name() + " cannot be reached over the network: " + why;
   }
-  std::string probe() override { return ""; }  // whoever has epochs with it asks
+  std::string probe() override { return ""; }  // epochs with it ask
   bool is_broken() const override { return false; }
 
  private:
@@ -111,7 +111,7 @@ void OffNode::say_finalize() {
     OperationBudget::Turn turn;  // a remark in a report is not worth a wait for room
     (void)Shipment::dispatch(
         *budget(), window_,
-        {std::make_shared<Leftover>(rank, team.far(rank).connection), "farewell", 0, {}, doorsteps().farewell(rank)},
+        {std::make_shared<LeftBehind>(rank, team.far(rank).connection), "farewell", 0, {}, doorsteps().farewell(rank)},
         turn);
   }
 }

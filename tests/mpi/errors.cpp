@@ -4,6 +4,10 @@
 // Every wrong use: its error class, what its text says, that it goes through the window's error
 // handler, and that the window works afterwards. A wrong call is made at one point of a ring epoch,
 // which then goes on as if nothing had been.
+#include <dlfcn.h>
+
+#include <atomic>
+
 #include "support/wrong_calls.h"
 
 using namespace test;
@@ -288,6 +292,23 @@ TEST_CASE("a first put without any epoch, on a window without a stream call so f
   const int code = first_put();
   CHECK(error_class(code) == MPI_ERR_RMA_SYNC);
   CHECK(error_text(code).find("MPI_Win_start") != std::string::npos);
+}
+
+// By the name of a call that such an interface has: it may open epochs past libmpix, and so MPI judges.
+TEST_CASE("where a Fortran interface is loaded, puts without an epoch are MPI's", "[.fortran]") {
+  NEEDS(device().is_host(), "this MPI may be unable to reach memory of the GPU");
+  REQUIRE(dlopen("tests/support/.libs/libfortran.so", RTLD_NOW | RTLD_LOCAL) != nullptr);
+  Window window(Memory::device, 64);
+  MPI_OK(MPI_Win_set_errhandler(window, MPI_ERRORS_RETURN));
+  const int word = 1;
+  const auto put = [&] { return MPI_Put(&word, 1, MPI_INT, rank(), 0, 1, MPI_INT, window); };
+  MPI_OK(PMPI_Win_fence(MPI_MODE_NOPRECEDE, window));
+  MPI_OK(put());
+  MPI_OK(PMPI_Win_fence(MPI_MODE_NOSUCCEED, window));
+  CHECK(contents<int>(window.base(), 1)[0] == word);
+  const int code = put();
+  CHECK(error_class(code) == MPI_ERR_RMA_SYNC);
+  CHECK(error_text(code).find("MPI_Win_start") == std::string::npos);
 }
 
 TEST_CASE("puts without any epoch, of several threads at once") {

@@ -19,7 +19,7 @@ cat > "$scratch/rank" << END
 #!/usr/bin/env bash
 "\$@" > $scratch/output.\$PMI_RANK 2>&1
 echo \$? > $scratch/ending.\$PMI_RANK
-# at once: mpiexec kills whoever is left when one shell has seen all of these, and gone
+# whole at once: one shell sees all of these and ends, and then mpiexec kills the other shells
 mv $scratch/ending.\$PMI_RANK $scratch/ended.\$PMI_RANK
 while (( \$(ls $scratch/ended.* | wc -l) < $ranks )); do sleep 0.05; done
 END

@@ -65,6 +65,7 @@ extern "C" __attribute__((visibility("default"))) int PMPI_Finalize() {
 }
 
 TEST_CASE("reports say that a rank is in MPI_Finalize") {
+  NEEDS_RANKS(2);
   REQUIRE(settings_made);
   awaited = std::make_unique<Window>(Memory::device, direct);
   put_to = std::make_unique<Window>(Memory::device, direct);
