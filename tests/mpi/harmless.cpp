@@ -8,6 +8,7 @@
 //   harmless exit CODE  ends with that code, after MPI_Finalize
 //   harmless handler    has a handler of its own for SIGTERM, and sends itself that
 //   harmless raise      sends itself SIGTERM
+//   harmless put        puts without an epoch, which ends it
 #include <dirent.h>
 #include <mpi.h>
 #include <signal.h>
