@@ -81,6 +81,7 @@ float Collectives::seconds_of(const Call& call, CollectiveWay way, OwnStream& st
 }
 
 void Collectives::measure_borders(Bootstrap& bootstrap) {
+  if (has_guards()) return;  // all go by lines
   struct All {
     Times lines[collective_kinds], direct[collective_kinds];
   } mine{};

@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "collective/between_nodes.h"
+#include "collective/call_guards.h"
 #include "collective/rails.h"
 #include "device/collective_launch.h"
 #include "team/differing.h"
@@ -33,6 +34,7 @@ struct Collectives::Memory {
   ~Memory() {
     rails.reset();
     reports.reset();
+    guards.reset();
     for (char* import : imports) device.close_import(import);
     if (attached) device.release(attached);
     if (base) device.release(base);
@@ -46,6 +48,7 @@ struct Collectives::Memory {
   std::vector<char*> imports;
   std::shared_ptr<const void> segments;  ///< by rank
   std::shared_ptr<char> words;
+  std::unique_ptr<CallGuards> guards;  ///< null: kernels wait
   std::unique_ptr<CollectiveReports> reports;
   std::unique_ptr<Rails> rails;  ///< null: there is one node
 };
@@ -157,6 +160,11 @@ Collectives::Collectives(std::shared_ptr<const Team> team, Bootstrap& bootstrap,
   memory_->words = device_.allocate_pinned(sizeof(CollectiveWords) + notes * sizeof(std::uint64_t));
   c.host = reinterpret_cast<CollectiveWords*>(memory_->words.get());
   memory_->reports = std::make_unique<CollectiveReports>(c.host, team_->locals(), size(), name, settings);
+  // Guards know nothing of networks. MPIX_WAIT is the same on all ranks: Team compares it.
+  if (settings.waits == Waits::memory && !team_->spans_nodes()) {
+    memory_->guards = std::make_unique<CallGuards>(device_, c);
+    memory_->reports->watch(memory_->guards.get());
+  }
   if (team_->spans_nodes())
     memory_->rails = std::make_unique<Rails>(team_, bootstrap, device_, *budget, scratch_, c, *memory_->reports);
   // All have filled theirs, and mapped the others'.
@@ -175,6 +183,8 @@ void Collectives::unmap(Attachment& attachment) noexcept {
     if (attachment.mapped[i] && i != prototype_.me) device_.close_import(attachment.mapped[i]);
   attachment = Attachment{};
 }
+
+bool Collectives::has_guards() const { return memory_->guards != nullptr; }
 
 bool Collectives::is_broken() const { return memory_->reports->is_broken(); }
 
@@ -222,6 +232,10 @@ Collectives::Went Collectives::enqueue_on_node(const Call& call, const InStream&
   if (c.kind == CollectiveKind::alltoall || c.kind == CollectiveKind::reduce_scatter) c.send_stride = c.bytes;
   if (c.kind == CollectiveKind::alltoall || c.kind == CollectiveKind::allgather) c.recv_stride = c.bytes;
   c.word = in.word;
+  if (has_guards()) {
+    enqueue_guarded(launch, in);
+    return Went::by_lines;
+  }
   choose_way(c, call, way != CollectiveWay::automatic ? way : ways_.way, launch.ways);
   const Went went = launch.ways.count > 0 ? Went::as_chosen
                     : c.packed            ? Went::by_packs
@@ -230,6 +244,39 @@ Collectives::Went Collectives::enqueue_on_node(const Call& call, const InStream&
   device_.launch(in.stream, std::move(launch));
   if (!in.captured) ++enqueued_;
   return went;
+}
+
+/// As many calls by lines as they would have steps, each in two launches; see wire/collective_guarded.h.
+void Collectives::enqueue_guarded(const CollectiveLaunch& launch, const InStream& in) {
+  CallGuards& guards = *memory_->guards;
+  Collective whole = launch.call;
+  choose_lines(whole, ways_.blocks);
+  const std::uint64_t most = whole.chunk_words * 8;
+  const auto enqueue_half = [&](CollectiveLaunch half, CallHalf which) {
+    half.call.half = which;
+    if (which == CallHalf::sends)
+      guards.before_sends(in.stream);
+    else
+      guards.before_receives(half.call, in.stream);
+    device_.launch(in.stream, std::move(half));
+  };
+  try {
+    for (std::uint64_t at = 0; at == 0 || at < whole.bytes; at += most) {
+      CollectiveLaunch piece = launch;
+      Collective& c = piece.call;
+      c.bytes = std::min(most, whole.bytes - at);
+      if (c.send) c.send += at;
+      if (c.recv) c.recv += at;
+      choose_lines(c, ways_.blocks);
+      c.launched = c.parts;
+      enqueue_half(piece, CallHalf::sends);
+      enqueue_half(std::move(piece), CallHalf::receives);
+      if (!in.captured) ++enqueued_;
+    }
+  } catch (const std::exception& error) {  // the other ranks wait for what could not be enqueued
+    memory_->reports->fail(error.what());
+    throw;
+  }
 }
 
 void Collectives::enqueue_between_nodes(const Call& call, const InStream& in) {
@@ -373,6 +420,7 @@ bool Collectives::wait_for_all() {
 }
 
 void Collectives::close(bool is_orderly) {
+  memory_->reports->watch(nullptr);  // which may outlive the device, where they are broken
   if (memory_->rails) memory_->rails->close(is_orderly);
 }
 

@@ -24,6 +24,7 @@
 namespace mpix {
 
 class OperationBudget;
+struct CollectiveLaunch;
 
 /// The collectives of a team on streams: memory that its ranks on a node map of each other, rails to other nodes, and a
 /// launch for each call, or several. Calls with a Bootstrap are collective, and throw on all ranks where one of them
@@ -117,6 +118,8 @@ class Collectives final : public WaitsForPeers {
   Went enqueue_on_node(const Call& call, const InStream& in, CollectiveWay way = CollectiveWay::automatic);
   float seconds_of(const Call& call, CollectiveWay way, OwnStream& stream);
   std::uint64_t border_of(CollectiveKind kind) const { return borders_[static_cast<std::size_t>(kind)]; }
+  bool has_guards() const;
+  void enqueue_guarded(const CollectiveLaunch& launch, const InStream& in);
   void enqueue_between_nodes(const Call& call, const InStream& in);
   CollectivePlaces choose_places(Bootstrap& bootstrap);
   std::uint32_t choose_pack_places(Bootstrap& bootstrap, const std::vector<std::uint64_t>& devices,

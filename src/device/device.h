@@ -165,8 +165,8 @@ class OwnStream {
 /// Operations of a stream on words of memory, one after another.
 struct MemoryOps {
   std::vector<MemoryOp> ops;
-  Bell* bell = nullptr;  ///< mine
-  const HostWords* host = nullptr;
+  Bell* bell = nullptr;             ///< mine
+  const HostWords* host = nullptr;  ///< null: the words alone let pass
 };
 
 /// A place where streams run and window memory lies: the engine's only view of it. One back end a directory

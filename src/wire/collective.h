@@ -28,6 +28,7 @@
 /// | ended[part][o] = call, step     | each part, when it has read what it reads and written what it writes | release, acquire |
 /// | waits (of o's own)          | o's service: 0, or 1 and the rank of another node that o waits for | none: for reports |
 /// | times, choices              | see collective_chosen.h | |
+/// | come[o]                     | see collective_guarded.h | |
 ///
 /// **A call writes nothing before it knows that all ranks have begun the call before** (its last step, in each part).
 /// Behind a call in which all hear from all it does know. Behind a rooted one it waits for calls[] of it, which it
@@ -137,7 +138,10 @@ struct CollectivePlaces {
   MPIX_FN std::uint64_t choices() const { return (waits() + 64 + 63) / 64 * 64; }
   MPIX_FN std::uint64_t times() const { return choices() + choice_bytes; }
   MPIX_FN std::uint64_t packed() const { return times() + std::uint64_t{4} * ranks * sizeof(Line); }
-  MPIX_FN std::uint64_t packs_at() const { return (packed() + most_parts * 8 + 127) / 128 * 128; }
+  MPIX_FN std::uint64_t guards() const { return (packed() + most_parts * 8 + 63) / 64 * 64; }
+  MPIX_FN std::uint64_t packs_at() const {
+    return (guards() + (std::uint64_t{1} + ranks) * sizeof(std::uint64_t) + 127) / 128 * 128;
+  }
   MPIX_FN std::uint64_t all() const { return packs_at() + std::uint64_t{2} * ranks * packs * sizeof(Pack); }
 };
 
@@ -165,6 +169,9 @@ MPIX_FN std::uint64_t collective_note(std::uint32_t call, std::uint32_t beat) {
   return std::uint64_t{call} << 32 | (beat | 1u << 31);
 }
 
+/// What a launch does of a call; see collective_guarded.h.
+enum class CallHalf : std::uint8_t { whole, sends, receives };
+
 /// A call, as kernels and host streams get it.
 struct Collective {
   static constexpr std::uint32_t most_near = 8;
@@ -174,6 +181,7 @@ struct Collective {
   Element element;
   bool direct, packed;  ///< neither: by lines
   bool shared;          ///< by packs: each rank has a share of the work, and all hear from all; see collective_packs.h
+  CallHalf half;        ///< not whole: by lines, in one step
   std::uint32_t me, root;
   std::uint32_t parts;
   std::uint32_t launched;  ///< as many parts as the launch has: no fewer
@@ -244,6 +252,12 @@ struct Collective {
   }
   /// By part: the number of its last step by packs.
   MPIX_FN std::uint64_t* packed_steps() const { return reinterpret_cast<std::uint64_t*>(own() + places.packed()); }
+  /// What this rank's stream waits for in a guard; see collective_guarded.h.
+  MPIX_FN std::uint64_t* guard_mark() const { return reinterpret_cast<std::uint64_t*>(own() + places.guards()); }
+  MPIX_FN std::uint64_t* come(std::uint32_t of) const { return guard_mark() + 1 + of; }
+  MPIX_FN std::uint64_t* come_at(std::uint32_t rank) const {
+    return reinterpret_cast<std::uint64_t*>(memory(rank) + places.guards()) + 1 + me;
+  }
   MPIX_FN CollectiveState* states() const { return reinterpret_cast<CollectiveState*>(own() + places.states()); }
 };
 

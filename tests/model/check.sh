@@ -5,7 +5,7 @@
 # Check the epoch protocol with the model checker spin: on a node (epoch.pml), posts that ride between nodes
 # (riding.pml), where the first one tells where messages go, and messages of kernels (relay.pml); and notifications
 # between ranks inside kernels (lanes.pml), and what they put to other nodes (far.pml); and collectives on streams
-# (collective.pml, packs.pml), and between nodes (rail.pml); and channels between kernels and the CPU (channel.pml). What
+# (collective.pml, packs.pml, guarded.pml), and between nodes (rail.pml); and channels between kernels and the CPU (channel.pml). What
 # is checked is said there.
 # "verify": the whole state space, no error. "control": a rule of the protocol is left out, and spin must find
 # a violation of the named property; a model that cannot fail proves nothing.
@@ -96,6 +96,7 @@ control() {
     counted) violation='assertion violated.*].opened' ;;
     order) violation='assertion violated.*].matched' ;;
     flushed) violation='assertion violated.*].data==' ;;
+    there) violation='assertion violated.*_there\[' ;;
     alone) violation='assertion violated.*is_read\[' ;;
     unread) violation='assertion violated.*\(\(line\|said\|place\|reply\)_read\[\|taken\[\)' ;;
   esac
@@ -306,6 +307,16 @@ control 'packs, no look who began the call before' unread   -DSTEPS=1 -DKINDS=FR
 control 'packs, several steps from a root'        unread    -DSTEPS=2 -DKINDS=FROM -DROOTED_STEPS
 control 'packs, none without data'                unread    -DCALLS=2 -DNOTHING_WITHOUT_DATA
 control 'packs, shares of others not awaited'     unread    -DCALLS=2 -DSTEPS=4 -DKINDS=ALL -DSHARES -DNO_SECOND_HALF
+
+model=guarded
+verify 'calls behind guards'                       -DPARTS=1
+verify 'calls behind guards, 2 parts'              -DRANKS=2
+verify_long 'calls behind guards, 3 ranks, 2 parts' -DCALLS=2
+
+control 'a call counted before all is stored'      there     -DRANKS=2 -DCOUNT_EARLY
+control 'sends without a guard'                    there     -DRANKS=2 -DNO_GUARD_OF_SENDS
+control 'sends that wait for this call'            deadlock  -DRANKS=2 -DSENDS_WANT_THIS_CALL
+control 'parts counted that were launched'         deadlock  -DRANKS=2 -DCOUNT_LAUNCHED_ONLY
 
 model=rail
 verify 'exchanges between nodes'                   -DCOUNT=6

@@ -158,6 +158,7 @@ int main(int argc, char* argv[]) {
   std::printf("survivor %d: after %.2f s: %s\n", rank, took, text_of(code).c_str());
   if (names_it) std::printf("survivor %d names the dead\n", rank);
 
+  doing = "MPI_Barrier";
   MPI_Barrier(survivors);  // they have not noticed at the same time
   doing = "the sums of the living";
   others.work(20);

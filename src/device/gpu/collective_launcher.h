@@ -21,6 +21,7 @@ constexpr std::uint32_t asking_threads = 64;
 constexpr std::uint32_t most_small_threads = collective_threads + asking_threads;
 
 const Kernel& kernel_by_lines();
+const Kernel& guarded_kernel();
 const Kernel& small_kernel(const Collective& call, std::uint32_t words);
 const Kernel& direct_kernel();
 const Kernel& chosen_kernel();
@@ -34,6 +35,7 @@ constexpr std::uint32_t pack_movers = collective_threads, pack_askers = 32;
 /// A kernel that is loaded when it is first launched may have to wait for those that run, and these for a peer.
 inline void load_collective_kernels() {
   (void)kernel_by_lines();
+  (void)guarded_kernel();
   (void)direct_kernel();
   (void)chosen_kernel();
   load_small_kernels();
@@ -58,6 +60,14 @@ inline std::uint32_t small_words(const Collective& c) {
   return is_small && is_usual ? (each <= 1 ? 1 : each <= 2 ? 2 : 4) : 0;
 }
 
+/// So many words at a time each.
+inline unsigned line_threads(const Collective& c, std::uint64_t words_of_a_thread) {
+  constexpr std::uint64_t warps = 64;  // as wide as any vendor's warp
+  const std::uint64_t words = c.chunk_words / c.parts / words_of_a_thread;
+  return static_cast<unsigned>(
+      std::clamp<std::uint64_t>((words + warps - 1) / warps * warps, warps, collective_threads));
+}
+
 inline void launch_collective(const CollectiveLaunch& launch, gpuStream_t stream) {
   Collective call = launch.call;
   if (launch.ways.count > 0) {
@@ -75,16 +85,16 @@ inline void launch_collective(const CollectiveLaunch& launch, gpuStream_t stream
                                 stream, launch.captured && kernel.may_be_dependent));
       return;
     }
+  if (call.half != CallHalf::whole) {  // behind a guard a stream has waited: nothing is gained by starting early
+    MPIX_CHECK_GPU(gpu_launch(guarded_kernel().function, dim3(call.parts), line_threads(call, words_of(call.element)),
+                              &call, sizeof call, stream, false));
+    return;
+  }
   const std::uint32_t small = small_words(call);
   const Kernel& kernel = call.direct ? direct_kernel() : small ? small_kernel(call, small) : kernel_by_lines();
-  constexpr std::uint64_t warps = 64;  // as wide as any vendor's warp
-  const std::uint64_t words = call.chunk_words / call.parts / (small ? small : words_of(call.element));
   unsigned threads = collective_threads;
-  if (!call.direct) {
-    threads = static_cast<unsigned>(
-        std::clamp<std::uint64_t>((words + warps - 1) / warps * warps, warps, collective_threads));
-    if (small) threads += asking_threads;
-  }
+  if (!call.direct) threads = line_threads(call, small ? small : words_of(call.element));
+  if (small) threads += asking_threads;
   // Outside of graphs it does not depend on what is in front; see Launcher::launch_posts.
   MPIX_CHECK_GPU(gpu_launch(kernel.function, dim3(call.parts), threads, &call, sizeof call, stream,
                             launch.captured && kernel.may_be_dependent));

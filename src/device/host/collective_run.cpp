@@ -10,6 +10,7 @@
 
 #include "base/log.h"
 #include "wire/collective_chosen.h"
+#include "wire/collective_guarded.h"
 
 namespace mpix {
 namespace {
@@ -84,6 +85,7 @@ bool run(CollectiveLaunch& launch, const Polling& polling) {
   const Alone crew{launch.call, polling};
   DirectTable table;
   if (launch.ways.count > 0) return ChosenCall<Alone>(crew, launch.call, launch.ways, table).run();
+  if (launch.call.half != CallHalf::whole) return run_guarded(crew, launch.call);
   if (!launch.call.direct) return run_by_lines(crew, launch.call);
   return DirectCall<Alone>(crew, launch.call, table).run();
 }

@@ -258,7 +258,7 @@ bool run_on_host(const MemoryOps& memory, const Polling& polling) {
     }
     Patience patience(memory.bell, polling);
     while (load_acquire(op.word) < op.value) {
-      if (__atomic_load_n(&memory.host->released, __ATOMIC_RELAXED) != 0) return false;
+      if (memory.host && __atomic_load_n(&memory.host->released, __ATOMIC_RELAXED) != 0) return false;
       patience.pause();
     }
   }

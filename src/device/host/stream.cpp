@@ -144,7 +144,8 @@ void HostStream::work() {
     for (Task& task : batch) {
       const bool is_epoch = !task.function && !task.memory && !task.collective && !task.rail;
       HostWords* const words = is_epoch ? task.launch.program.host : nullptr;
-      CollectiveWords* const collective = task.collective ? task.collective->call.host : nullptr;
+      const bool ends_call = task.collective && task.collective->call.half != CallHalf::sends;
+      CollectiveWords* const collective = ends_call ? task.collective->call.host : nullptr;
       // What the words lie in outlives the task.
       const std::shared_ptr<const void> keep = task.collective ? task.collective->keep : nullptr;
       run(task);
