@@ -45,7 +45,7 @@ using collectives::Kind;
 /// The ranks of each GPU, and the first of each.
 struct Places {
   explicit Places(int gpus_wanted) {
-    const int rank = collectives::world_rank(), ranks = collectives::world_size();
+    const int rank = benchmark::process(), ranks = benchmark::processes();
 #if defined(__CUDACC__) || defined(__HIPCC__)
     (void)gpus_wanted;
     gpus = std::min(support::gpus(), ranks);
@@ -236,7 +236,7 @@ class Benchmark {
   }
 
   const Options& options_;
-  const int rank_ = collectives::world_rank(), ranks_ = collectives::world_size();
+  const int rank_ = benchmark::process(), ranks_ = benchmark::processes();
   const Places places_;
   const std::size_t most_;
   launcher::Stream stream_;
@@ -257,10 +257,10 @@ class Benchmark {
 int main(int argc, char** argv) {
   int level = 0;
   CHECK_MPI(MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &level));
-  support::choose_gpu(collectives::world_rank());
+  support::choose_gpu(benchmark::process());
   const Options options = read_options(argc, argv, "classic");
   const bool right = Benchmark(options).run();
-  if (!right && collectives::world_rank() == 0) std::printf("\nWRONG: not all results were right\n");
+  if (!right && benchmark::process() == 0) std::printf("\nWRONG: not all results were right\n");
   CHECK_MPI(MPI_Finalize());
   return right ? 0 : 1;
 }

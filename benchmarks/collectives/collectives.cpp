@@ -121,7 +121,7 @@ class Benchmark {
   }
 
   const Options& options_;
-  const int rank_ = world_rank(), ranks_ = world_size();
+  const int rank_ = benchmark::process(), ranks_ = benchmark::processes();
   launcher::Stream stream_;
   const place::Memory send_, receive_;
   Data data_;
@@ -138,10 +138,10 @@ class Benchmark {
 int main(int argc, char** argv) {
   int level = 0;
   CHECK_MPI(MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &level));
-  support::choose_gpu(world_rank());
+  support::choose_gpu(benchmark::process());
   const Options options = read_options(argc, argv, "collectives");
   const bool right = Benchmark(options).run();
-  if (!right && world_rank() == 0) std::printf("\nWRONG: not all results were right\n");
+  if (!right && benchmark::process() == 0) std::printf("\nWRONG: not all results were right\n");
   CHECK_MPI(MPI_Finalize());
   return right ? 0 : 1;
 }

@@ -29,11 +29,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <string>
 #include <vector>
 
+#include "benchmarks/command_line.h"
 #include "ring.h"
 #include "support/domain.h"
 #include "work.h"
@@ -56,7 +57,7 @@ struct Options {
   int units = most_units;                             // of an iteration, at most
   double times = 4;                                   // the exchange: until the computation takes as long
   int iterations = 1000, rounds = 11;
-  const char* csv = nullptr;
+  std::string csv;
   bool check = false;
 };
 
@@ -87,98 +88,36 @@ struct Overlap {
   }
 };
 
-[[noreturn]] void usage(int status) {
-  const Options preset;
-  if (process == 0)
-    std::fprintf(status ? stderr : stdout,
-                 "usage: mpiexec -n N overlap [options]\n"
-                 "  --each=N        ranks of a multiprocessor, 1 to %d; on hosts of a process    %d, then %d\n"
-                 "  --kind=WHICH    of the work: roots, copy                                     both\n"
-                 "  --bytes=N       of a packet, a multiple of 8                                 %d\n"
-                 "  --memory=N      MB that are copied, of a process                             %d\n"
-                 "  --times=X       work grows until it takes so many times the exchange         %g\n"
-                 "  --units=N       of work, at most                                             %d\n"
-                 "  --iterations=N                                                               %d\n"
-                 "  --rounds=N      of which the median is shown                                 %d\n"
-                 "  --csv=FILE      the figures, also for overlap.gnuplot                        none\n"
-                 "  --check         before that, compare packets, roots and copies, bit by bit\n",
-                 most_ranks_each, preset.each[0], preset.each[1], preset.bytes, preset.memory, preset.times,
-                 preset.units, preset.iterations, preset.rounds);
-  CHECK_MPI(MPI_Finalize());
-  std::exit(status);
-}
-
-int read_number(int least, int most = 1 << 20) {
-  char* end = nullptr;
-  const long value = std::strtol(optarg, &end, 10);
-  if (*optarg == '\0' || *end != '\0' || value < least || value > most) usage(2);
-  return static_cast<int>(value);
-}
-double read_times() {
-  char* end = nullptr;
-  const double value = std::strtod(optarg, &end);
-  if (*optarg == '\0' || *end != '\0' || !(value >= 0 && value <= 1000)) usage(2);
-  return value;
-}
-Kind read_kind() {
-  for (const Kind kind : {Kind::roots, Kind::copy})
-    if (std::strcmp(optarg, name_of(kind)) == 0) return kind;
-  usage(2);
-}
-
 Options read_options(int argc, char** argv) {
-  const option names[] = {{"each", required_argument, nullptr, 'e'},
-                          {"kind", required_argument, nullptr, 'k'},
-                          {"bytes", required_argument, nullptr, 'b'},
-                          {"memory", required_argument, nullptr, 'm'},
-                          {"units", required_argument, nullptr, 'u'},
-                          {"times", required_argument, nullptr, 't'},
-                          {"iterations", required_argument, nullptr, 'i'},
-                          {"rounds", required_argument, nullptr, 'n'},
-                          {"csv", required_argument, nullptr, 'f'},
-                          {"check", no_argument, nullptr, 'C'},
-                          {"help", no_argument, nullptr, 'h'},
-                          {nullptr, 0, nullptr, 0}};
   Options options;
-  opterr = process == 0;
-  for (int found; (found = getopt_long(argc, argv, "h", names, nullptr)) != -1;) switch (found) {
-      case 'e':
-        options.each = {read_number(1, most_ranks_each)};
-        break;
-      case 'k':
-        options.kinds = {read_kind()};
-        break;
-      case 'b':
-        options.bytes = read_number(8);
-        if (options.bytes % 8 != 0) usage(2);
-        break;
-      case 'm':
-        options.memory = read_number(1);
-        break;
-      case 'u':
-        options.units = read_number(0, most_units);
-        break;
-      case 't':
-        options.times = read_times();
-        break;
-      case 'i':
-        options.iterations = read_number(1);
-        break;
-      case 'n':
-        options.rounds = read_number(1);
-        break;
-      case 'f':
-        options.csv = optarg;
-        break;
-      case 'C':
-        options.check = true;
-        break;
-      case 'h':
-        usage(0);
-      default:
-        usage(2);
-    }
-  if (optind != argc) usage(2);
+  constexpr int most = benchmark::CommandLine::large;
+  benchmark::CommandLine line("overlap");
+  line.value(
+          "each", "N", "8, then 1", "a whole number from 1 to " + std::to_string(most_ranks_each),
+          [&](const std::string& text) {
+            options.each = {0};
+            return benchmark::read_number(text, 1, most_ranks_each, options.each[0]);
+          },
+          "ranks of a multiprocessor; on hosts of a process")
+      .value(
+          "kind", "WHICH", "both", "roots or copy",
+          [&](const std::string& text) {
+            options.kinds.clear();
+            for (const Kind kind : {Kind::roots, Kind::copy})
+              if (text == name_of(kind)) options.kinds = {kind};
+            return !options.kinds.empty();
+          },
+          "of the work")
+      .number("bytes", options.bytes, 8, most, "of a packet, a multiple of 8")
+      .number("memory", options.memory, 1, most, "MB that are copied, of a process")
+      .real("times", options.times, 0, 1000, "work grows until it takes so many times the exchange")
+      .number("units", options.units, 0, most_units, "of work, at most")
+      .number("iterations", options.iterations, 1, most, "in a round")
+      .number("rounds", options.rounds, 1, most, "of which the median is shown")
+      .text("csv", "FILE", options.csv, "the figures, also for overlap.gnuplot")
+      .flag("check", options.check, "before that, compare packets, roots and copies, bit by bit");
+  line.read(argc, argv);
+  if (options.bytes % 8 != 0) line.refuse("--bytes is no multiple of 8");
   return options;
 }
 
@@ -364,9 +303,9 @@ struct Close {
 class Report {
  public:
   explicit Report(const Options& options) {
-    if (process != 0 || !options.csv) return;
-    csv_.reset(std::fopen(options.csv, "w"));
-    if (!csv_) std::perror(options.csv), MPI_Abort(MPI_COMM_WORLD, 1);
+    if (process != 0 || options.csv.empty()) return;
+    csv_.reset(std::fopen(options.csv.c_str(), "w"));
+    if (!csv_) std::perror(options.csv.c_str()), MPI_Abort(MPI_COMM_WORLD, 1);
     std::fprintf(csv_.get(),
                  "kind,each,ranks,units,compute,compute_least,compute_most,exchange,exchange_least,exchange_most,both,"
                  "both_least,both_most,eta\n");

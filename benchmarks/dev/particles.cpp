@@ -23,10 +23,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
+#include <string>
 #include <vector>
 
+#include "benchmarks/command_line.h"
 #include "cells.h"
 #include "particles_loop.h"
 #include "support/domain.h"
@@ -103,106 +104,25 @@ struct Simulation {
   }
 };
 
-[[noreturn]] void usage(int status) {
-  const Options preset;
-  if (process == 0)
-    std::fprintf(status ? stderr : stdout,
-                 "usage: mpiexec -n N particles [options]\n"
-                 "  --cells=N       of a rank, each a square of side 1                      %d\n"
-                 "  --particles=N   of a cell, at the start                                 %d\n"
-                 "  --room=N        of a cell, for so many times as many                    %d\n"
-                 "  --ranks=N       of a process; 0: as many as fit                         %d\n"
-                 "  --threads=N     of a rank, where ranks are blocks; %d at most          %d\n"
-                 "  --cutoff=X      distance from which on particles do not push; to 1      %g\n"
-                 "  --stiffness=X   acceleration for each distance, at distance 0; to 1     %g\n"
-                 "  --speed=X       most at the start, sides an iteration; to 0.5           %g\n"
-                 "  --seed=N        of the particles at the start                           %d\n"
-                 "  --iterations=N                                                          %d\n"
-                 "  --rounds=N      of which the median is shown                            %d\n"
-                 "  --check         compare with a serial computation, bit by bit\n",
-                 preset.cells, preset.particles, preset.room, preset.ranks, most_threads, preset.threads, preset.cutoff,
-                 preset.stiffness, preset.speed, preset.seed, preset.iterations, preset.rounds);
-  CHECK_MPI(MPI_Finalize());
-  std::exit(status);
-}
-
-constexpr int most_number = 1 << 20;
-
-int read_number(int least, int most = most_number) {
-  char* end = nullptr;
-  const long value = std::strtol(optarg, &end, 10);
-  if (*optarg == '\0' || *end != '\0' || value < least || value > most) usage(2);
-  return static_cast<int>(value);
-}
-double read_real(double least, double most) {
-  char* end = nullptr;
-  const double value = std::strtod(optarg, &end);
-  if (*optarg == '\0' || *end != '\0' || !(value >= least && value <= most)) usage(2);
-  return value;
-}
-
 Options read_options(int argc, char** argv) {
-  const option names[] = {{"cells", required_argument, nullptr, 'c'},
-                          {"particles", required_argument, nullptr, 'p'},
-                          {"room", required_argument, nullptr, 'm'},
-                          {"ranks", required_argument, nullptr, 'r'},
-                          {"threads", required_argument, nullptr, 't'},
-                          {"cutoff", required_argument, nullptr, 'o'},
-                          {"stiffness", required_argument, nullptr, 'f'},
-                          {"speed", required_argument, nullptr, 'v'},
-                          {"seed", required_argument, nullptr, 's'},
-                          {"iterations", required_argument, nullptr, 'i'},
-                          {"rounds", required_argument, nullptr, 'n'},
-                          {"check", no_argument, nullptr, 'C'},
-                          {"help", no_argument, nullptr, 'h'},
-                          {nullptr, 0, nullptr, 0}};
   Options options;
-  opterr = process == 0;
-  for (int found; (found = getopt_long(argc, argv, "h", names, nullptr)) != -1;) switch (found) {
-      case 'c':
-        options.cells = read_number(1);
-        break;
-      case 'p':
-        options.particles = read_number(1);
-        break;
-      case 'm':
-        options.room = read_number(1);
-        break;
-      case 'r':
-        options.ranks = read_number(0);
-        break;
-      case 't':
-        options.threads = read_number(1, most_threads);
-        break;
-      case 'o':
-        options.cutoff = read_real(1e-9, 1);
-        break;
-      case 'f':
-        options.stiffness = read_real(0, 1);
-        break;
-      case 'v':
-        options.speed = read_real(0, 0.5);
-        break;
-      case 's':
-        options.seed = read_number(0);
-        break;
-      case 'i':
-        options.iterations = read_number(1);
-        break;
-      case 'n':
-        options.rounds = read_number(1);
-        break;
-      case 'C':
-        options.check = true;
-        break;
-      case 'h':
-        usage(0);
-      default:
-        usage(2);
-    }
-  const bool too_many = options.room > most_number / options.particles ||
-                        options.cells > most_number / std::max(options.ranks, 1) / processes;
-  if (optind != argc || too_many) usage(2);
+  constexpr int most = benchmark::CommandLine::large;
+  benchmark::CommandLine line("particles");
+  line.number("cells", options.cells, 1, most, "of a rank, each a square of side 1")
+      .number("particles", options.particles, 1, most, "of a cell, at the start")
+      .number("room", options.room, 1, most, "of a cell, for so many times as many")
+      .number("ranks", options.ranks, 0, most, "of a process; 0: as many as fit")
+      .number("threads", options.threads, 1, most_threads, "of a rank, where ranks are blocks")
+      .real("cutoff", options.cutoff, 1e-9, 1, "distance from which on particles do not push")
+      .real("stiffness", options.stiffness, 0, 1, "acceleration for each distance, at distance 0")
+      .real("speed", options.speed, 0, 0.5, "most at the start, sides an iteration")
+      .number("seed", options.seed, 0, most, "of the particles at the start")
+      .number("iterations", options.iterations, 1, most, "in a round")
+      .number("rounds", options.rounds, 1, most, "of which the median is shown")
+      .flag("check", options.check, "compare with a serial computation, bit by bit");
+  line.read(argc, argv);
+  if (options.room > most / options.particles || options.cells > most / std::max(options.ranks, 1) / processes)
+    line.refuse("too many particles, or cells");
   return options;
 }
 

@@ -28,10 +28,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
-#include <cstdlib>
-#include <cstring>
+#include <string>
 #include <vector>
 
+#include "benchmarks/command_line.h"
 #include "csr.h"
 #include "spmv_loop.h"
 #include "support/domain.h"
@@ -165,91 +165,24 @@ struct Product {
   }
 };
 
-[[noreturn]] void usage(int status) {
-  const Options preset;
-  if (process == 0)
-    std::fprintf(status ? stderr : stdout,
-                 "usage: mpiexec -n N spmv [options]\n"
-                 "  --block=N       rows, and columns, of a process                        %d\n"
-                 "  --fill=X        per cent of the elements that are there                %g\n"
-                 "  --across=N      processes in a row of the grid, of which there are as\n"
-                 "                  many as it takes; 0: as square as possible             %d\n"
-                 "  --ranks=N       of a process; 0: as many as fit, with a row each       %d\n"
-                 "  --threads=N     of a rank, where ranks are blocks; a multiple of %d,\n"
-                 "                  %d at most                                            %d\n"
-                 "  --seed=N        of matrix and vector                                   %d\n"
-                 "  --iterations=N                                                         %d\n"
-                 "  --rounds=N      of which the median is shown                           %d\n"
-                 "  --check         compare with a serial computation, bit by bit\n",
-                 preset.block, preset.fill, preset.across, preset.ranks, warp, most_threads, preset.threads,
-                 preset.seed, preset.iterations, preset.rounds);
-  CHECK_MPI(MPI_Finalize());
-  std::exit(status);
-}
-
-int read_number(int least, int most = 1 << 20) {
-  char* end = nullptr;
-  const long value = std::strtol(optarg, &end, 10);
-  if (*optarg == '\0' || *end != '\0' || value < least || value > most) usage(2);
-  return static_cast<int>(value);
-}
-double read_per_cent() {
-  char* end = nullptr;
-  const double value = std::strtod(optarg, &end);
-  if (*optarg == '\0' || *end != '\0' || !(value >= 0 && value <= 100)) usage(2);
-  return value;
-}
-
 Options read_options(int argc, char** argv) {
-  const option names[] = {{"block", required_argument, nullptr, 'b'},
-                          {"fill", required_argument, nullptr, 'f'},
-                          {"across", required_argument, nullptr, 'a'},
-                          {"ranks", required_argument, nullptr, 'r'},
-                          {"threads", required_argument, nullptr, 't'},
-                          {"seed", required_argument, nullptr, 's'},
-                          {"iterations", required_argument, nullptr, 'i'},
-                          {"rounds", required_argument, nullptr, 'n'},
-                          {"check", no_argument, nullptr, 'C'},
-                          {"help", no_argument, nullptr, 'h'},
-                          {nullptr, 0, nullptr, 0}};
   Options options;
-  opterr = process == 0;
-  for (int found; (found = getopt_long(argc, argv, "h", names, nullptr)) != -1;) switch (found) {
-      case 'b':
-        options.block = read_number(1);
-        break;
-      case 'f':
-        options.fill = read_per_cent();
-        break;
-      case 'a':
-        options.across = read_number(0);
-        if (options.across > 0 && processes % options.across != 0) usage(2);
-        break;
-      case 'r':
-        options.ranks = read_number(0);
-        break;
-      case 't':
-        options.threads = read_number(1, most_threads);
-        if (options.threads % warp != 0) usage(2);
-        break;
-      case 's':
-        options.seed = read_number(0);
-        break;
-      case 'i':
-        options.iterations = read_number(1);
-        break;
-      case 'n':
-        options.rounds = read_number(1);
-        break;
-      case 'C':
-        options.check = true;
-        break;
-      case 'h':
-        usage(0);
-      default:
-        usage(2);
-    }
-  if (optind != argc || options.ranks > options.block) usage(2);
+  constexpr int most = benchmark::CommandLine::large;
+  benchmark::CommandLine line("spmv");
+  line.number("block", options.block, 1, most, "rows, and columns, of a process")
+      .real("fill", options.fill, 0, 100, "per cent of the elements that are there")
+      .number("across", options.across, 0, most,
+              "processes in a row of the grid, of which there are as many as it takes; 0: as square as possible")
+      .number("ranks", options.ranks, 0, most, "of a process; 0: as many as fit, with a row each")
+      .number("threads", options.threads, 1, most_threads, "of a rank, where ranks are blocks; whole warps")
+      .number("seed", options.seed, 0, most, "of matrix and vector")
+      .number("iterations", options.iterations, 1, most, "in a round")
+      .number("rounds", options.rounds, 1, most, "of which the median is shown")
+      .flag("check", options.check, "compare with a serial computation, bit by bit");
+  line.read(argc, argv);
+  if (options.across > 0 && processes % options.across != 0) line.refuse("--across does not divide the processes");
+  if (options.threads % warp != 0) line.refuse("--threads is no multiple of " + std::to_string(warp));
+  if (options.ranks > options.block) line.refuse("more ranks than rows");
   return options;
 }
 

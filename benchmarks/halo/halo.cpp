@@ -183,12 +183,7 @@ int main(int argc, char** argv) {
   CHECK_MPI(MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided));
   CHECK_MPI(MPI_Comm_rank(MPI_COMM_WORLD, &rank));
   CHECK_MPI(MPI_Comm_size(MPI_COMM_WORLD, &ranks));
-  Options options;
-  if (!read_options(argc, argv, options)) {
-    if (rank == 0) usage(stderr);
-    MPI_Finalize();
-    return 2;
-  }
+  const Options options = read_options(argc, argv);
   if (ranks % 2 != 0 || provided < MPI_THREAD_MULTIPLE) {
     if (rank == 0) std::fprintf(stderr, "halo needs an even number of ranks, and MPI_THREAD_MULTIPLE\n");
     MPI_Finalize();

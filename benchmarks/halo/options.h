@@ -3,15 +3,16 @@
 #pragma once
 
 #include <algorithm>
-#include <cstdio>
-#include <cstdlib>
-#include <cstring>
 #include <string>
+#include <vector>
+
+#include "benchmarks/command_line.h"
+#include "sizes.h"
 
 namespace halo {
 
 struct Options {
-  std::string sizes, ways;  ///< ",NAME,NAME,"; empty: all
+  std::vector<std::string> sizes, ways;  ///< empty: all
   int runs = 9, iterations = 20, threads = 1024;
   bool csv = false, model = false;
   std::string timeline;  ///< a file
@@ -21,56 +22,39 @@ struct Options {
   bool wants_way(const char* group) const { return is_in(ways, group); }
 
  private:
-  static bool is_in(const std::string& names, const char* name) {
-    return names.empty() || names.find("," + std::string(name) + ",") != std::string::npos;
+  static bool is_in(const std::vector<std::string>& names, const char* name) {
+    return names.empty() || std::find(names.begin(), names.end(), name) != names.end();
   }
 };
 
-inline void usage(std::FILE* to) {
-  const Options preset;
-  std::fprintf(to,
-               "usage: mpiexec -n 2 halo [options]\n"
-               "The halo engine beside loops over MPI and task queues; every word is checked.\n"
-               "  --sizes=NAME,...  of wsmall, w9, w27, wlarge, elis200, elis400, elis800: all\n"
-               "  --ways=NAME,...   of baselines, graphs, kernels, queues, engine, chunks, many, epochs, nccl: all\n"
-               "  --runs=N          of which the median is shown: %d\n"
-               "  --iterations=N    in a run, at least: %d\n"
-               "  --threads=N       of a block, in task queues and with a kernel a message: %d\n"
-               "  --nccl=FILE       NCCL's library: %s\n"
-               "  --csv             comma-separated values\n"
-               "  --model           instead: the model of Elis et al. beside what is measured\n"
-               "  --timeline=FILE   instead: a trace of an iteration of the best baseline and of the best task\n"
-               "                    queue, for chrome://tracing, Perfetto; of the first of the sizes\n",
-               preset.runs, preset.iterations, preset.threads, preset.nccl.c_str());
-}
-
-/// False: something is not known.
-inline bool read_options(int argc, char** argv, Options& options) {
-  const auto number = [](const char* text, int least) { return std::max(least, std::atoi(text)); };
-  for (int i = 1; i < argc; ++i) {
-    const char* const arg = argv[i];
-    if (std::strncmp(arg, "--sizes=", 8) == 0)
-      options.sizes = "," + std::string(arg + 8) + ",";
-    else if (std::strncmp(arg, "--ways=", 7) == 0)
-      options.ways = "," + std::string(arg + 7) + ",";
-    else if (std::strncmp(arg, "--runs=", 7) == 0)
-      options.runs = number(arg + 7, 1);
-    else if (std::strncmp(arg, "--iterations=", 13) == 0)
-      options.iterations = number(arg + 13, 1);
-    else if (std::strncmp(arg, "--threads=", 10) == 0)
-      options.threads = std::min(number(arg + 10, 1), 1024);
-    else if (std::strncmp(arg, "--nccl=", 7) == 0)
-      options.nccl = arg + 7;
-    else if (std::strcmp(arg, "--csv") == 0)
-      options.csv = true;
-    else if (std::strcmp(arg, "--model") == 0)
-      options.model = true;
-    else if (std::strncmp(arg, "--timeline=", 11) == 0)
-      options.timeline = arg + 11;
-    else
-      return false;
-  }
-  return true;
+inline Options read_options(int argc, char** argv) {
+  Options options;
+  std::vector<std::string> known_sizes;
+  for (const Size& size : sizes()) known_sizes.push_back(size.name);
+  const std::vector<std::string> known_ways = {"baselines", "graphs", "kernels", "queues", "engine",
+                                               "chunks",    "many",   "epochs",  "nccl"};
+  constexpr int most = benchmark::CommandLine::large;
+  benchmark::CommandLine line("halo",
+                              "The halo engine beside loops over MPI and task queues; every word is checked.\n");
+  line.value(
+          "sizes", "LIST", "all", "a list of sizes",
+          [&](const std::string& text) { return benchmark::read_names(text, known_sizes, options.sizes); },
+          "of wsmall, w9, w27, wlarge, elis200, elis400, elis800")
+      .value(
+          "ways", "LIST", "all", "a list of ways",
+          [&](const std::string& text) { return benchmark::read_names(text, known_ways, options.ways); },
+          "of baselines, graphs, kernels, queues, engine, chunks, many, epochs, nccl")
+      .number("runs", options.runs, 1, most, "of which the median is shown")
+      .number("iterations", options.iterations, 1, most, "in a run, at least")
+      .number("threads", options.threads, 1, 1024, "of a block, in task queues and with a kernel a message")
+      .text("nccl", "FILE", options.nccl, "NCCL's library")
+      .flag("csv", options.csv, "comma-separated values")
+      .flag("model", options.model, "instead: the model of Elis et al. beside what is measured")
+      .text("timeline", "FILE", options.timeline,
+            "instead: a trace of an iteration of the best baseline and of the best task queue, for chrome://tracing, "
+            "Perfetto; of the first of the sizes");
+  line.read(argc, argv);
+  return options;
 }
 
 }  // namespace halo

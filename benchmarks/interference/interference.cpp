@@ -23,12 +23,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "benchmarks/command_line.h"
 #include "writer.h"
 
 namespace {
@@ -46,19 +46,6 @@ constexpr Access accesses[] = {Access::ssb, Access::psb, Access::pcb, Access::p2
 constexpr const char* names[] = {"SSB", "PSB", "PCB", "P2AB"};
 
 int rank = 0;
-
-/// Bytes, with k or m; in words.
-std::vector<std::size_t> sizes_in(const char* text) {
-  std::vector<std::size_t> all;
-  for (char* end = nullptr; *text; text = *end ? end + 1 : end) {
-    std::size_t bytes = std::strtoul(text, &end, 10);
-    if (*end == 'k') bytes <<= 10, ++end;
-    if (*end == 'm') bytes <<= 20, ++end;
-    all.push_back(std::max<std::size_t>(bytes / 8, 1) * 8);
-    if (*end && *end != ',') return {};
-  }
-  return all;
-}
 
 class Sender {
  public:
@@ -178,31 +165,18 @@ int main(int argc, char** argv) {
   CHECK_MPI(MPI_Comm_rank(MPI_COMM_WORLD, &rank));
   CHECK_MPI(MPI_Comm_size(MPI_COMM_WORLD, &ranks));
   const char* const preset = support::ranks_are_blocks ? "1k,4k,16k,64k,256k,1m,4m,16m,64m" : "1k,16k,256k,1m";
-  std::vector<std::size_t> sizes = sizes_in(preset);
+  std::vector<std::size_t> sizes;
+  (void)benchmark::read_sizes(preset, sizes);
   int messages = 20;
-  bool csv = false, known = true;
-  for (int i = 1; i < argc; ++i) {
-    if (std::strncmp(argv[i], "--sizes=", 8) == 0)
-      sizes = sizes_in(argv[i] + 8);
-    else if (std::strncmp(argv[i], "--messages=", 11) == 0)
-      messages = std::max(1, std::atoi(argv[i] + 11));
-    else if (std::strcmp(argv[i], "--csv") == 0)
-      csv = true;
-    else
-      known = false;
-  }
-  if (!known || sizes.empty() || ranks % 2 != 0) {
-    if (rank == 0)
-      std::fprintf(stderr,
-                   "usage: mpiexec -n 2 interference [options], with an even number of ranks\n"
-                   "MPI_Send of a buffer while a kernel writes\n"
-                   "  --sizes=N,...  bytes, with k or m: %s\n"
-                   "  --messages=N   after %d that do not count: 20\n"
-                   "  --csv          comma-separated values\n",
-                   preset, warm_up);
-    MPI_Finalize();
-    return 2;
-  }
+  bool csv = false;
+  benchmark::CommandLine line("interference", "MPI_Send of a buffer while a kernel writes; an even number of ranks.\n");
+  line.value(
+          "sizes", "LIST", preset, benchmark::wanted_sizes,
+          [&](const std::string& text) { return benchmark::read_sizes(text, sizes); }, "bytes of a message")
+      .number("messages", messages, 1, benchmark::CommandLine::large, "behind some that do not count")
+      .flag("csv", csv, "comma-separated values");
+  line.read(argc, argv);
+  if (ranks % 2 != 0) line.refuse("an even number of ranks is needed");
   support::choose_gpu(rank);
   const int grid = support::ranks_are_blocks ? support::multiprocessors()
                                              : static_cast<int>(std::max(2u, std::thread::hardware_concurrency()));

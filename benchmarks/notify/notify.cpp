@@ -33,6 +33,7 @@
 #include <vector>
 
 #include "bare.h"
+#include "benchmarks/command_line.h"
 #include "support/channel.h"
 
 namespace {
@@ -340,32 +341,22 @@ void idle() {
     }
 }
 
-std::vector<int> numbers_in(const char* text) {
-  std::vector<int> all;
-  for (char* end = nullptr; *text; text = *end ? end + 1 : end)
-    all.push_back(static_cast<int>(std::strtol(text, &end, 10)));
-  return all;
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
   int provided = 0;
   CHECK_MPI(MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided));
   support::choose_gpu(0);
-  std::vector<int> blocks = support::ranks_are_blocks ? std::vector<int>{1, 8, 32, 132} : std::vector<int>{1, 8};
-  for (int i = 1; i < argc; ++i) {
-    if (std::strncmp(argv[i], "--blocks=", 9) == 0)
-      blocks = numbers_in(argv[i] + 9);
-    else if (std::strncmp(argv[i], "--runs=", 7) == 0)
-      runs = std::max(1, std::atoi(argv[i] + 7));
-    else if (std::strcmp(argv[i], "--csv") == 0)
-      csv = true;
-    else {
-      std::fprintf(stderr, "notify [--blocks=N,N,...] [--runs=N] [--csv]\n");
-      return 2;
-    }
-  }
+  const char* const preset = support::ranks_are_blocks ? "1,8,32,132" : "1,8";
+  std::vector<int> blocks;
+  (void)benchmark::read_numbers(preset, 1, 1 << 20, blocks);
+  benchmark::CommandLine line("notify", "What channels cost, beside the same loops by hand.\n");
+  line.value(
+          "blocks", "LIST", preset, "a list of numbers from 1 on",
+          [&](const std::string& text) { return benchmark::read_numbers(text, 1, 1 << 20, blocks); }, "of a kernel")
+      .number("runs", runs, 1, benchmark::CommandLine::large, "of which the median is shown")
+      .flag("csv", csv, "comma-separated values");
+  line.read(argc, argv);
   if (provided < MPI_THREAD_MULTIPLE) {
     std::fprintf(stderr, "notify needs MPI_THREAD_MULTIPLE\n");
     return 2;
