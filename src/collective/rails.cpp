@@ -33,12 +33,9 @@ class RailPeer final : public Recipient {
         is_broken_(false) {}
   Connection connection() const override { return team_->far(rank_).connection; }
   std::string name() const override { return "rank " + std::to_string(rank_); }
-  std::string lost(const std::string& why) const override {
-    return name() + " cannot be reached over the network: " + why;
-  }
   std::string probe() override {
     const std::string why = budget_.network().probe(connection(), memory_, offset_);
-    return why.empty() ? why : lost(why);
+    return why.empty() ? why : lost(name(), why);
   }
   bool is_broken() const override { return is_broken_; }
   void break_off() { is_broken_ = true; }

@@ -41,12 +41,9 @@ class FarProcess final : public Recipient {
         released_(released) {}
   Connection connection() const override { return team_->far(process_).connection; }
   std::string name() const override { return "process " + std::to_string(process_); }
-  std::string lost(const std::string& why) const override {
-    return name() + " cannot be reached over the network: " + why;
-  }
   std::string probe() override {
     const std::string why = budget_.network().probe(connection(), doorsteps_, offset_);
-    return why.empty() ? why : lost(why);
+    return why.empty() ? why : lost(name(), why);
   }
   bool is_broken() const override { return load_acquire(released_) != 0; }
 

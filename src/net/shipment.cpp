@@ -45,7 +45,7 @@ bool Shipment::start_stage() {
         [this](std::size_t i) { return content_.writes[i]; }, content_.signal ? &*content_.signal : nullptr, free_);
     if (!queued) return false;
   } catch (const Error& error) {
-    throw Error(error.fault(), content_.to->lost(error.what()));
+    throw Error(error.fault(), lost(content_.to->name(), error.what()));
   }
   transfer_.start();
   return moved_ = true;
@@ -102,7 +102,7 @@ Grant Shipment::held() const {
 std::string Shipment::failure() {
   Hold hold(mutex_);
   const std::string text = transfer_.has_stage() ? transfer_.failure() : "";
-  return text.empty() ? "" : content_.to->lost(text);
+  return text.empty() ? "" : lost(content_.to->name(), text);
 }
 
 std::string Shipment::probe() {

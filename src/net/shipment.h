@@ -14,14 +14,17 @@
 
 namespace mpix {
 
+/// That someone cannot be reached, and why.
+inline std::string lost(const std::string& name, const std::string& why) {
+  return name + " cannot be reached over the network: " + why;
+}
+
 /// Whom shipments go to, as the side that sends them knows it.
 class Recipient {
  public:
   virtual ~Recipient() = default;
   virtual Connection connection() const = 0;
   virtual std::string name() const = 0;
-  /// That it cannot be reached, and why.
-  virtual std::string lost(const std::string& why) const = 0;
   /// Empty, or why it gives no sign of life.
   virtual std::string probe() = 0;
   /// Whoever sends has given up.

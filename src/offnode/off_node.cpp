@@ -24,9 +24,6 @@ class LeftBehind final : public Recipient {
   LeftBehind(int rank, Connection connection) : rank_(rank), connection_(connection) {}
   Connection connection() const override { return connection_; }
   std::string name() const override { return "rank " + std::to_string(rank_); }
-  std::string lost(const std::string& why) const override {
-    return name() + " cannot be reached over the network: " + why;
-  }
   std::string probe() override { return ""; }  // epochs with it ask
   bool is_broken() const override { return false; }
 

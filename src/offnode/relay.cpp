@@ -25,8 +25,7 @@ class RelayRecipient final : public Recipient {
   RelayRecipient(std::shared_ptr<RelayPeers> peers, const RelayPeer& peer, std::shared_ptr<const HostWords> words)
       : peers_(std::move(peers)), peer_(peer), words_(std::move(words)) {}
   Connection connection() const override { return peer_.connection; }
-  std::string name() const override { return "rank " + std::to_string(peer_.rank); }
-  std::string lost(const std::string& why) const override { return peer_.lost(why); }
+  std::string name() const override { return peer_.name(); }
   std::string probe() override { return peers_->probe(peer_); }
   bool is_broken() const override { return __atomic_load_n(&words_->released, __ATOMIC_ACQUIRE) != 0; }
 

@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "net/shipment.h"
 
 namespace mpix {
 namespace {
@@ -153,7 +154,7 @@ Landing RelayPeers::new_landing() {
 std::string RelayPeers::probe(const RelayPeer& peer) {
   const std::string why =
       budget_->network().probe(peer.connection, doorsteps_.table(peer.rank), doorsteps_.offset_of_mine());
-  return why.empty() ? why : peer.lost(why);
+  return why.empty() ? why : lost(peer.name(), why);
 }
 
 PairCounters RelayPeers::counters_of(const RelayPeer& peer) const {

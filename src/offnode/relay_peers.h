@@ -60,9 +60,7 @@ struct RelayPeer {
   LandingPlace* answer = nullptr;               ///< in memory that is registered: what it is told of that
   const Registration* registered = nullptr;     ///< of the answer, and what it is told
 
-  std::string lost(const std::string& why) const {
-    return "rank " + std::to_string(rank) + " cannot be reached over the network: " + why;
-  }
+  std::string name() const { return "rank " + std::to_string(rank); }
 };
 
 /// The relayed ranks of one window: what all of them have are doorsteps; those that an epoch has named, memory. Kept

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "net/shipment.h"
 #include "wire/missing_ranks.h"
 
 namespace mpix {
@@ -93,7 +94,7 @@ bool RemoteOperations::queue_stage(Item& item) {
         peers_->budget().network(), item.peer->connection, item.writes(),
         [&](std::size_t i) { return write_of(item, i); }, item.has_signal() ? &signal : nullptr, free_);
   } catch (const Error& error) {
-    throw Error(error.fault(), item.peer->lost(error.what()));
+    throw Error(error.fault(), lost(item.peer->name(), error.what()));
   }
 }
 
@@ -163,7 +164,7 @@ std::string RemoteOperations::failure() {
   for (Item& item : items_) {
     if (!item.transfer.has_stage()) continue;
     const std::string text = item.transfer.failure();
-    if (!text.empty()) return item.peer->lost(text);
+    if (!text.empty()) return lost(item.peer->name(), text);
   }
   return "";
 }
@@ -332,7 +333,7 @@ bool RemoteReceives::try_to_receive(Item& item) {
   try {
     return receive(item);
   } catch (const Error& error) {
-    failure_ = item.peer->lost(error.what());
+    failure_ = lost(item.peer->name(), error.what());
   } catch (const std::bad_alloc&) {
     failure_ = "out of memory";
   }

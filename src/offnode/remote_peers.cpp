@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/kept.h"
 #include "base/log.h"
+#include "net/shipment.h"
 #include "offnode/remote_epoch.h"
 
 namespace mpix {
@@ -163,7 +164,7 @@ NetworkSignal RemotePeers::arrival_at(const RemotePeer& peer, std::size_t slot, 
 std::string RemotePeers::probe(const RemotePeer& peer) {
   const std::string why =
       budget_->network().probe(peer.connection, doorsteps_.table(peer.rank), doorsteps_.offset_of_mine());
-  return why.empty() ? why : peer.lost(why);
+  return why.empty() ? why : lost(peer.name(), why);
 }
 
 // ---- posts -------------------------------------------------------------------------------------------

@@ -90,9 +90,7 @@ struct RemotePeer {
   bool held_for_long = false;
   std::vector<HeldPost> refused;  ///< posts that were held before, and that the network had no room for
 
-  std::string lost(const std::string& why) const {
-    return "rank " + std::to_string(rank) + " cannot be reached over the network: " + why;
-  }
+  std::string name() const { return "rank " + std::to_string(rank); }
 };
 
 /// One window's ranks on other nodes: what all of them have are doorsteps; those that an epoch has named, slots. Kept

@@ -47,7 +47,6 @@ class Partner final : public Recipient {
  public:
   Connection connection() const override { return 1; }
   std::string name() const override { return "the partner"; }
-  std::string lost(const std::string& why) const override { return why; }
   std::string probe() override { return ""; }
   bool is_broken() const override { return false; }
 };
