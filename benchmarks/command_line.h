@@ -9,7 +9,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
-#include <initializer_list>
 #include <string>
 #include <utility>
 #include <vector>
@@ -81,9 +80,8 @@ inline bool read_sizes(const std::string& list, std::vector<std::size_t>& sizes)
 }
 constexpr const char* wanted_sizes = "a list of multiples of 8, with k or m,";
 
-/// The options that a program knows: each is said once, for its reader and for the help. Where a value is wrong, and
-/// for
-/// --help, all ranks end.
+/// The options that a program knows: each is said once, for its reader and for the help. For --help, and where a value
+/// is wrong, all ranks end.
 class CommandLine {
  public:
   static constexpr int large = 1 << 20;
@@ -119,6 +117,17 @@ class CommandLine {
                      std::function<bool(const std::string&)> take, const char* help) {
     return add({name, word, help, preset, wanted, std::move(take)});
   }
+  /// What stands beside libmpix on GPUs.
+  CommandLine& mpi_and_nccl(bool& mpi_is_staged, std::string& nccl) {
+    value(
+        "mpi", "WHICH", "staged", "staged or device",
+        [&mpi_is_staged](const std::string& text) {
+          mpi_is_staged = text == "staged";
+          return mpi_is_staged || text == "device";
+        },
+        "on GPUs: staged, through memory of the host, or device, as a GPU-aware MPI takes it");
+    return text("nccl", "FILE", nccl, "NCCL's library");
+  }
   /// Words that are no options may be these.
   CommandLine& words(std::vector<std::string>& found, std::vector<std::string> known) {
     found_ = &found;
@@ -142,7 +151,7 @@ class CommandLine {
       const bool has_value = equals < word.size();
       std::string text = has_value ? word.substr(equals + 1) : "";
       if (!has_value && known->takes_value() && i + 1 < argc) text = argv[++i];
-      if (has_value != known->takes_value() && !known->takes_value()) refuse(word + ": --" + name + " takes no value");
+      if (has_value && !known->takes_value()) refuse("--" + name + " takes no value");
       if (!known->take(text)) refuse("--" + name + "=" + text + ": " + known->wanted + " is needed");
     }
   }

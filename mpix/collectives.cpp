@@ -20,6 +20,7 @@
 
 #include "base/job_environment.h"
 #include "base/log.h"
+#include "base/service.h"
 #include "collective/collectives.h"
 #include "datatype.h"
 #include "errors.h"
@@ -180,20 +181,30 @@ void set_blocks(Collectives::Call& call, const void* send, int send_count, MPI_D
 }
 
 enum class Verdict { all_well, some_broken, some_missing };
+struct End {
+  Verdict verdict;
+  bool calls_differ;
+};
 
 /// All ranks come, but where this one is broken it does not wait for longer than MPIX_TIMEOUT: the others may be dead.
-Verdict agree_on_end(MPI_Comm comm, bool broken) {
-  const int mine = broken ? 1 : 0;
-  int any = 0, come = 0;
+End agree_on_end(MPI_Comm comm, bool broken, std::uint32_t fingerprint) {
+  // Whether any is broken, and whether any has no fingerprint; the greatest of them, and, negated, the least.
+  const long long print = fingerprint, mine[] = {broken, print == 0, print, -print};
+  long long most[] = {0, 0, 0, 0};
+  int come = 0;
   MPI_Request all = MPI_REQUEST_NULL;
-  if (PMPI_Iallreduce(&mine, &any, 1, MPI_INT, MPI_MAX, comm, &all) != MPI_SUCCESS) return Verdict::some_missing;
+  if (PMPI_Iallreduce(mine, most, 4, MPI_LONG_LONG, MPI_MAX, comm, &all) != MPI_SUCCESS)
+    return {Verdict::some_missing, false};
   const double patience = ensure_runtime(launcher_local_ranks()).settings.timeout_seconds;
   const auto begin = std::chrono::steady_clock::now();
   for (int looks = 0;; ++looks) {
-    if (PMPI_Test(&all, &come, MPI_STATUS_IGNORE) != MPI_SUCCESS) return Verdict::some_missing;
-    if (come) return any ? Verdict::some_broken : Verdict::all_well;
+    if (PMPI_Test(&all, &come, MPI_STATUS_IGNORE) != MPI_SUCCESS) return {Verdict::some_missing, false};
+    if (come) {
+      const bool calls_differ = !most[1] && most[2] != -most[3];
+      return {most[0] || calls_differ ? Verdict::some_broken : Verdict::all_well, calls_differ};
+    }
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
-    if (broken && patience > 0 && seconds.count() > patience) return Verdict::some_missing;
+    if (broken && patience > 0 && seconds.count() > patience) return {Verdict::some_missing, false};
     if (looks < 100)
       std::this_thread::yield();
     else
@@ -226,8 +237,14 @@ void end_collectives(CommState& state) noexcept {
   } catch (const std::exception& error) {
     log(LogLevel::error, std::string("the collectives of a communicator do not end: ") + error.what());
   }
-  const Verdict verdict = agree_on_end(state.own, broken);
-  // Whoever lives may still reach into the memory of a broken one: that stays.
+  if (broken) let_service_look();  // which tells of it
+  const auto [verdict, calls_differ] = agree_on_end(state.own, broken, state.collectives->fingerprint());
+  // As the root of a broadcast hears from nobody, several that each take themselves for it do not notice.
+  try {
+    if (calls_differ) state.collectives->tell_of_different_calls();
+  } catch (const std::exception&) {  // no memory for a text
+  }
+  // A rank that lives may still reach into the memory of a broken one: that stays.
   state.collectives->close(verdict == Verdict::all_well);
   if (verdict == Verdict::all_well)
     state.collectives.reset();

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the libmpix authors
+#include "base/service.h"
 #include "device/host/stream.h"
 #include "errors.h"
 #include "mpi_library.h"
@@ -11,12 +12,14 @@ using mpix::Fault;
 
 namespace {
 
-/// After a wait was released, what followed it in the stream has run nevertheless.
-void require_in_time(bool in_time) {
-  if (!in_time)
-    throw Error(Fault::synchronization,
-                "a wait of this stream was released, as a peer was lost or did not come in time (MPIX_TIMEOUT, "
-                "MPIX_ON_TIMEOUT=error): a report before this says which; what followed it ran on stale data");
+/// After a wait was released, what followed it in the stream has run nevertheless. The error may end the program, and
+/// the service tells the reason.
+void require_all_waits(bool none_released) {
+  if (none_released) return;
+  mpix::let_service_look();
+  throw Error(Fault::synchronization,
+              "a wait of this stream was released: a report before this says why (a peer was lost or did not come in "
+              "time, or ranks called different things); what followed it ran on stale data");
 }
 
 /// MPI's messages and ordinary epochs go on where a rank waits in MPI, and a peer may need them to come to the epoch
@@ -84,16 +87,16 @@ MPIX_INTERPOSED int MPIX_Host_stream_launch(MPIX_Host_stream stream, void (*fn)(
 MPIX_INTERPOSED int MPIX_Host_stream_synchronize(MPIX_Host_stream stream) {
   return mpix::guarded(Caller::on_world("MPIX_Host_stream_synchronize"), [&] {
     Progress progress;
-    require_in_time(may_call_mpi() ? mpix::host_stream_synchronize(stream, [&] { progress.make(); })
-                                   : mpix::host_stream_synchronize(stream));
+    require_all_waits(may_call_mpi() ? mpix::host_stream_synchronize(stream, [&] { progress.make(); })
+                                     : mpix::host_stream_synchronize(stream));
   });
 }
 
 MPIX_INTERPOSED int MPIX_Host_stream_destroy(MPIX_Host_stream* stream) {
   return mpix::guarded(Caller::on_world("MPIX_Host_stream_destroy"), [&] {
     if (!stream || !*stream) throw Error(Fault::argument, "no stream");
-    const bool in_time = mpix::destroy_host_stream(*stream);
+    const bool none_released = mpix::destroy_host_stream(*stream);
     *stream = nullptr;
-    require_in_time(in_time);
+    require_all_waits(none_released);
   });
 }

@@ -28,14 +28,7 @@ inline Options read_options(int argc, char** argv) {
       .number("iterations", options.iterations, 1, most, "in a measurement")
       .number("graph", options.in_graph, 1, most, "iterations captured in a graph")
       .number("rounds", options.rounds, 1, most, "of which the median is shown")
-      .value(
-          "mpi", "WHICH", "staged", "staged or device",
-          [&](const std::string& text) {
-            options.mpi_is_staged = text == "staged";
-            return options.mpi_is_staged || text == "device";
-          },
-          "on GPUs: staged, through memory of the host, or device, as a GPU-aware MPI takes it")
-      .text("nccl", "FILE", options.nccl, "NCCL's library")
+      .mpi_and_nccl(options.mpi_is_staged, options.nccl)
       .text("csv", "FILE", options.csv, "the table, as comma-separated values");
   line.read(argc, argv);
   if (options.planes == 0) options.planes = options.side;

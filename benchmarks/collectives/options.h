@@ -56,14 +56,7 @@ inline Options read_options(int argc, char** argv, const char* program) {
       .number("graph", options.in_graph, 1, most, "captured in a graph, which is launched again and again")
       .number("rounds", options.rounds, 1, most, "of which the median is shown")
       .real("limit", options.limit_ms, 1, most, "milliseconds: a measurement that would take longer has fewer calls")
-      .value(
-          "mpi", "WHICH", "staged", "staged or device",
-          [&](const std::string& text) {
-            options.mpi_is_staged = text == "staged";
-            return options.mpi_is_staged || text == "device";
-          },
-          "on GPUs: staged, through memory of the host, or device, as a GPU-aware MPI takes it")
-      .text("nccl", "FILE", options.nccl, "NCCL's library")
+      .mpi_and_nccl(options.mpi_is_staged, options.nccl)
       .text("csv", "FILE", options.csv, "all that was measured, as comma-separated values")
       .flag("check", options.check_only, "only check the results");
   line.read(argc, argv);

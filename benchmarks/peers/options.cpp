@@ -8,18 +8,12 @@
 #include <functional>
 #include <stdexcept>
 
+#include "benchmarks/command_line.h"
+
 namespace peers {
 namespace {
 
-std::vector<std::string> split(const std::string& list) {
-  std::vector<std::string> parts;
-  for (std::size_t at = 0; at <= list.size();) {
-    const std::size_t comma = std::min(list.find(',', at), list.size());
-    if (comma > at) parts.push_back(list.substr(at, comma - at));
-    at = comma + 1;
-  }
-  return parts;
-}
+using benchmark::split;
 
 double number(const std::string& text, double least) {
   char* end = nullptr;

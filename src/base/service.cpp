@@ -67,6 +67,19 @@ class Service {
     due_.notify_one();
   }
 
+  /// A round that begins from now on looks at all; when the one behind it begins, it is over.
+  void let_look() noexcept {
+    if (is_child_) return;
+    Lock hold(mutex_);
+    if (!thread_.joinable() || std::this_thread::get_id() == thread_.get_id()) return;
+    for (const Entry& entry : entries_) entry.poller->woken_.store(true);
+    due_.notify_one();
+    const std::uint64_t over = round() + 2;
+    ++let_look_;
+    (void)looked_.wait_for(hold, longest_goodbye, [&] { return has_ended_ || entries_.empty() || round() >= over; });
+    --let_look_;
+  }
+
   std::uint64_t round() const noexcept { return round_.load(std::memory_order_relaxed); }
 
  private:
@@ -104,6 +117,7 @@ class Service {
     while (!stop_) {
       const Clock::time_point now = Clock::now();
       round_.fetch_add(1, std::memory_order_relaxed);
+      if (let_look_ > 0) looked_.notify_all();
       bool some_due = false;
       for (std::size_t i = 0; i < entries_.size() && !stop_; ++i) {
         Entry& entry = entries_[i];
@@ -172,6 +186,7 @@ class Service {
   std::vector<Entry> entries_;
   const Poller* under_way_ = nullptr;
   std::uint64_t last_id_ = 0;
+  int let_look_ = 0;  ///< threads that wait for a round
   bool is_known_ = false, stop_ = false, has_ended_ = false;
   std::thread thread_;
   std::atomic<bool> sleeps_{false}, is_child_{false};
@@ -183,6 +198,7 @@ void begin_service(Poller& poller, Poller::Clock::duration until_first_look) {
 }
 void end_service(Poller& poller) noexcept { Service::of_process().end(poller); }
 void wake_service(Poller& poller) noexcept { Service::of_process().wake(poller); }
+void let_service_look() noexcept { Service::of_process().let_look(); }
 std::uint64_t service_round() noexcept { return Service::of_process().round(); }
 
 Poller::Clock::duration BackOff::next(bool moved, bool data_move, Poller::Clock::time_point now) {

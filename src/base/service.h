@@ -48,6 +48,8 @@ void begin_service(Poller& poller, Poller::Clock::duration until_first_look = {}
 void end_service(Poller& poller) noexcept;
 /// There is something to do soon. Costs a store and a load while the service is awake.
 void wake_service(Poller& poller) noexcept;
+/// Returns when all pollers have been looked at once more, or after a second: what they have to tell is told.
+void let_service_look() noexcept;
 /// Which round of looks this is; for what is to be done once for several pollers.
 std::uint64_t service_round() noexcept;
 

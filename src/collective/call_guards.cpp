@@ -3,14 +3,16 @@
 #include "collective/call_guards.h"
 
 #include <cstddef>
+#include <utility>
 
 #include "wire/collective_guarded.h"
 
 namespace mpix {
 
 CallGuards::CallGuards(Device& device, const Collective& any) : device_(device), any_(any) {
-  const std::vector<std::uint64_t> at_first(any.ranks(), come_at_first);
-  device_.write(reinterpret_cast<char*>(any_.come(0)), at_first.data(), at_first.size() * sizeof at_first[0]);
+  std::vector<std::uint64_t> at_first(std::size_t{1} + any.ranks(), come_at_first);
+  at_first[0] = 1;  // as the states say
+  device_.write(reinterpret_cast<char*>(any_.guarded_ended()), at_first.data(), at_first.size() * sizeof at_first[0]);
 }
 
 std::uint64_t CallGuards::needed(std::uint64_t mark) const {
@@ -38,13 +40,11 @@ void CallGuards::before_receives(const Collective& call, Stream stream) {
 void CallGuards::note_waits() {
   const std::uint64_t mark = device_.read_word(any_.guard_mark());
   if (mark == no_guard) return;
-  static_assert(offsetof(CollectiveState, call) == offsetof(CollectiveState, step) + 4, "read in one word");
-  const std::uint64_t last = device_.read_word(reinterpret_cast<const std::uint64_t*>(&any_.states()->step));
+  const auto number = next_number(static_cast<std::uint32_t>(device_.read_word(any_.guarded_ended())));
   ++beat_;
   for (std::uint32_t rank = 0; rank < any_.ranks(); ++rank)
     if (waits_for(mark, rank) && device_.read_word(any_.come(rank)) < needed(mark))
-      store_release(&any_.host->notes[rank],
-                    collective_note(next_number(static_cast<std::uint32_t>(last >> 32)), beat_));
+      store_release(&any_.host->notes[rank], collective_note(number, beat_));
 }
 
 void CallGuards::open() {

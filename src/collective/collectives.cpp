@@ -307,6 +307,10 @@ void Collectives::enqueue(const Call& call, Stream stream) {
   was_captured_ = was_captured_ || in.captured;
   in.word =
       CallWord{call.kind, call.operation, call.element, static_cast<std::uint32_t>(call.root), call.bytes}.packed();
+  if (!in.captured) {
+    last_word_ = in.word;
+    all_words_ = (all_words_ ^ in.word) * 0x9e3779b97f4a7c15u + 1;
+  }
   using Both = std::pair<std::shared_ptr<const void>, std::shared_ptr<const void>>;
   if (call.keep) in.keep = std::make_shared<Both>(memory_, call.keep);
   memory_->reports->begin();
@@ -403,6 +407,19 @@ std::unique_lock<std::mutex> Collectives::held_if_idle(bool or_unseen) {
   std::unique_lock<std::mutex> hold(mutex_, std::try_to_lock);
   if (hold && ((was_captured_ && !or_unseen) || !(is_broken() || have_run(enqueued_, exchanges_)))) hold.unlock();
   return hold.owns_lock() ? std::move(hold) : std::unique_lock<std::mutex>();
+}
+
+std::uint32_t Collectives::fingerprint() {
+  const std::lock_guard<std::mutex> hold(mutex_);
+  return was_captured_ ? 0 : static_cast<std::uint32_t>(all_words_ >> 32) | 1;
+}
+
+void Collectives::tell_of_different_calls() {
+  const std::lock_guard<std::mutex> hold(mutex_);
+  memory_->reports->fail(
+      "the ranks have called different things, or named different roots, and no call has noticed: "
+      "results may be wrong; the last call of this rank was " +
+      (last_word_ ? text_of(CallWord::of(last_word_)) : "none"));
 }
 
 bool Collectives::wait_for_all() {

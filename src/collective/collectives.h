@@ -76,6 +76,10 @@ class Collectives final : public WaitsForPeers {
   Counts counts();
   std::uint64_t memory_bytes() const;
   bool is_broken() const;
+  /// What stands for all calls so far, the same on all ranks; 0: some were captured, and graphs may order them anew.
+  std::uint32_t fingerprint();
+  /// The ranks have made different calls, and none has noticed.
+  void tell_of_different_calls();
   /// Asleep, until all that was enqueued here, but for graphs, has run. False: the calls are broken.
   bool wait_for_all();
   std::unique_lock<std::mutex> held_if_idle(bool or_unseen) override;
@@ -149,7 +153,8 @@ class Collectives final : public WaitsForPeers {
   std::array<std::uint64_t, collective_kinds> borders_;  ///< up to which size calls of a kind go by lines
   std::mutex mutex_;                                     ///< what follows; and calls are enqueued in one order
   Counts counts_;
-  std::uint64_t enqueued_ = 0, exchanges_ = 0;  ///< on the node, and between nodes; not into graphs
+  std::uint64_t enqueued_ = 0, exchanges_ = 0;   ///< on the node, and between nodes; not into graphs
+  std::uint64_t last_word_ = 0, all_words_ = 0;  ///< of calls, not of graphs
   bool was_captured_ = false;
   std::array<Attachment, most_attached> attachments_;
   std::optional<AskedBeforeUnmapping> asked_;

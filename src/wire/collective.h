@@ -140,7 +140,7 @@ struct CollectivePlaces {
   MPIX_FN std::uint64_t packed() const { return times() + std::uint64_t{4} * ranks * sizeof(Line); }
   MPIX_FN std::uint64_t guards() const { return (packed() + most_parts * 8 + 63) / 64 * 64; }
   MPIX_FN std::uint64_t packs_at() const {
-    return (guards() + (std::uint64_t{1} + ranks) * sizeof(std::uint64_t) + 127) / 128 * 128;
+    return (guards() + (std::uint64_t{2} + ranks) * sizeof(std::uint64_t) + 127) / 128 * 128;
   }
   MPIX_FN std::uint64_t all() const { return packs_at() + std::uint64_t{2} * ranks * packs * sizeof(Pack); }
 };
@@ -254,9 +254,10 @@ struct Collective {
   MPIX_FN std::uint64_t* packed_steps() const { return reinterpret_cast<std::uint64_t*>(own() + places.packed()); }
   /// What this rank's stream waits for in a guard; see collective_guarded.h.
   MPIX_FN std::uint64_t* guard_mark() const { return reinterpret_cast<std::uint64_t*>(own() + places.guards()); }
-  MPIX_FN std::uint64_t* come(std::uint32_t of) const { return guard_mark() + 1 + of; }
+  MPIX_FN std::uint64_t* guarded_ended() const { return guard_mark() + 1; }  ///< the number of the last call
+  MPIX_FN std::uint64_t* come(std::uint32_t of) const { return guard_mark() + 2 + of; }
   MPIX_FN std::uint64_t* come_at(std::uint32_t rank) const {
-    return reinterpret_cast<std::uint64_t*>(memory(rank) + places.guards()) + 1 + me;
+    return reinterpret_cast<std::uint64_t*>(memory(rank) + places.guards()) + 2 + me;
   }
   MPIX_FN CollectiveState* states() const { return reinterpret_cast<CollectiveState*>(own() + places.states()); }
 };

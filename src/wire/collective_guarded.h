@@ -24,8 +24,7 @@
 ///
 /// A step up is a release at system scope behind the lines of a part. As there, nobody reads anything else by a guard,
 /// and one that passes too early costs time, not data: the kernels poll as ever. A guard asks for no more than the
-/// kernel behind it, so it adds no deadlock; sends wait for nobody's receives
-/// (tests/model/guarded.pml).
+/// kernel behind it, so it adds no deadlock; sends wait for nobody's receives (tests/model/guarded.pml).
 namespace mpix {
 
 constexpr std::uint64_t come_at_first = most_parts, come_before_sends = most_parts,
@@ -89,7 +88,10 @@ MPIX_STEP bool run_receives(const Crew& crew, const Collective& c) {
   sweep(crew, c, state, number, used);
   if (state.highest < used) state.highest = used;
   leave_state(crew, c, state, 1);
-  if (crew.part == 0) add_come(crew, c, false);
+  if (crew.part == 0) {
+    add_come(crew, c, false);
+    if (crew.workers().index == 0) store_release(c.guarded_ended(), call);  // for the service
+  }
   return true;
 }
 

@@ -138,7 +138,9 @@ void try_out(const Difference& difference, int odd) {
     CHECK(code == MPI_SUCCESS);  // nobody can know
     code = bench.synchronize();
     CHECK(bench.seconds() < 30.0 * slowdown());
-    usleep(200000);  // whoever reports looks now and then
+    // An error may end the program: the reason is told before.
+    if (code != MPI_SUCCESS) CHECK(contains(errors.text(), "collectives of 'pressure': "));
+    usleep(200000);  // the service looks now and then
     bench.check_broken();
     report = errors.end();
   }
@@ -178,6 +180,30 @@ TEST_CASE("ranks that call different things") {
   };
   int turn = 0;
   for (const Difference& difference : differences) try_out(difference, turn++ % size());
+}
+
+// Each takes itself for the root, and hears from nobody; and no call follows that would.
+TEST_CASE("the roots of the last broadcast differ") {
+  NEEDS_RANKS(2);
+  for (const bool differ : {false, true}) {
+    MPI_Comm comm = Comm::duplicate();
+    MPI_OK(MPI_Comm_set_name(comm, "roots"));
+    const Buffer data(4096);
+    Stream stream;
+    Capture errors(STDERR_FILENO);
+    MPI_OK(enqueue(call_of(What::bcast, 4, MPI_INT, MPI_SUM, differ ? rank() : 0), data.data(), data.data(), comm,
+                   stream));
+    stream.synchronize();
+    MPI_OK(MPI_Comm_free(&comm));
+    const std::string report = errors.end();
+    INFO("report: " << report);
+    // Of other nodes some rank may notice.
+    CHECK((contains(report, "the ranks have called different things") ||
+           contains(report, "the ranks call different things")) == differ);
+    CHECK(contains(report, "collectives of 'roots': ") == differ);
+    CHECK(contains(report, "MPIX_Bcast_stream (16 bytes, root " + std::to_string(rank()) + ")") == differ);
+    barrier();
+  }
 }
 
 TEST_CASE("a rank that never calls") {

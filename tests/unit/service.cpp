@@ -116,6 +116,20 @@ TEST_CASE("a wake is not lost when the service is about to sleep", "[service]") 
   }
 }
 
+TEST_CASE("all are looked at once more before a thread goes on that lets the service look", "[service]") {
+  Counted asleep([](int) { return Poller::when_woken; });
+  Counted slow([](int) {
+    std::this_thread::sleep_for(milliseconds(1));
+    return Poller::when_woken;
+  });
+  for (int i = 0; i < 300; ++i) {
+    const int before = asleep.looks(), before_slow = slow.looks();
+    let_service_look();
+    REQUIRE(asleep.looks() > before);
+    REQUIRE(slow.looks() > before_slow);
+  }
+}
+
 TEST_CASE("a poller that is busy keeps nobody else waiting", "[service]") {
   Counted busy([](int) { return Clock::duration{}; });
   Counted other([](int) { return milliseconds(1); });
