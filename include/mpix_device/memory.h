@@ -135,6 +135,19 @@ MPIX_FN std::uint64_t fetch_add_on_device(std::uint64_t* p, std::uint64_t v) {
 #endif
 }
 
+/// An atomic addition that releases and acquires. Returns what was there.
+MPIX_FN std::uint64_t fetch_add(std::uint64_t* p, std::uint64_t v) {
+#if defined(__CUDA_ARCH__)
+  std::uint64_t before;
+  asm volatile("atom.acq_rel.sys.global.add.u64 %0,[%1],%2;" : "=l"(before) : "l"(p), "l"(v) : "memory");
+  return before;
+#elif defined(__HIP_DEVICE_COMPILE__)
+  return __hip_atomic_fetch_add(p, v, __ATOMIC_ACQ_REL, __HIP_MEMORY_SCOPE_SYSTEM);
+#else
+  return __atomic_fetch_add(p, v, __ATOMIC_ACQ_REL);
+#endif
+}
+
 /// Change 0 to 1, and acquire. False: it was 1. On a GPU in memory that its atomic operations reach.
 MPIX_FN bool try_lock(std::uint64_t* p) {
 #if defined(__CUDA_ARCH__)

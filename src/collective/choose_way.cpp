@@ -60,8 +60,12 @@ bool Collectives::choose_packs(Collective& c, std::uint32_t blocks) const {
   return true;
 }
 
+std::uint64_t Collectives::choose_piece(const Collective& c) const {
+  return rounded_down(c.places.scratch_bytes / (c.send_stride != 0 ? c.ranks() : 1), piece_unit);
+}
+
 void Collectives::place_buffers(Collective& c, const Call& call) const {
-  const bool blocks = c.kind == CollectiveKind::alltoall || c.kind == CollectiveKind::reduce_scatter;
+  const bool blocks = c.send_stride != 0;
   const std::uint64_t sent = c.bytes * (blocks ? c.ranks() : 1);
   const bool is_read = c.kind != CollectiveKind::bcast || c.me == c.root;
   const bool is_written = c.kind == CollectiveKind::allreduce || (c.kind == CollectiveKind::reduce && c.me == c.root);
@@ -69,13 +73,21 @@ void Collectives::place_buffers(Collective& c, const Call& call) const {
   const bool must_be_copied = call.in_place && blocks;
   c.send_place = !is_read ? not_used : must_be_copied ? not_attached : place_of(c.send, sent);
   c.recv_place = is_written ? place_of(c.recv, c.bytes) : not_used;
-  c.piece_bytes = rounded_down(c.places.scratch_bytes / (blocks ? c.ranks() : 1), piece_unit);
+  c.piece_bytes = choose_piece(c);
 }
 
 std::uint32_t Collectives::direct_parts(const Collective& c, std::uint32_t blocks) const {
   const std::uint64_t most_here = device_.parts_in_use() == 1 ? 1 : std::max(1u, most_blocks / sharers_);
   const std::uint64_t by_size = std::max<std::uint64_t>(least_direct_parts, c.bytes / direct_bytes_of_a_part);
   return static_cast<std::uint32_t>(std::min(most_here, blocks ? blocks : by_size));
+}
+
+/// Of a GPU that ranks use in turns; each has all of it in its turn.
+std::uint32_t Collectives::guarded_parts(const Collective& c) const {
+  constexpr std::uint64_t bytes_of_a_part = 16 * 1024;
+  if (device_.parts_in_use() == 1) return 1;
+  const std::uint64_t by_size = (c.bytes + bytes_of_a_part - 1) / bytes_of_a_part;
+  return static_cast<std::uint32_t>(std::clamp<std::uint64_t>(ways_.blocks ? ways_.blocks : by_size, 1, most_blocks));
 }
 
 /// Of a class, that is by the largest size in it. What is a poor way there for sure is none: it would have to be tried.

@@ -26,7 +26,7 @@ constexpr std::uint64_t line_unit = 2 * most_parts;
 struct Collectives::Card {
   std::uint64_t place, scratch, table;
   std::uint32_t way, selection, blocks;
-  bool reaches_node, reaches_others;
+  bool reaches_node, reaches_others, prefers_guards;
 };
 
 struct Collectives::Memory {
@@ -61,6 +61,7 @@ CollectivePlaces Collectives::choose_places(Bootstrap& bootstrap) {
   card.selection = static_cast<std::uint32_t>(ways_.selection);
   card.blocks = ways_.blocks;
   card.table = ways_.table ? ways_.table->fingerprint() : 0;
+  card.prefers_guards = device_.wants_guards_where_shared();
   card.reaches_node = team_->group().size() == team_->locals().size();
   card.reaches_others = true;
   for (int other = 0; other < size(); ++other)
@@ -95,6 +96,7 @@ CollectivePlaces Collectives::choose_places(Bootstrap& bootstrap) {
       sharers_ = std::max(
           sharers_, static_cast<std::uint32_t>(std::count_if(
                         cards.begin(), cards.end(), [&](const Card& other) { return other.place == one.place; })));
+  share_in_turns_ = sharers_ > 1 && std::all_of(cards.begin(), cards.end(), [](const Card& one) { return one.prefers_guards; });
   CollectivePlaces places{};
   places.ranks = static_cast<std::uint32_t>(team_->locals().size());
   std::vector<std::uint64_t> devices;
@@ -161,7 +163,8 @@ Collectives::Collectives(std::shared_ptr<const Team> team, Bootstrap& bootstrap,
   c.host = reinterpret_cast<CollectiveWords*>(memory_->words.get());
   memory_->reports = std::make_unique<CollectiveReports>(c.host, team_->locals(), size(), name, settings);
   // Guards know nothing of networks. MPIX_WAIT is the same on all ranks: Team compares it.
-  if (settings.waits == Waits::memory && !team_->spans_nodes()) {
+  const bool waits_in_memory_ops = settings.waits == Waits::automatic ? share_in_turns_ : settings.waits == Waits::memory;
+  if (waits_in_memory_ops && !team_->spans_nodes()) {
     memory_->guards = std::make_unique<CallGuards>(device_, c);
     memory_->reports->watch(memory_->guards.get());
   }
@@ -246,31 +249,24 @@ Collectives::Went Collectives::enqueue_on_node(const Call& call, const InStream&
   return went;
 }
 
-/// As many calls by lines as they would have steps, each in two launches; see wire/collective_guarded.h.
+/// As many calls as they have pieces, each in two launches; see wire/collective_guarded.h.
 void Collectives::enqueue_guarded(const CollectiveLaunch& launch, const InStream& in) {
   CallGuards& guards = *memory_->guards;
-  Collective whole = launch.call;
-  choose_lines(whole, ways_.blocks);
-  const std::uint64_t most = whole.chunk_words * 8;
-  const auto enqueue_half = [&](CollectiveLaunch half, CallHalf which) {
-    half.call.half = which;
-    if (which == CallHalf::sends)
-      guards.before_sends(in.stream);
-    else
-      guards.before_receives(half.call, in.stream);
-    device_.launch(in.stream, std::move(half));
-  };
+  const std::uint64_t whole = launch.call.bytes, most = choose_piece(launch.call);
   try {
-    for (std::uint64_t at = 0; at == 0 || at < whole.bytes; at += most) {
+    for (std::uint64_t at = 0; at == 0 || at < whole; at += most) {
       CollectiveLaunch piece = launch;
       Collective& c = piece.call;
-      c.bytes = std::min(most, whole.bytes - at);
+      c.bytes = std::min(most, whole - at);
+      c.piece_bytes = most;
       if (c.send) c.send += at;
       if (c.recv) c.recv += at;
-      choose_lines(c, ways_.blocks);
-      c.launched = c.parts;
-      enqueue_half(piece, CallHalf::sends);
-      enqueue_half(std::move(piece), CallHalf::receives);
+      c.parts = c.launched = guarded_parts(c);
+      c.half = CallHalf::sends;
+      device_.launch(in.stream, CollectiveLaunch(piece));
+      guards.before_receives(in.stream);
+      c.half = CallHalf::receives;
+      device_.launch(in.stream, std::move(piece));
       if (!in.captured) ++enqueued_;
     }
   } catch (const std::exception& error) {  // the other ranks wait for what could not be enqueued

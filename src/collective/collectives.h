@@ -134,7 +134,9 @@ class Collectives final : public WaitsForPeers {
   void choose_lines(Collective& c, std::uint32_t blocks) const;
   bool has_shares(const Collective& c) const;
   bool choose_packs(Collective& c, std::uint32_t blocks) const;
+  std::uint64_t choose_piece(const Collective& c) const;
   void place_buffers(Collective& c, const Call& call) const;
+  std::uint32_t guarded_parts(const Collective& c) const;
   std::uint32_t direct_parts(const Collective& c, std::uint32_t blocks) const;
   WayCandidates candidates(const Collective& c) const;
 
@@ -147,6 +149,7 @@ class Collectives final : public WaitsForPeers {
   const Ways ways_;
   const std::size_t scratch_;
   std::uint32_t sharers_ = 1;
+  bool share_in_turns_ = false;  ///< some ranks a GPU, without MPS
   Device::PackForm pack_form_;
   std::shared_ptr<Memory> memory_;
   Collective prototype_{};

@@ -28,7 +28,7 @@
 /// | ended[part][o] = call, step     | each part, when it has read what it reads and written what it writes | release, acquire |
 /// | waits (of o's own)          | o's service: 0, or 1 and the rank of another node that o waits for | none: for reports |
 /// | times, choices              | see collective_chosen.h | |
-/// | come[o]                     | see collective_guarded.h | |
+/// | came, all_came              | see collective_guarded.h | |
 ///
 /// **A call writes nothing before it knows that all ranks have begun the call before** (its last step, in each part).
 /// Behind a call in which all hear from all it does know. Behind a rooted one it waits for calls[] of it, which it
@@ -140,7 +140,7 @@ struct CollectivePlaces {
   MPIX_FN std::uint64_t packed() const { return times() + std::uint64_t{4} * ranks * sizeof(Line); }
   MPIX_FN std::uint64_t guards() const { return (packed() + most_parts * 8 + 63) / 64 * 64; }
   MPIX_FN std::uint64_t packs_at() const {
-    return (guards() + (std::uint64_t{2} + ranks) * sizeof(std::uint64_t) + 127) / 128 * 128;
+    return (guards() + std::uint64_t{5} * sizeof(std::uint64_t) + 127) / 128 * 128;
   }
   MPIX_FN std::uint64_t all() const { return packs_at() + std::uint64_t{2} * ranks * packs * sizeof(Pack); }
 };
@@ -181,7 +181,7 @@ struct Collective {
   Element element;
   bool direct, packed;  ///< neither: by lines
   bool shared;          ///< by packs: each rank has a share of the work, and all hear from all; see collective_packs.h
-  CallHalf half;        ///< not whole: by lines, in one step
+  CallHalf half;        ///< not whole: none of these; see collective_guarded.h
   std::uint32_t me, root;
   std::uint32_t parts;
   std::uint32_t launched;  ///< as many parts as the launch has: no fewer
@@ -192,7 +192,7 @@ struct Collective {
   std::uint64_t word;         ///< CallWord
   std::uint64_t chunk_words;  ///< by lines: of each step, a multiple of 2 * parts, and all lines if there are several
   std::uint32_t pack_turns;   ///< by packs: of each step; see collective_packs.h
-  std::uint64_t piece_bytes;  ///< direct: of a block in each step, where some buffer is not attached
+  std::uint64_t piece_bytes;  ///< of a block in memory of the library: of each step of a direct call, of a guarded call
   std::uint64_t send_place, recv_place;
   char* const* attached;  ///< most_attached for each rank
   char* mine;             ///< memory of this rank, and
@@ -224,6 +224,7 @@ struct Collective {
   MPIX_FN bool hears(std::uint32_t rank) const {
     return rank != me && (kind == CollectiveKind::bcast ? rank == root : kind != CollectiveKind::reduce || me == root);
   }
+  MPIX_FN bool gives() const { return kind == CollectiveKind::bcast ? me == root : !is_rooted() || me != root; }
   MPIX_FN bool gets_result() const {
     return kind == CollectiveKind::bcast ? me != root : kind != CollectiveKind::reduce || me == root;
   }
@@ -240,6 +241,9 @@ struct Collective {
   MPIX_FN std::uint64_t* ready(std::uint32_t at, std::uint32_t part, std::uint32_t of) const {
     return reinterpret_cast<std::uint64_t*>(memory(at) + places.ready()) + part * ranks() + of;
   }
+  MPIX_FN std::uint64_t* own_ready(std::uint32_t part, std::uint32_t of) const {
+    return reinterpret_cast<std::uint64_t*>(mine + places.ready()) + part * ranks() + of;
+  }
   MPIX_FN std::uint64_t* ended(std::uint32_t at, std::uint32_t part, std::uint32_t of) const {
     return reinterpret_cast<std::uint64_t*>(memory(at) + places.ended()) + part * ranks() + of;
   }
@@ -252,14 +256,22 @@ struct Collective {
   }
   /// By part: the number of its last step by packs.
   MPIX_FN std::uint64_t* packed_steps() const { return reinterpret_cast<std::uint64_t*>(own() + places.packed()); }
-  /// What this rank's stream waits for in a guard; see collective_guarded.h.
-  MPIX_FN std::uint64_t* guard_mark() const { return reinterpret_cast<std::uint64_t*>(own() + places.guards()); }
-  MPIX_FN std::uint64_t* guarded_ended() const { return guard_mark() + 1; }  ///< the number of the last call
-  MPIX_FN std::uint64_t* come(std::uint32_t of) const { return guard_mark() + 2 + of; }
-  MPIX_FN std::uint64_t* come_at(std::uint32_t rank) const {
-    return reinterpret_cast<std::uint64_t*>(memory(rank) + places.guards()) + 2 + me;
+  /// Of a call behind guards: where its data lie in a rank's memory.
+  MPIX_FN std::uint64_t half_place(std::uint32_t step) const {
+    return step % 2 == 0 ? places.sent() : places.received();
+  }
+  /// Not 0: this rank's stream is in a guard; see collective_guarded.h.
+  MPIX_FN std::uint64_t* guard_mark() const { return guard_words(mine); }
+  MPIX_FN std::uint64_t* guarded_ended() const { return guard_words(mine) + 1; }  ///< the number of the last call
+  MPIX_FN std::uint64_t* all_came(std::uint32_t at) const { return guard_words(memory(at)) + 2; }
+  MPIX_FN std::uint64_t* own_all_came() const { return guard_words(mine) + 2; }
+  MPIX_FN std::uint64_t* came(std::uint32_t at, std::uint32_t step) const {
+    return guard_words(memory(at)) + 3 + step % 2;
   }
   MPIX_FN CollectiveState* states() const { return reinterpret_cast<CollectiveState*>(own() + places.states()); }
+
+ private:
+  MPIX_FN std::uint64_t* guard_words(char* of) const { return reinterpret_cast<std::uint64_t*>(of + places.guards()); }
 };
 
 }  // namespace mpix

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "wire/collective_lines.h"
+#include "wire/collective_spans.h"
 
 /// The steps of a direct call: ranks read what others send where it lies, and write results where they belong. The
 /// words and the order argument are in collective.h, crews in collective_lines.h.
@@ -26,19 +27,6 @@ struct DirectTable {
   const char* from[most];
   char* to[most];
 };
-
-struct Span {
-  std::uint64_t begin, bytes;
-};
-
-/// Part `index` of `count` that are alike, and hold whole elements.
-MPIX_FN Span cut(Span all, std::uint32_t index, std::uint32_t count) {
-  constexpr std::uint64_t unit = 64;
-  const std::uint64_t each = ((all.bytes + count - 1) / count + unit - 1) / unit * unit;
-  const std::uint64_t begin = index * each < all.bytes ? index * each : all.bytes;
-  const std::uint64_t end = begin + each < all.bytes ? begin + each : all.bytes;
-  return {all.begin + begin, end - begin};
-}
 
 template <class Crew>
 class DirectCall {
@@ -200,78 +188,19 @@ class DirectCall {
     return c_.kind == CollectiveKind::allreduce ? c_.ranks() : first_target() + 1;
   }
 
+  struct Sources {
+    const DirectCall& call;
+    std::uint32_t block;
+    MPIX_STEP const char* operator()(std::uint32_t rank) const { return call.source(rank, block); }
+  };
+  struct Targets {
+    const DirectCall& call;
+    MPIX_STEP char* operator()(std::uint32_t rank) const { return call.target(rank); }
+  };
   /// Of the same block of all ranks, in their order.
   MPIX_STEP void combine_span(std::uint32_t block, Span span) const {
-    const std::uint32_t first = first_target(), end = targets_end();
-    std::uintptr_t odd = 0;
-    for (std::uint32_t rank = 0; rank < c_.ranks(); ++rank)
-      odd |= reinterpret_cast<std::uintptr_t>(source(rank, block) + span.begin);
-    for (std::uint32_t rank = first; rank < end; ++rank)
-      odd |= reinterpret_cast<std::uintptr_t>(target(rank) + span.begin);
-    std::uint64_t done = 0;
-    if (odd % 16 == 0) {
-      done = combine_quads<4>(block, span, 0);
-      done = combine_quads<1>(block, span, done);
-    }
-    combine_words(block, Span{span.begin + done, span.bytes - done});
-  }
-
-  /// As many bytes as so many quads a worker and turn go into; returns how far it has come.
-  template <std::uint32_t quads>
-  MPIX_STEP std::uint64_t combine_quads(std::uint32_t block, Span span, std::uint64_t done) const {
-    const Workers workers = crew_.workers();
-    const std::uint64_t turn = std::uint64_t{16} * quads * workers.size;
-    const std::uint32_t first = first_target(), end = targets_end();
-    for (; done + turn <= span.bytes; done += turn) {
-      const std::uint64_t at = span.begin + done + 16 * workers.index;
-      std::uint64_t result[2 * quads], next[2 * quads];
-      load_quads<quads>(result, source(0, block) + at, workers);
-      if (c_.ranks() > 1) load_quads<quads>(next, source(1, block) + at, workers);
-      for (std::uint32_t rank = 1; rank < c_.ranks(); ++rank) {
-        std::uint64_t after[2 * quads] = {};
-        if (rank + 1 < c_.ranks()) load_quads<quads>(after, source(rank + 1, block) + at, workers);
-        combine<2 * quads>(c_.operation, c_.element, result, next);
-        MPIX_UNROLL
-        for (std::uint32_t i = 0; i < 2 * quads; ++i) next[i] = after[i];
-      }
-      for (std::uint32_t rank = first; rank < end; ++rank) store_quads<quads>(target(rank) + at, result, workers);
-    }
-    return done;
-  }
-  template <std::uint32_t quads>
-  static MPIX_STEP void load_quads(std::uint64_t* words, const char* from, Workers workers) {
-    MPIX_UNROLL
-    for (std::uint32_t i = 0; i < quads; ++i) load_pair(from + std::uint64_t{16} * i * workers.size, words + 2 * i);
-  }
-  template <std::uint32_t quads>
-  static MPIX_STEP void store_quads(char* to, const std::uint64_t* words, Workers workers) {
-    MPIX_UNROLL
-    for (std::uint32_t i = 0; i < quads; ++i) store_pair(to + std::uint64_t{16} * i * workers.size, words + 2 * i);
-  }
-
-  /// What is left, or not aligned: two words a turn, so that all elements are whole.
-  MPIX_STEP void combine_words(std::uint32_t block, Span span) const {
-    const Workers workers = crew_.workers();
-    const std::uint64_t words = (span.bytes + 7) / 8;
-    for (std::uint64_t i = 2 * workers.index; i < words; i += 2 * workers.size) {
-      std::uint64_t result[2] = {}, next[2] = {};
-      const bool both = i + 1 < words;
-      for (std::uint32_t rank = 0; rank < c_.ranks(); ++rank) {
-        const char* const from = source(rank, block) + span.begin;
-        next[0] = load_word(from, i, span.bytes);
-        if (both) next[1] = load_word(from, i + 1, span.bytes);
-        if (rank == 0) {
-          result[0] = next[0];
-          result[1] = next[1];
-        } else {
-          combine<2>(c_.operation, c_.element, result, next);
-        }
-      }
-      for (std::uint32_t rank = first_target(); rank < targets_end(); ++rank) {
-        store_word(target(rank) + span.begin, i, span.bytes, result[0]);
-        if (both) store_word(target(rank) + span.begin, i + 1, span.bytes, result[1]);
-      }
-    }
+    combine_spans(crew_.workers(), c_.operation, c_.element, Sources{*this, block}, c_.ranks(), Targets{*this},
+                  first_target(), targets_end(), span);
   }
 
   /// What others have written into memory of the library, to where it belongs.

@@ -3,103 +3,135 @@
 #pragma once
 
 #include "wire/collective_lines.h"
+#include "wire/collective_spans.h"
 #include "wire/guard.h"
 
-/// Calls behind guards, for a GPU that several ranks use in turns (wire/guard.h). A call is two launches, the sends and
-/// the receives, and the stream waits in memory operations in front of both. Together they do what run_by_lines does
-/// with a call of one step, in the same order; a call that would have several is as many calls.
+/// Calls behind guards, for a GPU that several ranks use in turns (wire/guard.h): turns are dear, and bytes are not. A
+/// call is two launches. *Sends* wait for nobody: they copy what this rank gives into its own memory of the library.
+/// In front of *receives* the stream waits in a memory operation until all others have sent; they read the memory of
+/// all ranks, combine it, and write the result. A rank's receives and its next sends are in one turn, whatever the
+/// size; what does not go into that memory at once is several calls. No call is rooted: all hear from all.
 ///
-/// Guards wait on a word that counts, for each ordered pair o -> t:
+/// | word          | lies in | counts                                           | up                                  | down |
+/// |---------------|---------|--------------------------------------------------|-------------------------------------|------|
+/// | came[k mod 2] | t       | parts that the others have sent in call k        | by each part of o's sends           | by the last of them, by all |
+/// | all_came      | t       | calls that all others have sent, less t's ended  | by the last of them                 | by t's receives |
 ///
-/// | word    | lies in | counts                                                     | up             | down              |
-/// |---------|---------|------------------------------------------------------------|----------------|-------------------|
-/// | come[o] | t       | o's calls begun less t's ended, in most_parts; and as much | by o's sends   | by t's receives   |
-/// |         |         | again from the start, as t may end a call before o begins it |              |                   |
+/// The guard waits until all_came is 1, which a graph can hold. Then the kernel finds calls[k] and ready[] of all. While
+/// t has not ended k nobody sends more than k + 1, so two words came are enough.
 ///
-/// | guard of t's    | waits for                                        | then the kernel finds                           |
-/// |-----------------|--------------------------------------------------|-------------------------------------------------|
-/// | sends of k      | come >= most_parts, of all others: o has begun   | of all the line of calls[k - 1] (it looks where |
-/// |                 | k - 1, as t has ended that                       | k - 1 was rooted)                               |
-/// | receives of k   | come >= 2 most_parts, of those that it hears     | their lines of k                                |
+/// What o gives in k lies in the first or the second place of its memory, by k's step, where that of k - 2 was. Before
+/// its sends of k it has waited for ready[] of k - 1 of all, so all have ended k - 2, and read it. A launch begins when
+/// the one before has ended, so parts need not be told apart.
 ///
-/// A step up is a release at system scope behind the lines of a part. As there, nobody reads anything else by a guard,
-/// and one that passes too early costs time, not data: the kernels poll as ever. A guard asks for no more than the
-/// kernel behind it, so it adds no deadlock; sends wait for nobody's receives (tests/model/guarded.pml).
+/// A step up is a release at system scope behind all that a part tells. Nobody reads anything else by the guard, and one
+/// that passes too early costs time, not data: the kernels poll as ever. The guard asks for no more than the kernel
+/// behind it (tests/model/guarded.pml).
 namespace mpix {
 
-constexpr std::uint64_t come_at_first = most_parts, come_before_sends = most_parts,
-                        come_before_receives = 2 * most_parts;
+constexpr std::uint64_t guarded_need = 1;
 
 template <class Crew>
-MPIX_STEP void add_come(const Crew& crew, const Collective& c, bool up) {
-  const Workers workers = crew.workers();
-  for (std::uint32_t rank = workers.index; rank < c.ranks(); rank += workers.size) {
-    if (rank == c.me) continue;
-    if (up) {  // the first part counts for those that this launch does not have
-      step(c.come_at(rank), crew.part == 0 ? most_parts - (c.parts - 1) : 1);
-      crew.tell(rank);
-    } else {
-      step(c.come(rank), -static_cast<std::int64_t>(most_parts));
+class GuardedCall {
+ public:
+  MPIX_STEP GuardedCall(const Crew& crew, const Collective& c)
+      : crew_(crew),
+        c_(c),
+        state_(load_state(c.states() + crew.part)),
+        call_(next_number(state_.call)),
+        step_(next_number(state_.step)),
+        part_(cut(Span{0, c.bytes}, crew.part, c.parts)) {}
+
+  /// Whether all went well. In any case no guard is waited for behind receives; the service looks at the mark.
+  MPIX_STEP bool run() {
+    if (c_.half == CallHalf::sends) return run_sends();
+    if (crew_.part == 0 && crew_.workers().index == 0) store_release(c_.guard_mark(), 0);
+    return run_receives();
+  }
+
+ private:
+  MPIX_STEP bool run_sends() const {
+    announce_call(crew_, c_, call_);
+    if (c_.gives()) {
+      const bool by_blocks = c_.send_stride != 0;
+      char* const to = c_.own() + c_.half_place(step_) + part_.begin;
+      for (std::uint32_t block = 0; block < (by_blocks ? c_.ranks() : 1); ++block)
+        if (!by_blocks || block != c_.me)
+          copy_bytes(to + block * c_.piece_bytes, c_.send + block * c_.send_stride + part_.begin, part_.bytes,
+                     crew_.workers());
     }
+    (void)crew_.agree(true);  // all have copied theirs
+    const Workers workers = crew_.workers();
+    for (std::uint32_t rank = workers.index; rank < c_.ranks(); rank += workers.size) {
+      if (rank == c_.me) continue;
+      store_release(c_.ready(rank, crew_.part, c_.me), progress_word(call_, step_));
+      count(rank);
+      crew_.tell(rank);
+    }
+    if (crew_.part == 0 && workers.index == 0) store_release(c_.guard_mark(), 1);
+    return true;
   }
-}
-
-/// The words that a part of a call of one step has.
-struct WordsOfPart {
-  std::uint64_t first, last;
-  MPIX_FN WordsOfPart(const Collective& c, std::uint32_t part) {
-    const std::uint64_t words = (c.bytes + 7) / 8, of_part = c.chunk_words / c.parts;
-    first = part * of_part < words ? part * of_part : words;
-    last = first + of_part < words ? first + of_part : words;
+  MPIX_STEP void count(std::uint32_t rank) const {
+    // The first part counts for those that this launch does not have: another rank may have others, by mistake.
+    const std::uint64_t mine = crew_.part == 0 ? most_parts - (c_.parts - 1) : 1, all = most_parts * (c_.ranks() - 1);
+    std::uint64_t* const came = c_.came(rank, step_);
+    if (fetch_add(came, mine) + mine != all) return;
+    add_release(came, -all);
+    step(c_.all_came(rank), 1);
   }
-};
 
-template <class Crew>
-MPIX_STEP bool run_sends(const Crew& crew, const Collective& c) {
-  const CollectiveState state = load_state(c.states() + crew.part);
-  if (!await_call_before(crew, c, state)) return false;
-  announce_call(crew, c, next_number(state.call));
-  const WordsOfPart words(c, crew.part);
-  send_lines(crew, c, next_number(state.step), 0, words.first, words.last);
-  (void)crew.agree(true);  // all have sent
-  add_come(crew, c, true);
-  return true;
-}
-
-template <class Crew>
-MPIX_STEP bool run_receives(const Crew& crew, const Collective& c) {
-  CollectiveState state = load_state(c.states() + crew.part);
-  const std::uint32_t call = state.call = next_number(state.call), number = state.step = next_number(state.step);
-  if (!all_call_the_same(crew, c, call)) return false;
-  const WordsOfPart words(c, crew.part);
-  if (c.gets_result()) {
+  MPIX_STEP bool run_receives() {
+    const Workers workers = crew_.workers();
     bool good = true;
-    if (!c.combines())
-      good = take_lines(crew, c, number, 0, words.first, words.last);
-    else if (c.operation == Operation::by_function)
-      good = crew.combine_by_function(c, number, 0, words.first, words.last);
-    else if (words_of(c.element) == 2)
-      good = combine_lines<2>(crew, c, number, 0, words.first, words.last);
-    else
-      good = combine_lines<1>(crew, c, number, 0, words.first, words.last);
-    if (!crew.agree(good)) return false;
+    for (std::uint32_t rank = workers.index; good && rank < c_.ranks(); rank += workers.size)
+      if (rank != c_.me)
+        good = calls_the_same(crew_, c_, c_.word, call_, rank) &&
+               crew_.await(rank, c_.ready(c_.me, crew_.part, rank), progress_word(call_, step_));
+    if (!crew_.agree(good)) return false;
+    if (c_.gets_result() && !(c_.combines() ? combine_all() : take_all())) return false;
+    state_.call = call_;
+    state_.step = step_;
+    leave_state(crew_, c_, state_, 1);
+    if (crew_.part != 0 || workers.index != 0) return true;
+    if (c_.ranks() > 1) step(c_.all_came(c_.me), -1);
+    store_release(c_.guarded_ended(), call_);  // for the service
+    return true;
   }
-  const std::uint32_t used = static_cast<std::uint32_t>(c.chunk_words);
-  sweep(crew, c, state, number, used);
-  if (state.highest < used) state.highest = used;
-  leave_state(crew, c, state, 1);
-  if (crew.part == 0) {
-    add_come(crew, c, false);
-    if (crew.workers().index == 0) store_release(c.guarded_ended(), call);  // for the service
-  }
-  return true;
-}
 
-/// Whether all went well. The mark is cleared in any case.
-template <class Crew>
-MPIX_STEP bool run_guarded(const Crew& crew, const Collective& c) {
-  if (crew.part == 0 && crew.workers().index == 0) store_release(c.guard_mark(), 0);
-  return c.half == CallHalf::sends ? run_sends(crew, c) : run_receives(crew, c);
-}
+  struct Given {
+    const GuardedCall& call;
+    std::uint32_t block;  ///< of each rank's
+    MPIX_STEP const char* operator()(std::uint32_t rank) const {
+      const Collective& c = call.c_;
+      if (rank == c.me) return c.send + block * c.send_stride;
+      return c.memory(rank) + c.half_place(call.step_) + block * c.piece_bytes;
+    }
+  };
+  struct Result {
+    const Collective& c;
+    MPIX_STEP char* operator()(std::uint32_t) const { return c.recv; }
+  };
+  MPIX_STEP bool combine_all() const {
+    const Given given{*this, c_.send_stride != 0 ? c_.me : 0};
+    if (c_.operation == Operation::by_function) return crew_.combine_by_function(c_, given, part_);
+    combine_spans(crew_.workers(), c_.operation, c_.element, given, c_.ranks(), Result{c_}, 0, 1, part_);
+    return true;
+  }
+  MPIX_STEP bool take_all() const {
+    const Given given{*this, c_.send_stride != 0 ? c_.me : 0};
+    for (std::uint32_t rank = 0; rank < c_.ranks(); ++rank) {
+      if (c_.kind == CollectiveKind::bcast ? rank != c_.root : c_.kind == CollectiveKind::barrier) continue;
+      char* const to = c_.recv + rank * c_.recv_stride;
+      if (given(rank) != to) copy_bytes(to + part_.begin, given(rank) + part_.begin, part_.bytes, crew_.workers());
+    }
+    return true;
+  }
+
+  const Crew& crew_;
+  const Collective& c_;
+  CollectiveState state_;
+  const std::uint32_t call_, step_;
+  const Span part_;
+};
 
 }  // namespace mpix

@@ -311,11 +311,13 @@ control 'packs, shares of others not awaited'     unread    -DCALLS=2 -DSTEPS=4 
 model=guarded
 verify 'calls behind guards'                       -DPARTS=1
 verify 'calls behind guards, 2 parts'              -DRANKS=2
-verify_long 'calls behind guards, 3 ranks, 2 parts' -DCALLS=2
+verify 'calls behind guards, 3 ranks, 2 parts'
 
-control 'a call counted before all is stored'      there     -DRANKS=2 -DCOUNT_EARLY
-control 'sends without a guard'                    there     -DRANKS=2 -DNO_GUARD_OF_SENDS
-control 'sends that wait for this call'            deadlock  -DRANKS=2 -DSENDS_WANT_THIS_CALL
+control 'a call counted before all is told'        there     -DRANKS=2 -DCOUNT_EARLY
+control 'receives without a guard'                 there     -DRANKS=2 -DNO_GUARD
+control 'one place of data'                        whole     -DRANKS=2 -DONE_PLACE
+control 'one word of what came'                    deadlock  -DPARTS=1 -DONE_WORD
+control 'a guard that waits for the next call'     deadlock  -DRANKS=2 -DGUARD_WANTS_THE_NEXT
 control 'parts counted that were launched'         deadlock  -DRANKS=2 -DCOUNT_LAUNCHED_ONLY
 
 model=rail

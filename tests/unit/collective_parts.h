@@ -13,6 +13,7 @@
 
 #include "wire/collective.h"
 #include "wire/collective_lines.h"
+#include "wire/collective_spans.h"
 
 namespace collective_test {
 
@@ -52,6 +53,10 @@ struct PartCrew {
     store_release(&call.host->released, 1);
   }
   bool combine_by_function(const Collective&, std::uint32_t, std::uint64_t, std::uint64_t, std::uint64_t) const {
+    return false;
+  }
+  template <class Given>
+  bool combine_by_function(const Collective&, const Given&, Span) const {
     return false;
   }
   /// The clock of part 0 shows 0 at the begin, and at the end what the test has made up, with noise of this rank.

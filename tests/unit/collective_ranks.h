@@ -13,7 +13,6 @@
 
 #include "device/collective_launch.h"
 #include "wire/collective.h"
-#include "wire/collective_guarded.h"
 
 namespace collective_test {
 
@@ -40,7 +39,6 @@ class Ranks {
         states[part].parts = 1;
       }
       words_.emplace_back(sizeof(CollectiveWords) / 8 + count);
-      std::fill_n(call(rank).come(0), count, come_at_first);
     }
   }
   ~Ranks() {

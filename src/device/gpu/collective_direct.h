@@ -4,6 +4,7 @@
 
 #include "device/gpu/collective_kernel.h"
 #include "wire/collective_chosen.h"
+#include "wire/collective_guarded.h"
 
 namespace mpix {
 inline namespace GPU_NAMESPACE {
@@ -29,6 +30,12 @@ __global__ void __launch_bounds__(collective_threads) run_chosen(const GPU_GRID_
   (void)ChosenCall<CollectiveBlock, false>(crew, call, arguments.ways, table).run();
 }
 
+__global__ void __launch_bounds__(collective_threads) run_half(const GPU_GRID_CONSTANT Collective call) {
+  gpu_wait_for_front();
+  const CollectiveBlock crew{call, blockIdx.x};
+  (void)GuardedCall<CollectiveBlock>(crew, call).run();
+}
+
 const Kernel& chosen_kernel() {
   static const Kernel kernel(run_chosen);
   return kernel;
@@ -36,6 +43,11 @@ const Kernel& chosen_kernel() {
 
 const Kernel& direct_kernel() {
   static const Kernel kernel(run_direct);
+  return kernel;
+}
+
+const Kernel& guarded_kernel() {
+  static const Kernel kernel(run_half);
   return kernel;
 }
 

@@ -53,6 +53,10 @@ struct CollectiveBlock {
     tell_of_difference(call, rank, mine, theirs);
   }
   /// The host has refused those.
+  template <class Given>
+  __device__ bool combine_by_function(const Collective&, const Given&, Span) const {
+    return false;
+  }
   __device__ bool combine_by_function(const Collective&, std::uint32_t, std::uint64_t, std::uint64_t,
                                       std::uint64_t) const {
     return false;

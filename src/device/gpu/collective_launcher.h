@@ -86,8 +86,8 @@ inline void launch_collective(const CollectiveLaunch& launch, gpuStream_t stream
       return;
     }
   if (call.half != CallHalf::whole) {  // behind a guard a stream has waited: nothing is gained by starting early
-    MPIX_CHECK_GPU(gpu_launch(guarded_kernel().function, dim3(call.parts), line_threads(call, words_of(call.element)),
-                              &call, sizeof call, stream, false));
+    MPIX_CHECK_GPU(gpu_launch(guarded_kernel().function, dim3(call.parts), collective_threads, &call, sizeof call,
+                              stream, false));
     return;
   }
   const std::uint32_t small = small_words(call);

@@ -3,7 +3,6 @@
 #pragma once
 
 #include "device/gpu/collective_kernel.h"
-#include "wire/collective_guarded.h"
 #include "wire/collective_lines.h"
 
 namespace mpix {
@@ -15,18 +14,8 @@ __global__ void __launch_bounds__(collective_threads) run_lines(const GPU_GRID_C
   (void)run_by_lines(CollectiveBlock{call, blockIdx.x}, call);
 }
 
-__global__ void __launch_bounds__(collective_threads) run_half(const GPU_GRID_CONSTANT Collective call) {
-  gpu_wait_for_front();
-  (void)run_guarded(CollectiveBlock{call, blockIdx.x}, call);
-}
-
 const Kernel& kernel_by_lines() {
   static const Kernel kernel(run_lines);
-  return kernel;
-}
-
-const Kernel& guarded_kernel() {
-  static const Kernel kernel(run_half);
   return kernel;
 }
 

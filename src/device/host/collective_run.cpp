@@ -66,6 +66,18 @@ struct Alone {
     return true;
   }
 
+  template <class Given>
+  bool combine_by_function(const Collective& c, const Given& given, Span span) const {
+    std::vector<std::uint64_t> result((span.bytes + 7) / 8), next(result.size());
+    for (std::uint32_t rank = 0; rank < c.ranks(); ++rank) {
+      std::memcpy(next.data(), given(rank) + span.begin, span.bytes);
+      if (rank > 0) c.function(c.context, result.data(), next.data(), span.bytes);
+      result.swap(next);
+    }
+    std::memcpy(c.recv + span.begin, result.data(), span.bytes);
+    return true;
+  }
+
  private:
   template <class Look>
   bool until(std::uint32_t rank, Look look) const {
@@ -85,7 +97,7 @@ bool run(CollectiveLaunch& launch, const Polling& polling) {
   const Alone crew{launch.call, polling};
   DirectTable table;
   if (launch.ways.count > 0) return ChosenCall<Alone>(crew, launch.call, launch.ways, table).run();
-  if (launch.call.half != CallHalf::whole) return run_guarded(crew, launch.call);
+  if (launch.call.half != CallHalf::whole) return GuardedCall<Alone>(crew, launch.call).run();
   if (!launch.call.direct) return run_by_lines(crew, launch.call);
   return DirectCall<Alone>(crew, launch.call, table).run();
 }
