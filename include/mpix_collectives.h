@@ -100,6 +100,8 @@ typedef struct MPIX_Comm_stats {
   unsigned long long calls_chosen;  /* that choose their way where they run (MPIX_COLL_SELECT=dynamic) */
   unsigned long long chosen_direct; /* of these, those that have run, and have gone direct */
   unsigned long long calls_packs;   /* by packs: a flag for 15 words, over NVLink */
+  unsigned long long calls_trees;   /* along a tree of ranks (MPIX_COLL=gsb and its like) */
+  unsigned long long calls_turns;   /* in turns, behind waits in memory operations (MPIX_WAIT) */
 } MPIX_Comm_stats;
 
 /* Copy at most `size` bytes of the counters: pass sizeof(MPIX_Comm_stats). Fields that this library does not know are

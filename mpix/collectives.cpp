@@ -48,11 +48,7 @@ std::string name_of(MPI_Comm comm) {
 /// As the environment says, and `info` for this communicator. The table is for what neither forces.
 Collectives::Ways ways_of(const Runtime& runtime, MPI_Info info) {
   Collectives::Ways ways;
-  ways.way = choice_in<CollectiveWay>(info, way_key, runtime.settings.collective_way,
-                                      {{"auto", CollectiveWay::automatic},
-                                       {"lines", CollectiveWay::lines},
-                                       {"packs", CollectiveWay::packs},
-                                       {"direct", CollectiveWay::direct}});
+  ways.way = choice_in<CollectiveWay>(info, way_key, runtime.settings.collective_way, collective_way_names);
   ways.selection = choice_in<WaySelection>(
       info, selection_key, runtime.settings.collective_selection,
       {{"static", WaySelection::fixed}, {"model", WaySelection::model}, {"dynamic", WaySelection::dynamic}});
@@ -371,6 +367,8 @@ MPIX_INTERPOSED int MPIX_Comm_get_stats(MPI_Comm comm, MPIX_Comm_stats* stats, s
       known.calls_direct = counts.direct;
       known.calls_nodes = counts.between_nodes;
       known.calls_packs = counts.by_packs;
+      known.calls_trees = counts.along_trees;
+      known.calls_turns = counts.in_turns;
       known.calls_chosen = counts.chosen;
       known.chosen_direct = counts.chosen_direct;
       known.bytes = counts.bytes;

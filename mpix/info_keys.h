@@ -3,9 +3,9 @@
 #pragma once
 
 #include <cstdint>
-#include <initializer_list>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "device_memory.h"
 #include "mpi_library.h"
@@ -16,7 +16,7 @@ namespace mpix {
 
 template <class Value>
 Value choice_in(MPI_Info info, const char* key, Value preset,
-                std::initializer_list<std::pair<const char*, Value>> choices) {
+                const std::vector<std::pair<const char*, Value>>& choices) {
   const std::string text = info_value(info, key);
   if (text.empty()) return preset;
   std::string expected;

@@ -115,6 +115,8 @@ class Benchmark {
       const MPIX_Comm_stats then = std::exchange(*before, mpix.stats());
       const bool lines = before->calls_lines > then.calls_lines, direct = before->calls_direct > then.calls_direct;
       if (before->calls_nodes > then.calls_nodes) return "rails";
+      if (before->calls_trees > then.calls_trees) return "tree";
+      if (before->calls_turns > then.calls_turns) return "turns";
       if (before->calls_packs > then.calls_packs && !lines && !direct) return "packs";
       return lines && direct ? "both" : lines ? "lines" : direct ? "direct" : "other";
     };

@@ -19,6 +19,11 @@
 extern char** environ;
 
 namespace mpix {
+const std::vector<std::pair<const char*, CollectiveWay>> collective_way_names = {
+    {"auto", CollectiveWay::automatic},  {"lines", CollectiveWay::lines},    {"packs", CollectiveWay::packs},
+    {"direct", CollectiveWay::direct},   {"gsb", CollectiveWay::gsb},        {"btb", CollectiveWay::btb},
+    {"gsb-btb", CollectiveWay::gsb_btb}, {"btb-gsb", CollectiveWay::btb_gsb}};
+
 namespace {
 
 constexpr const char prefix[] = "MPIX_";
@@ -82,7 +87,7 @@ long parse_integer(const SettingInfo& setting, const std::string& text, long lea
 
 template <class Value>
 Value parse_choice(const SettingInfo& setting, const std::string& text,
-                   std::initializer_list<std::pair<const char*, Value>> choices) {
+                   const std::vector<std::pair<const char*, Value>>& choices) {
   for (const auto& choice : choices)
     if (text == choice.first) return choice.second;
   reject(setting, text);
@@ -181,18 +186,13 @@ const Row rows[] = {
      [](Settings& s, Info i, Text t) {
        if (t != "auto") s.mpi_gpu_aware = parse_flag(i, t);
      }},
-    {{"MPIX_COLL", "auto|lines|packs|direct", "auto",
+    {{"MPIX_COLL", "auto|lines|packs|direct|gsb|btb|gsb-btb|btb-gsb", "auto",
       "how the data of collectives on streams travel: with their flags, through memory of the library; likewise, with "
       "a "
-      "flag for 15 words, between GPUs of NVIDIA that NVLink connects (elsewhere as auto); or by reading and writing "
-      "memory of the other ranks. The same on all ranks. auto: as MPIX_COLL_TABLE says, or by their size"},
-     [](Settings& s, Info i, Text t) {
-       s.collective_way = parse_choice<CollectiveWay>(i, t,
-                                                      {{"auto", CollectiveWay::automatic},
-                                                       {"lines", CollectiveWay::lines},
-                                                       {"packs", CollectiveWay::packs},
-                                                       {"direct", CollectiveWay::direct}});
-     }},
+      "flag for 15 words, between GPUs of NVIDIA that NVLink connects (elsewhere as auto); by reading and writing "
+      "memory of the other ranks; or (all-reduce, reduce, bcast) along a tree, to compare with. The same on all ranks. "
+      "auto: as MPIX_COLL_TABLE says, or by their size"},
+     [](Settings& s, Info i, Text t) { s.collective_way = parse_choice<CollectiveWay>(i, t, collective_way_names); }},
     {{"MPIX_COLL_SELECT", "static|model|dynamic", "static",
       "what chooses the way of collectives on streams where MPIX_COLL is auto. static: MPIX_COLL_TABLE, or their size; "
       "model: likewise, with sizes that are measured when a communicator is prepared; dynamic: the calls, "

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace mpix {
@@ -17,7 +18,9 @@ enum class Throttle { application, fixed, adaptive };
 enum class LaunchForm { automatic, plain, dependent, graph };
 
 /// How the data of a collective travel; see wire/collective.h.
-enum class CollectiveWay { automatic, lines, direct, packs };
+enum class CollectiveWay { automatic, lines, direct, packs, gsb, btb, gsb_btb, btb_gsb };
+/// As MPIX_COLL has them.
+extern const std::vector<std::pair<const char*, CollectiveWay>> collective_way_names;
 
 /// How that is chosen where nothing forces it: by a table, or else by size; by a few calls that are measured when a
 /// communicator is prepared; or where a call runs, by what others have taken.

@@ -87,7 +87,7 @@ void Collectives::measure_borders(Bootstrap& bootstrap) {
   } mine{};
   const std::uint64_t usual = device_.preferred_line_bytes(node_ranks());
   // With one rank on the node, or very many, there is nothing to choose; nodes may differ in that.
-  const bool chooses = node_ranks() > 1 && node_ranks() <= DirectTable::most;
+  const bool chooses = node_ranks() > 1 && node_ranks() <= PlaceTable::most;
   if (chooses) {
     const std::lock_guard<std::mutex> hold(mutex_);
     const Buffer send(device_, size_of(sizes - 1, usual) * node_ranks()), recv(device_, send.bytes);

@@ -6,7 +6,7 @@
 #include <cstdint>
 
 #include "collective/collectives.h"
-#include "wire/collective_direct.h"
+#include "device/collective_launch.h"
 
 namespace mpix {
 namespace {
@@ -64,11 +64,13 @@ std::uint64_t Collectives::choose_piece(const Collective& c) const {
   return rounded_down(c.places.scratch_bytes / (c.send_stride != 0 ? c.ranks() : 1), piece_unit);
 }
 
-void Collectives::place_buffers(Collective& c, const Call& call) const {
+/// `along_tree`: ranks read the result of others.
+void Collectives::place_buffers(Collective& c, const Call& call, bool along_tree) const {
   const bool blocks = c.send_stride != 0;
   const std::uint64_t sent = c.bytes * (blocks ? c.ranks() : 1);
   const bool is_read = c.kind != CollectiveKind::bcast || c.me == c.root;
-  const bool is_written = c.kind == CollectiveKind::allreduce || (c.kind == CollectiveKind::reduce && c.me == c.root);
+  const bool is_written = c.kind == CollectiveKind::allreduce || (c.kind == CollectiveKind::reduce && c.me == c.root) ||
+                          (along_tree && c.kind == CollectiveKind::bcast && c.me != c.root);
   // Results would be written over what others still read.
   const bool must_be_copied = call.in_place && blocks;
   c.send_place = !is_read ? not_used : must_be_copied ? not_attached : place_of(c.send, sent);
@@ -114,10 +116,24 @@ WayCandidates Collectives::candidates(const Collective& c) const {
   return ways;
 }
 
-/// `ways`: none, or those that the call chooses of where it runs.
-void Collectives::choose_way(Collective& c, const Call& call, CollectiveWay forced, WayCandidates& ways) const {
+bool Collectives::choose_tree(CollectiveLaunch& launch, const Call& call) const {
+  Collective& c = launch.call;
+  const bool has_tree =
+      c.kind == CollectiveKind::allreduce || c.kind == CollectiveKind::reduce || c.kind == CollectiveKind::bcast;
+  if (trees_.empty() || !has_tree) return false;
+  launch.tree = trees_[c.root];
+  c.direct = true;
+  place_buffers(c, call, true);
+  c.parts = c.launched = direct_parts(c, ways_.blocks);
+  return true;
+}
+
+void Collectives::choose_way(CollectiveLaunch& launch, const Call& call, CollectiveWay forced) const {
+  Collective& c = launch.call;
+  WayCandidates& ways = launch.ways;
   const bool can_be_direct = c.kind != CollectiveKind::barrier && c.bytes > 0 && c.ranks() > 1 &&
-                             c.ranks() <= DirectTable::most && c.operation != Operation::by_function;
+                             c.ranks() <= PlaceTable::most && c.operation != Operation::by_function;
+  if (can_be_direct && choose_tree(launch, call)) return;
   const bool is_free = can_be_direct && forced == CollectiveWay::automatic;
   const WayTable::Choice* const known = is_free && ways_.table && ways_.selection != WaySelection::dynamic
                                             ? ways_.table->find(c.kind, c.ranks(), sharers_, c.bytes)
@@ -138,13 +154,13 @@ void Collectives::choose_way(Collective& c, const Call& call, CollectiveWay forc
   }
   if (is_free && ways_.selection == WaySelection::dynamic && c.bytes >= device_.least_chosen_bytes(c.ranks())) {
     ways = candidates(c);
-    if (ways.count > 1) return place_buffers(c, call);
+    if (ways.count > 1) return place_buffers(c, call, false);
     ways = {};
   }
   const bool is_large = c.bytes > border_of(c.kind);
   c.direct = can_be_direct && (way == CollectiveWay::direct || (way == CollectiveWay::automatic && is_large));
   if (c.direct) {
-    place_buffers(c, call);
+    place_buffers(c, call, false);
     c.parts = direct_parts(c, blocks_wanted);
   } else {
     choose_lines(c, blocks_wanted);

@@ -12,6 +12,7 @@
 #include "collective/between_nodes.h"
 #include "collective/call_guards.h"
 #include "collective/rails.h"
+#include "collective/tree.h"
 #include "device/collective_launch.h"
 #include "team/differing.h"
 
@@ -75,8 +76,9 @@ CollectivePlaces Collectives::choose_places(Bootstrap& bootstrap) {
   };
   compare("MPIX_COLL_SCRATCH", [](const Card& one) { return std::to_string(one.scratch); });
   compare("MPIX_COLL, or the info key mpix_coll,", [](const Card& one) {
-    static const char* const names[] = {"auto", "lines", "direct", "packs"};
-    return std::string(names[one.way]);
+    for (const auto& [name, way] : collective_way_names)
+      if (static_cast<std::uint32_t>(way) == one.way) return std::string(name);
+    return std::string("unknown");
   });
   compare("MPIX_COLL_SELECT, or the info key mpix_coll_select,", [](const Card& one) {
     static const char* const names[] = {"static", "model", "dynamic"};
@@ -96,12 +98,14 @@ CollectivePlaces Collectives::choose_places(Bootstrap& bootstrap) {
       sharers_ = std::max(
           sharers_, static_cast<std::uint32_t>(std::count_if(
                         cards.begin(), cards.end(), [&](const Card& other) { return other.place == one.place; })));
-  share_in_turns_ = sharers_ > 1 && std::all_of(cards.begin(), cards.end(), [](const Card& one) { return one.prefers_guards; });
+  share_in_turns_ =
+      sharers_ > 1 && std::all_of(cards.begin(), cards.end(), [](const Card& one) { return one.prefers_guards; });
   CollectivePlaces places{};
   places.ranks = static_cast<std::uint32_t>(team_->locals().size());
   std::vector<std::uint64_t> devices;
   for (const Card& one : cards) devices.push_back(one.place);
   places.packs = choose_pack_places(bootstrap, devices, places.ranks);
+  plant_trees(devices);
   // A part of it for lines, one for packs, and what is left for what is sent and received through memory of the
   // library.
   const std::uint64_t each = scratch_ / 3 / (2 * sizeof(Line) * places.ranks);
@@ -110,6 +114,18 @@ CollectivePlaces Collectives::choose_places(Bootstrap& bootstrap) {
   places.scratch_bytes = std::max<std::uint64_t>(rounded_down(scratch_ / 3 - for_packs / 2, piece_unit * places.ranks),
                                                  piece_unit * places.ranks);
   return places;
+}
+
+/// `devices`: by rank of the communicator.
+void Collectives::plant_trees(const std::vector<std::uint64_t>& devices) {
+  const auto ranks = static_cast<std::uint32_t>(team_->locals().size());
+  if (ways_.way < CollectiveWay::gsb || ranks == 1 || ranks > TreePlace::most) return;
+  const TreeShape shape{ways_.way == CollectiveWay::btb || ways_.way == CollectiveWay::btb_gsb,
+                        ways_.way == CollectiveWay::btb || ways_.way == CollectiveWay::gsb_btb};
+  std::vector<std::uint64_t> gpus;
+  for (const int rank : team_->locals()) gpus.push_back(devices[static_cast<std::size_t>(rank)]);
+  for (std::uint32_t root = 0; root < ranks; ++root)
+    trees_.push_back(place_in_tree(shape, gpus, static_cast<std::uint32_t>(team_->local(rank())), root));
 }
 
 /// Of a place; 0: not all links carry packs, or there is no memory for them.
@@ -163,7 +179,8 @@ Collectives::Collectives(std::shared_ptr<const Team> team, Bootstrap& bootstrap,
   c.host = reinterpret_cast<CollectiveWords*>(memory_->words.get());
   memory_->reports = std::make_unique<CollectiveReports>(c.host, team_->locals(), size(), name, settings);
   // Guards know nothing of networks. MPIX_WAIT is the same on all ranks: Team compares it.
-  const bool waits_in_memory_ops = settings.waits == Waits::automatic ? share_in_turns_ : settings.waits == Waits::memory;
+  const bool waits_in_memory_ops =
+      settings.waits == Waits::automatic ? share_in_turns_ : settings.waits == Waits::memory;
   if (waits_in_memory_ops && !team_->spans_nodes()) {
     memory_->guards = std::make_unique<CallGuards>(device_, c);
     memory_->reports->watch(memory_->guards.get());
@@ -237,13 +254,14 @@ Collectives::Went Collectives::enqueue_on_node(const Call& call, const InStream&
   c.word = in.word;
   if (has_guards()) {
     enqueue_guarded(launch, in);
-    return Went::by_lines;
+    return Went::in_turns;
   }
-  choose_way(c, call, way != CollectiveWay::automatic ? way : ways_.way, launch.ways);
-  const Went went = launch.ways.count > 0 ? Went::as_chosen
-                    : c.packed            ? Went::by_packs
-                    : c.direct            ? Went::direct
-                                          : Went::by_lines;
+  choose_way(launch, call, way != CollectiveWay::automatic ? way : ways_.way);
+  const Went went = launch.ways.count > 0   ? Went::as_chosen
+                    : launch.tree.count > 0 ? Went::along_tree
+                    : c.packed              ? Went::by_packs
+                    : c.direct              ? Went::direct
+                                            : Went::by_lines;
   device_.launch(in.stream, std::move(launch));
   if (!in.captured) ++enqueued_;
   return went;
@@ -315,10 +333,12 @@ void Collectives::enqueue(const Call& call, Stream stream) {
     ++counts_.between_nodes;
   } else {
     const Went went = enqueue_on_node(call, in);
-    ++(went == Went::as_chosen  ? counts_.chosen
-       : went == Went::by_packs ? counts_.by_packs
-       : went == Went::direct   ? counts_.direct
-                                : counts_.by_lines);
+    ++(went == Went::as_chosen    ? counts_.chosen
+       : went == Went::by_packs   ? counts_.by_packs
+       : went == Went::along_tree ? counts_.along_trees
+       : went == Went::in_turns   ? counts_.in_turns
+       : went == Went::direct     ? counts_.direct
+                                  : counts_.by_lines);
   }
   ++counts_.calls;
   const bool gives = call.kind != CollectiveKind::bcast || rank() == call.root;

@@ -19,6 +19,7 @@
 #include "team/bootstrap.h"
 #include "team/team.h"
 #include "wire/collective.h"
+#include "wire/collective_tree.h"
 #include "wire/way_choice.h"
 
 namespace mpix {
@@ -70,7 +71,8 @@ class Collectives final : public WaitsForPeers {
   void detach(Bootstrap& bootstrap, void* base);
 
   struct Counts {
-    std::uint64_t calls = 0, by_lines = 0, by_packs = 0, direct = 0, bytes = 0, between_nodes = 0;
+    std::uint64_t calls = 0, by_lines = 0, by_packs = 0, direct = 0, along_trees = 0, in_turns = 0, between_nodes = 0;
+    std::uint64_t bytes = 0;
     std::uint64_t chosen = 0, chosen_direct = 0;  ///< where they ran: those enqueued, and of those that ran
   };
   Counts counts();
@@ -117,7 +119,7 @@ class Collectives final : public WaitsForPeers {
 
   void check(const Call& call) const;
   void begin_reports();
-  enum class Went { by_lines, by_packs, direct, as_chosen };
+  enum class Went { by_lines, by_packs, direct, along_tree, in_turns, as_chosen };
   /// `way`: of this call alone; automatic: as others.
   Went enqueue_on_node(const Call& call, const InStream& in, CollectiveWay way = CollectiveWay::automatic);
   float seconds_of(const Call& call, CollectiveWay way, OwnStream& stream);
@@ -128,14 +130,16 @@ class Collectives final : public WaitsForPeers {
   CollectivePlaces choose_places(Bootstrap& bootstrap);
   std::uint32_t choose_pack_places(Bootstrap& bootstrap, const std::vector<std::uint64_t>& devices,
                                    std::uint32_t ranks);
+  void plant_trees(const std::vector<std::uint64_t>& devices);
   std::uint64_t place_of(const void* buffer, std::size_t bytes) const;
   // In choose_way.cpp:
-  void choose_way(Collective& c, const Call& call, CollectiveWay forced, WayCandidates& ways) const;
+  void choose_way(CollectiveLaunch& launch, const Call& call, CollectiveWay forced) const;
+  bool choose_tree(CollectiveLaunch& launch, const Call& call) const;
   void choose_lines(Collective& c, std::uint32_t blocks) const;
   bool has_shares(const Collective& c) const;
   bool choose_packs(Collective& c, std::uint32_t blocks) const;
   std::uint64_t choose_piece(const Collective& c) const;
-  void place_buffers(Collective& c, const Call& call) const;
+  void place_buffers(Collective& c, const Call& call, bool along_tree) const;
   std::uint32_t guarded_parts(const Collective& c) const;
   std::uint32_t direct_parts(const Collective& c, std::uint32_t blocks) const;
   WayCandidates candidates(const Collective& c) const;
@@ -153,6 +157,7 @@ class Collectives final : public WaitsForPeers {
   Device::PackForm pack_form_;
   std::shared_ptr<Memory> memory_;
   Collective prototype_{};
+  std::vector<TreePlace> trees_;  ///< this rank's place, by root; empty: no way along trees is forced
   std::array<std::uint64_t, collective_kinds> borders_;  ///< up to which size calls of a kind go by lines
   std::mutex mutex_;                                     ///< what follows; and calls are enqueued in one order
   Counts counts_;

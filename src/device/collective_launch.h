@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "wire/collective.h"
+#include "wire/collective_tree.h"
 #include "wire/way_choice.h"
 
 namespace mpix {
@@ -13,6 +14,7 @@ namespace mpix {
 struct CollectiveLaunch {
   Collective call;
   WayCandidates ways{};  ///< with some, `call` says nothing of its way
+  TreePlace tree{};      ///< with operands: the call goes along a tree
   bool captured = false;
   std::shared_ptr<const void> keep;  ///< what it points to, alive for as long as it may run
 };

@@ -58,7 +58,7 @@ template <class Crew, bool has_lines = true>
 class ChosenCall {
  public:
   /// `c`: not of another crew; which way it goes is written into it.
-  MPIX_STEP ChosenCall(const Crew& crew, Collective& c, const WayCandidates& ways, DirectTable& table)
+  MPIX_STEP ChosenCall(const Crew& crew, Collective& c, const WayCandidates& ways, PlaceTable& table)
       : crew_(crew), c_(c), ways_(ways), table_(table) {}
 
   /// False: released, or the ranks call different things.
@@ -172,7 +172,7 @@ class ChosenCall {
   const Crew& crew_;
   Collective& c_;
   const WayCandidates& ways_;
-  DirectTable& table_;
+  PlaceTable& table_;
 };
 
 }  // namespace mpix

@@ -2,11 +2,9 @@
 // Copyright (c) the libmpix authors
 #pragma once
 
-#include "wire/collective_lines.h"
-#include "wire/collective_spans.h"
+#include "wire/collective_placed.h"
 
-/// The steps of a direct call: ranks read what others send where it lies, and write results where they belong. The
-/// words and the order argument are in collective.h, crews in collective_lines.h.
+/// The steps of a direct call: ranks read what others send where it lies, and write results where they belong.
 ///
 /// | call           | rank r reads                | and writes                                |
 /// |----------------|-----------------------------|-------------------------------------------|
@@ -21,86 +19,34 @@
 /// part p of the other ranks alone.
 namespace mpix {
 
-/// Where things are, for a crew: by rank. Null: in memory of the library.
-struct DirectTable {
-  static constexpr std::uint32_t most = 64;
-  const char* from[most];
-  char* to[most];
-};
-
 template <class Crew>
-class DirectCall {
- public:
-  MPIX_STEP DirectCall(const Crew& crew, const Collective& c, DirectTable& table) : crew_(crew), c_(c), table_(table) {}
+class DirectCall : public PlacedCall<Crew, DirectCall<Crew>> {
+  using Base = PlacedCall<Crew, DirectCall<Crew>>;
+  friend Base;
+  using Base::c_;
+  using Base::crew_;
+  using Base::of_part;
+  using Base::piece_;
+  using Base::table_;
+  using Base::whole;
 
-  MPIX_STEP bool run() {
-    CollectiveState state = load_state(c_.states() + crew_.part);
-    const bool is_used = crew_.part < c_.parts;
-    if (is_used && !await_call_before(crew_, c_, state)) return false;
-    call_ = next_number(state.call);
-    if (is_used) announce_call(crew_, c_, call_);
-    if (!find_places(call_)) return false;
-    const std::uint64_t piece = is_staged_ && c_.piece_bytes < c_.bytes ? c_.piece_bytes : c_.bytes;
-    if (!is_used) return leave_unused(state, static_cast<std::uint32_t>((c_.bytes + piece - 1) / piece));
-    state.call = call_;
-    full_ = piece;
-    std::uint32_t steps = 0;
-    for (std::uint64_t begin = 0; begin < c_.bytes; begin += piece, ++steps) {
-      state.step = next_number(state.step);
-      piece_ = Span{begin, c_.bytes - begin < piece ? c_.bytes - begin : piece};
-      if (is_staged_ && !stage(state.step)) return false;
-      move();
-      if (!meet<&Collective::ended>(state.step)) return false;
-      if (!table_.to[c_.me]) take_out();
-    }
-    leave(state);
-    return true;
-  }
+ public:
+  using Base::Base;
 
  private:
-  MPIX_STEP bool leave_unused(CollectiveState state, std::uint32_t steps) const {
-    state.call = call_;
-    for (std::uint32_t i = 0; i < steps; ++i) state.step = next_number(state.step);
-    leave(state);
+  static constexpr bool has_own_places = false;
+
+  MPIX_STEP bool move(std::uint32_t step) const {
+    if (Base::is_staged_ && !stage(step)) return false;
+    move_data();
     return true;
   }
+
   MPIX_STEP std::uint32_t blocks() const {
     return c_.kind == CollectiveKind::alltoall || c_.kind == CollectiveKind::reduce_scatter ? c_.ranks() : 1;
   }
   MPIX_STEP bool is_sharded() const {
     return c_.kind == CollectiveKind::allreduce || c_.kind == CollectiveKind::reduce;
-  }
-
-  /// False: released, or the ranks call different things.
-  MPIX_STEP bool find_places(std::uint32_t call) {
-    const Workers workers = crew_.workers();
-    bool good = true, all_attached = true;
-    // Who was called, where its data are, where its result is: looked for at once, by a worker each.
-    for (std::uint32_t i = workers.index; good && i < 3 * c_.ranks(); i += workers.size) {
-      const std::uint32_t rank = i / 3, which = i % 3;
-      if (which == 2) {
-        good = rank == c_.me || calls_the_same(crew_, c_, c_.word, call, rank);
-        continue;
-      }
-      std::uint64_t word = which == 0 ? c_.send_place : c_.recv_place;
-      if (rank != c_.me) good = crew_.await(rank, c_.place_lines(c_.me, rank, call) + which, call, &word);
-      if (!good) break;
-      char* at = nullptr;
-      if (word == not_attached)
-        all_attached = false;
-      else if (word == not_used)
-        at = c_.memory(rank);  // any
-      else
-        at = c_.attached[rank * most_attached + static_cast<std::uint32_t>(word >> 56)] +
-             (word & ((std::uint64_t{1} << 56) - 1));
-      if (which == 0)
-        table_.from[rank] = at;
-      else
-        table_.to[rank] = at;
-    }
-    if (!crew_.agree(good)) return false;
-    is_staged_ = !crew_.agree(all_attached);
-    return true;
   }
 
   /// Where a rank's block for another one lies, from this piece's begin of it on.
@@ -114,17 +60,9 @@ class DirectCall {
     if (char* const to = table_.to[rank]) return to + piece_.begin;
     return c_.memory(rank) + c_.places.received();
   }
-  /// Pieces are cut as the first one, also the last, which may be shorter: memory of the library belongs to the same
-  /// part in all of them.
-  MPIX_STEP Span whole() const { return {0, full_}; }
-  MPIX_STEP Span of_part(Span span) const {
-    const Span part = cut(span, crew_.part, c_.parts);
-    const std::uint64_t end = part.begin + part.bytes < piece_.bytes ? part.begin + part.bytes : piece_.bytes;
-    return {part.begin, part.begin < end ? end - part.begin : 0};
-  }
 
   /// Copy what others read of this rank, and wait until all have.
-  MPIX_STEP bool stage(std::uint32_t step) {
+  MPIX_STEP bool stage(std::uint32_t step) const {
     if (!table_.from[c_.me]) {
       char* const to = c_.own() + c_.places.sent();
       for (std::uint32_t i = 0; i < (is_sharded() ? c_.ranks() : blocks()); ++i) {
@@ -135,26 +73,10 @@ class DirectCall {
                    crew_.workers());
       }
     }
-    return meet<&Collective::ready>(step);
+    return Base::template meet<&Collective::ready>(step);
   }
 
-  /// What was done before is done, and all others have come as far, too.
-  template <std::uint64_t* (Collective::*word)(std::uint32_t, std::uint32_t, std::uint32_t) const>
-  MPIX_STEP bool meet(std::uint32_t step) const {
-    if (!crew_.agree(true)) return false;
-    const Workers workers = crew_.workers();
-    bool good = true;
-    for (std::uint32_t rank = workers.index; rank < c_.ranks(); rank += workers.size) {
-      if (rank == c_.me) continue;
-      store_release((c_.*word)(rank, crew_.part, c_.me), progress_word(call_, step));
-      crew_.tell(rank);
-    }
-    for (std::uint32_t rank = workers.index; good && rank < c_.ranks(); rank += workers.size)
-      if (rank != c_.me) good = crew_.await(rank, (c_.*word)(c_.me, crew_.part, rank), progress_word(call_, step));
-    return crew_.agree(good);
-  }
-
-  MPIX_STEP void move() const {
+  MPIX_STEP void move_data() const {
     switch (c_.kind) {
       case CollectiveKind::allreduce:
       case CollectiveKind::reduce:
@@ -205,6 +127,7 @@ class DirectCall {
 
   /// What others have written into memory of the library, to where it belongs.
   MPIX_STEP void take_out() const {
+    if (table_.to[c_.me]) return;
     const char* const from = c_.own() + c_.places.received();
     for (std::uint32_t rank = 0; rank < c_.ranks(); ++rank) {
       if (rank == c_.me) continue;
@@ -212,25 +135,6 @@ class DirectCall {
       copy_bytes(c_.recv + piece_.begin + span.begin, from + span.begin, span.bytes, crew_.workers());
     }
   }
-
-  MPIX_STEP void leave(CollectiveState state) const {
-    state.word = c_.word;
-    state.parts = static_cast<std::uint16_t>(c_.parts);
-    state.rooted = state.several_steps = 0;  // all have heard from all
-    const Workers workers = crew_.workers();
-    if (workers.index == 0) c_.states()[crew_.part] = state;
-    if (crew_.part != 0) return;
-    for (std::uint32_t part = c_.launched + workers.index; part < Crew::counted_parts; part += workers.size)
-      c_.states()[part] = state;
-  }
-
-  const Crew& crew_;
-  const Collective& c_;
-  DirectTable& table_;
-  std::uint32_t call_ = 0;
-  Span piece_{};
-  std::uint64_t full_ = 0;  ///< bytes of a piece that is not the last
-  bool is_staged_ = false;
 };
 
 }  // namespace mpix

@@ -17,15 +17,15 @@
 /// | came[k mod 2] | t       | parts that the others have sent in call k        | by each part of o's sends           | by the last of them, by all |
 /// | all_came      | t       | calls that all others have sent, less t's ended  | by the last of them                 | by t's receives |
 ///
-/// The guard waits until all_came is 1, which a graph can hold. Then the kernel finds calls[k] and ready[] of all. While
-/// t has not ended k nobody sends more than k + 1, so two words came are enough.
+/// The guard waits until all_came is 1, which a graph can hold. Then the kernel finds calls[k] and ready[] of all.
+/// While t has not ended k nobody sends more than k + 1, so two words came are enough.
 ///
 /// What o gives in k lies in the first or the second place of its memory, by k's step, where that of k - 2 was. Before
 /// its sends of k it has waited for ready[] of k - 1 of all, so all have ended k - 2, and read it. A launch begins when
 /// the one before has ended, so parts need not be told apart.
 ///
-/// A step up is a release at system scope behind all that a part tells. Nobody reads anything else by the guard, and one
-/// that passes too early costs time, not data: the kernels poll as ever. The guard asks for no more than the kernel
+/// A step up is a release at system scope behind all that a part tells. Nobody reads anything else by the guard, and
+/// one that passes too early costs time, not data: the kernels poll as ever. The guard asks for no more than the kernel
 /// behind it (tests/model/guarded.pml).
 namespace mpix {
 

@@ -44,6 +44,17 @@ std::size_t recv_count(const Call& call, int size);
 std::vector<char> input_of(const Call& call, int me, int size);
 /// `nodes`: by rank; empty: all are on one. A node's ranks are combined first, then the nodes.
 std::vector<char> result_of(const Call& call, int me, int size, const std::vector<int>& nodes = {});
+/// How far elements of a result that is rounded may be from those of another order of the operands.
+class Rounding {
+ public:
+  Rounding(const Call& call, int me, int size);
+  double of(std::size_t element) const;
+
+ private:
+  const Call call_;
+  const std::size_t first_;
+  std::vector<std::vector<char>> inputs_;  ///< by rank
+};
 /// Of the ranks of a communicator; empty: all are on one.
 std::vector<int> nodes_of(MPI_Comm comm);
 

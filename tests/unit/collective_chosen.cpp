@@ -140,7 +140,7 @@ TEST_CASE("ranks of several parts choose the same ways, and results are right", 
                                    static_cast<std::uint32_t>(call.kind) * sizes_of_a_kind + size,
                                    parts_of_a_rank,
                                    {{0, 2, of_all.lines_for(2)}, {1, 1, 0}, {1, 3, 0}}};
-          DirectTable table;
+          PlaceTable table;
           const PartCrew crew{call, part, 1000 + 1000 * std::uint64_t{rank}, random};
           if (!ChosenCall<PartCrew>(crew, call, ways, table).run()) ++wrong;
           if (part == 0) taken[rank][number] = {call.direct, call.parts};

@@ -131,7 +131,7 @@ TEST_CASE("packs, lines and direct calls follow each other, and results are righ
           call.shared = call.packed && chosen.shared;
           call.pack_turns = packs / chosen.parts / 4 * 4;
           const PackCrew crew{{call, part, 0, random}};
-          DirectTable table;
+          PlaceTable table;
           // How many turns a kernel has at once is its rank's affair.
           const std::uint32_t at_once = 1u << (rank + number) % 3;
           if (part < chosen.parts && !(call.packed   ? run_packs(crew, at_once, number % 2 == 0)

@@ -87,6 +87,7 @@ struct Plan {
   std::uint32_t root;
   std::uint64_t words;
   bool direct, attached;
+  bool along_tree = false;
 };
 
 inline Plan plan_of(std::uint32_t number, std::uint32_t ranks, std::uint64_t most_words, bool may_be_direct) {
@@ -137,6 +138,7 @@ class RankCall {
     if (plan.kind != CollectiveKind::bcast || rank == plan.root) c.send_place = place(c.send);
     if (plan.kind == CollectiveKind::allreduce || (plan.kind == CollectiveKind::reduce && rank == plan.root))
       c.recv_place = place(c.recv);
+    if (plan.along_tree && plan.kind == CollectiveKind::bcast && rank != plan.root) c.recv_place = place(c.recv);
   }
 
   CollectiveLaunch launch;

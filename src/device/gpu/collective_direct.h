@@ -5,12 +5,13 @@
 #include "device/gpu/collective_kernel.h"
 #include "wire/collective_chosen.h"
 #include "wire/collective_guarded.h"
+#include "wire/collective_tree.h"
 
 namespace mpix {
 inline namespace GPU_NAMESPACE {
 
 __global__ void __launch_bounds__(collective_threads) run_direct(const GPU_GRID_CONSTANT Collective call) {
-  __shared__ DirectTable table;
+  __shared__ PlaceTable table;
   gpu_wait_for_front();
   gpu_let_next_start();
   const CollectiveBlock crew{call, blockIdx.x};
@@ -18,7 +19,7 @@ __global__ void __launch_bounds__(collective_threads) run_direct(const GPU_GRID_
 }
 
 __global__ void __launch_bounds__(collective_threads) run_chosen(const GPU_GRID_CONSTANT ChosenArguments arguments) {
-  __shared__ DirectTable table;
+  __shared__ PlaceTable table;
   __shared__ Collective call;
   static_assert(sizeof call % 8 == 0, "copied by words");
   for (std::uint32_t i = threadIdx.x; i < sizeof call / 8; i += blockDim.x)
@@ -34,6 +35,19 @@ __global__ void __launch_bounds__(collective_threads) run_half(const GPU_GRID_CO
   gpu_wait_for_front();
   const CollectiveBlock crew{call, blockIdx.x};
   (void)GuardedCall<CollectiveBlock>(crew, call).run();
+}
+
+__global__ void __launch_bounds__(collective_threads) run_tree(const GPU_GRID_CONSTANT TreeArguments arguments) {
+  __shared__ PlaceTable table;
+  gpu_wait_for_front();
+  gpu_let_next_start();
+  const CollectiveBlock crew{arguments.call, blockIdx.x};
+  (void)TreeCall<CollectiveBlock>(crew, arguments.call, table, arguments.tree).run();
+}
+
+const Kernel& tree_kernel() {
+  static const Kernel kernel(run_tree);
+  return kernel;
 }
 
 const Kernel& chosen_kernel() {

@@ -25,6 +25,7 @@ const Kernel& guarded_kernel();
 const Kernel& small_kernel(const Collective& call, std::uint32_t words);
 const Kernel& direct_kernel();
 const Kernel& chosen_kernel();
+const Kernel& tree_kernel();
 const Kernel& rail_kernel();
 void load_small_kernels();
 /// By packs; of those of a thread it has so many turns.
@@ -38,6 +39,7 @@ inline void load_collective_kernels() {
   (void)guarded_kernel();
   (void)direct_kernel();
   (void)chosen_kernel();
+  (void)tree_kernel();
   load_small_kernels();
   if constexpr (gpu_has_packs) load_pack_kernels();
 }
@@ -46,6 +48,11 @@ inline void load_rail_kernels() { (void)rail_kernel(); }
 struct ChosenArguments {
   Collective call;
   WayCandidates ways;
+};
+
+struct TreeArguments {
+  Collective call;
+  TreePlace tree;
 };
 
 /// How many words a thread has; 0: it is no small call.
@@ -76,6 +83,12 @@ inline void launch_collective(const CollectiveLaunch& launch, gpuStream_t stream
                               sizeof arguments, stream, launch.captured && chosen_kernel().may_be_dependent));
     return;
   }
+  if (launch.tree.count > 0) {
+    TreeArguments arguments{call, launch.tree};
+    MPIX_CHECK_GPU(gpu_launch(tree_kernel().function, dim3(call.parts), collective_threads, &arguments,
+                              sizeof arguments, stream, launch.captured && tree_kernel().may_be_dependent));
+    return;
+  }
   if constexpr (gpu_has_packs)
     if (call.packed) {
       const std::uint64_t packs = ((call.bytes + 7) / 8 + Pack::words - 1) / Pack::words;
@@ -86,8 +99,8 @@ inline void launch_collective(const CollectiveLaunch& launch, gpuStream_t stream
       return;
     }
   if (call.half != CallHalf::whole) {  // behind a guard a stream has waited: nothing is gained by starting early
-    MPIX_CHECK_GPU(gpu_launch(guarded_kernel().function, dim3(call.parts), collective_threads, &call, sizeof call,
-                              stream, false));
+    MPIX_CHECK_GPU(
+        gpu_launch(guarded_kernel().function, dim3(call.parts), collective_threads, &call, sizeof call, stream, false));
     return;
   }
   const std::uint32_t small = small_words(call);

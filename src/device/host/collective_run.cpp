@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "wire/collective_chosen.h"
 #include "wire/collective_guarded.h"
+#include "wire/collective_tree.h"
 
 namespace mpix {
 namespace {
@@ -95,9 +96,10 @@ struct Alone {
 
 bool run(CollectiveLaunch& launch, const Polling& polling) {
   const Alone crew{launch.call, polling};
-  DirectTable table;
+  PlaceTable table;
   if (launch.ways.count > 0) return ChosenCall<Alone>(crew, launch.call, launch.ways, table).run();
   if (launch.call.half != CallHalf::whole) return GuardedCall<Alone>(crew, launch.call).run();
+  if (launch.tree.count > 0) return TreeCall<Alone>(crew, launch.call, table, launch.tree).run();
   if (!launch.call.direct) return run_by_lines(crew, launch.call);
   return DirectCall<Alone>(crew, launch.call, table).run();
 }
