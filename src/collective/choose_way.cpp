@@ -39,7 +39,7 @@ void Collectives::choose_lines(Collective& c, std::uint32_t blocks) const {
 bool Collectives::has_shares(const Collective& c) const {
   if (c.kind == CollectiveKind::allreduce) return c.bytes > pack_form_.shared_above_bytes;
   const bool is_rooted = c.kind == CollectiveKind::bcast || c.kind == CollectiveKind::reduce;
-  return is_rooted && c.ranks() > 2 && c.bytes > std::uint64_t{c.places.packs} * Pack::words * 8;
+  return is_rooted && c.ranks() > 1 && c.bytes > std::uint64_t{c.places.packs} * Pack::words * 8;
 }
 
 /// False: it is no call that goes by packs. Else it does; `blocks`: 0: by size.
@@ -60,8 +60,20 @@ bool Collectives::choose_packs(Collective& c, std::uint32_t blocks) const {
   return true;
 }
 
-std::uint64_t Collectives::choose_piece(const Collective& c) const {
-  return rounded_down(c.places.scratch_bytes / (c.send_stride != 0 ? c.ranks() : 1), piece_unit);
+/// What memory of the library has room for, `places` times.
+std::uint64_t Collectives::most_piece(const Collective& c, std::uint32_t places) const {
+  const std::uint64_t blocks = c.send_stride != 0 ? c.ranks() : 1;
+  return rounded_down(c.places.scratch_bytes / places / blocks, piece_unit / 2);
+}
+
+/// Of a direct call, which has two places: while one piece is read the next is staged. On the host nothing is gained by
+/// small ones: a rank is one thread.
+std::uint64_t Collectives::direct_piece(const Collective& c) const {
+  constexpr std::uint64_t wanted_pieces = 8, least_of_a_part = 32 * 1024;
+  const std::uint64_t most = most_piece(c, 2);
+  if (device_.parts_in_use() == 1) return most;
+  const std::uint64_t least = least_of_a_part * (c.parts ? c.parts : most_blocks);
+  return std::min(most, std::max(least, rounded_up(c.bytes / wanted_pieces, piece_unit)));
 }
 
 /// `along_tree`: ranks read the result of others.
@@ -75,7 +87,7 @@ void Collectives::place_buffers(Collective& c, const Call& call, bool along_tree
   const bool must_be_copied = call.in_place && blocks;
   c.send_place = !is_read ? not_used : must_be_copied ? not_attached : place_of(c.send, sent);
   c.recv_place = is_written ? place_of(c.recv, c.bytes) : not_used;
-  c.piece_bytes = choose_piece(c);
+  c.piece_bytes = along_tree ? most_piece(c, 1) : direct_piece(c);
 }
 
 std::uint32_t Collectives::direct_parts(const Collective& c, std::uint32_t blocks) const {
@@ -160,8 +172,8 @@ void Collectives::choose_way(CollectiveLaunch& launch, const Call& call, Collect
   const bool is_large = c.bytes > border_of(c.kind);
   c.direct = can_be_direct && (way == CollectiveWay::direct || (way == CollectiveWay::automatic && is_large));
   if (c.direct) {
-    place_buffers(c, call, false);
     c.parts = direct_parts(c, blocks_wanted);
+    place_buffers(c, call, false);
   } else {
     choose_lines(c, blocks_wanted);
   }

@@ -24,8 +24,8 @@
 /// | begun[part][o] = call, step     | each part, in each step of a rooted call, to all | relaxed: what it has read, it has |
 /// | places[call mod 2][o]       | part 0, at the begin of a direct call: where o's buffers lie | none: lines, and behind
 /// |                             |                              | kernels that have ended                              |
-/// | ready[part][o] = call, step     | each part, when its share of what o sends lies in o's memory for chunks | release, acquire |
-/// | ended[part][o] = call, step     | each part, when it has read what it reads and written what it writes | release, acquire |
+/// | ready[part][o] = call, step     | each part, when its share of what o gives lies in o's memory for pieces; along a tree, also: the result lies there | release, acquire |
+/// | ended[part][o] = call, step     | each part, when it has read what it reads of others' data, and written what it writes | release, acquire |
 /// | waits (of o's own)          | o's service: 0, or 1 and the rank of another node that o waits for | none: for reports |
 /// | times, choices              | see collective_chosen.h | |
 /// | came, all_came              | see collective_guarded.h | |
@@ -44,9 +44,10 @@
 /// behind, for which t has to have begun the next. So calls k - 1 to k + 1 have places of their own.
 ///
 /// Direct calls read and write memory of other ranks. They begin when places[] of all are here; then what those name is
-/// there, and may be written: streams have got to the call. Where some buffer is not attached, chunks go through memory
+/// there, and may be written: streams have got to the call. Where some buffer is not attached, pieces go through memory
 /// of the library: copied there before ready[], and out of it behind ended[]. ended[] of all means that all have read
-/// what they read of me, and my result is whole.
+/// what they read of me, and that my result is whole, or there to be taken. collective_direct.h and collective_tree.h
+/// have the steps.
 ///
 /// A line holds the step of 32 bits, and lies where it is for long where calls are short: one that has been there for
 /// 2^32 steps would be taken for new. So in the last step of a call part 0 clears one line beyond those that the call

@@ -17,6 +17,20 @@
 ///
 /// A block, or in the first two calls a shard, is cut into parts; part p reads and writes part p of it, and waits for
 /// part p of the other ranks alone.
+///
+/// Where some buffer is not attached, data go through memory of the library, in pieces, which lie there in two places
+/// in turn. What of a rank i others read is copied to *sent* before (staged); combinations for a result that is not
+/// attached are left in *received* of the rank that has made them, and taken from there.
+///
+/// | a rank, in piece i             | so that                                                                        |
+/// |--------------------------------|--------------------------------------------------------------------------------|
+/// | stages i + 1, tells ready[]    | the next is there when all are through with this; all have ended i - 1 there    |
+/// | awaits ready[] of i            | what it reads is there; all have taken i - 2 out of what it writes             |
+/// | reads, combines, tells ended[] |                                                                                |
+/// | awaits ended[] of i            | what it takes is there; nobody reads what it has staged of i, nor its own send buffer |
+/// | takes i                        |                                                                                |
+///
+/// The next call finds that all have taken the last piece by places[], which a rank writes when it begins.
 namespace mpix {
 
 template <class Crew>
@@ -34,12 +48,34 @@ class DirectCall : public PlacedCall<Crew, DirectCall<Crew>> {
   using Base::Base;
 
  private:
-  static constexpr bool has_own_places = false;
+  MPIX_STEP bool goes_in_pieces() const { return Base::is_staged_; }
 
-  MPIX_STEP bool move(std::uint32_t step) const {
-    if (Base::is_staged_ && !stage(step)) return false;
-    move_data();
+  MPIX_STEP bool run_pieces(std::uint32_t* step) {
+    for (std::uint32_t rank = first_target(); rank < targets_end() && left_here_for_ == UINT32_MAX; ++rank)
+      if (rank != c_.me && !table_.to[rank]) left_here_for_ = rank;
+    if (Base::is_staged_) stage_piece(0, next_number(*step));
+    for (std::uint64_t begin = 0; begin < c_.bytes; begin += Base::full_) {
+      *step = next_number(*step);
+      if (Base::is_staged_) {
+        if (begin + Base::full_ < c_.bytes) stage_piece(begin + Base::full_, next_number(*step));
+        if (!Base::template await_all<&Collective::ready>(*step)) return false;
+      }
+      begin_piece(begin);
+      move();
+      Base::template tell_all<&Collective::ended>(*step);
+      if (!Base::template await_all<&Collective::ended>(*step)) return false;
+      take_out();
+    }
     return true;
+  }
+  MPIX_STEP void begin_piece(std::uint64_t begin) {
+    Base::begin_piece(begin);
+    place_ = begin / Base::full_ % 2 * (c_.places.scratch_bytes / 2);
+  }
+  MPIX_STEP void stage_piece(std::uint64_t begin, std::uint32_t step) {
+    begin_piece(begin);
+    stage();
+    Base::template tell_all<&Collective::ready>(step);
   }
 
   MPIX_STEP std::uint32_t blocks() const {
@@ -53,30 +89,29 @@ class DirectCall : public PlacedCall<Crew, DirectCall<Crew>> {
   MPIX_STEP const char* source(std::uint32_t rank, std::uint32_t block) const {
     if (rank == c_.me) return c_.send + block * c_.send_stride + piece_.begin;
     if (const char* const from = table_.from[rank]) return from + block * c_.send_stride + piece_.begin;
-    return c_.memory(rank) + c_.places.sent() + block * c_.piece_bytes;
+    return c_.memory(rank) + c_.places.sent() + place_ + block * c_.piece_bytes;
   }
+  /// Null: as for the first rank whose buffer is not attached.
   MPIX_STEP char* target(std::uint32_t rank) const {
     if (rank == c_.me) return c_.recv + piece_.begin;
     if (char* const to = table_.to[rank]) return to + piece_.begin;
-    return c_.memory(rank) + c_.places.received();
+    return rank == left_here_for_ ? c_.own() + c_.places.received() + place_ : nullptr;
   }
 
-  /// Copy what others read of this rank, and wait until all have.
-  MPIX_STEP bool stage(std::uint32_t step) const {
-    if (!table_.from[c_.me]) {
-      char* const to = c_.own() + c_.places.sent();
-      for (std::uint32_t i = 0; i < (is_sharded() ? c_.ranks() : blocks()); ++i) {
-        if (i == c_.me && (is_sharded() || blocks() > 1)) continue;
-        const Span span = of_part(is_sharded() ? cut(whole(), i, c_.ranks()) : whole());
-        const std::uint32_t block = is_sharded() ? 0 : i;
-        copy_bytes(to + block * c_.piece_bytes + span.begin, source(c_.me, block) + span.begin, span.bytes,
-                   crew_.workers());
-      }
+  /// Copy what others read of this rank.
+  MPIX_STEP void stage() const {
+    if (table_.from[c_.me]) return;
+    char* const to = c_.own() + c_.places.sent() + place_;
+    for (std::uint32_t i = 0; i < (is_sharded() ? c_.ranks() : blocks()); ++i) {
+      if (i == c_.me && (is_sharded() || blocks() > 1)) continue;
+      const Span span = of_part(is_sharded() ? cut(whole(), i, c_.ranks()) : whole());
+      const std::uint32_t block = is_sharded() ? 0 : i;
+      copy_bytes(to + block * c_.piece_bytes + span.begin, source(c_.me, block) + span.begin, span.bytes,
+                 crew_.workers());
     }
-    return Base::template meet<&Collective::ready>(step);
   }
 
-  MPIX_STEP void move_data() const {
+  MPIX_STEP void move() const {
     switch (c_.kind) {
       case CollectiveKind::allreduce:
       case CollectiveKind::reduce:
@@ -125,16 +160,19 @@ class DirectCall : public PlacedCall<Crew, DirectCall<Crew>> {
                   first_target(), targets_end(), span);
   }
 
-  /// What others have written into memory of the library, to where it belongs.
+  /// What others have combined into memory of the library, to where it belongs.
   MPIX_STEP void take_out() const {
     if (table_.to[c_.me]) return;
-    const char* const from = c_.own() + c_.places.received();
-    for (std::uint32_t rank = 0; rank < c_.ranks(); ++rank) {
-      if (rank == c_.me) continue;
+    for (std::uint32_t next = 1; next < c_.ranks(); ++next) {
+      const std::uint32_t rank = (c_.me + next) % c_.ranks();
       const Span span = of_part(cut(whole(), rank, c_.ranks()));
-      copy_bytes(c_.recv + piece_.begin + span.begin, from + span.begin, span.bytes, crew_.workers());
+      copy_bytes(c_.recv + piece_.begin + span.begin, c_.memory(rank) + c_.places.received() + place_ + span.begin,
+                 span.bytes, crew_.workers());
     }
   }
+
+  std::uint64_t place_ = 0;                   ///< of the piece, in memory of the library
+  std::uint32_t left_here_for_ = UINT32_MAX;  ///< the first rank whose result is not attached
 };
 
 }  // namespace mpix

@@ -22,32 +22,28 @@ struct PlaceTable {
 };
 
 /// `Steps`: the class that derives from this one, and has
-///   bool move(std::uint32_t step): a piece, up to what ended[] says. False: released
-///   void take_out():               what there is to do behind ended[] of all
-///   has_own_places:                memory of the library is in between, whatever is attached
+///   bool goes_in_pieces():                  of piece_bytes each; else all is one
+///   bool run_pieces(std::uint32_t* step):   all of them; next_number(*step) is the first one's, and *step becomes that
+///   of
+///                                           the last. False: released
 template <class Crew, class Steps>
 class PlacedCall {
  public:
   MPIX_STEP PlacedCall(const Crew& crew, const Collective& c, PlaceTable& table) : crew_(crew), c_(c), table_(table) {}
 
   MPIX_STEP bool run() {
-    Steps& steps_of = static_cast<Steps&>(*this);
+    Steps& steps = static_cast<Steps&>(*this);
     CollectiveState state = load_state(c_.states() + crew_.part);
     const bool is_used = crew_.part < c_.parts;
     if (is_used && !await_call_before(crew_, c_, state)) return false;
-    call_ = next_number(state.call);
+    state.call = call_ = next_number(state.call);
     if (is_used) announce_call(crew_, c_, call_);
     if (!find_places(call_)) return false;
-    const bool in_pieces = is_staged_ || Steps::has_own_places;
-    const std::uint64_t piece = in_pieces && c_.piece_bytes < c_.bytes ? c_.piece_bytes : c_.bytes;
-    if (!is_used) return leave_unused(state, static_cast<std::uint32_t>((c_.bytes + piece - 1) / piece));
-    state.call = call_;
-    full_ = piece;
-    for (std::uint64_t begin = 0; begin < c_.bytes; begin += piece) {
-      state.step = next_number(state.step);
-      piece_ = Span{begin, c_.bytes - begin < piece ? c_.bytes - begin : piece};
-      if (!steps_of.move(state.step) || !meet<&Collective::ended>(state.step)) return false;
-      steps_of.take_out();
+    full_ = steps.goes_in_pieces() && c_.piece_bytes < c_.bytes ? c_.piece_bytes : c_.bytes;
+    if (is_used) {
+      if (!steps.run_pieces(&state.step)) return false;
+    } else {
+      for (std::uint64_t begin = 0; begin < c_.bytes; begin += full_) state.step = next_number(state.step);
     }
     leave(state);
     return true;
@@ -63,17 +59,28 @@ class PlacedCall {
     return {part.begin, part.begin < end ? end - part.begin : 0};
   }
 
-  /// What was done before is done, and all others have come as far, too.
-  template <std::uint64_t* (Collective::*word)(std::uint32_t, std::uint32_t, std::uint32_t) const>
-  MPIX_STEP bool meet(std::uint32_t step) const {
-    if (!crew_.agree(true)) return false;
+  MPIX_STEP void begin_piece(std::uint64_t begin) {
+    piece_ = Span{begin, c_.bytes - begin < full_ ? c_.bytes - begin : full_};
+  }
+
+  using Word = std::uint64_t* (Collective::*)(std::uint32_t at, std::uint32_t part, std::uint32_t of) const;
+
+  /// What was done before is done.
+  template <Word word>
+  MPIX_STEP void tell_all(std::uint32_t step) const {
+    (void)crew_.agree(true);
     const Workers workers = crew_.workers();
-    bool good = true;
     for (std::uint32_t rank = workers.index; rank < c_.ranks(); rank += workers.size) {
       if (rank == c_.me) continue;
       store_release((c_.*word)(rank, crew_.part, c_.me), progress_word(call_, step));
       crew_.tell(rank);
     }
+  }
+  /// All others have told as much. False: released.
+  template <Word word>
+  MPIX_STEP bool await_all(std::uint32_t step) const {
+    const Workers workers = crew_.workers();
+    bool good = true;
     for (std::uint32_t rank = workers.index; good && rank < c_.ranks(); rank += workers.size)
       if (rank != c_.me) good = crew_.await(rank, (c_.*word)(c_.me, crew_.part, rank), progress_word(call_, step));
     return crew_.agree(good);
@@ -88,13 +95,6 @@ class PlacedCall {
   bool is_staged_ = false;  ///< some buffer is not attached
 
  private:
-  MPIX_STEP bool leave_unused(CollectiveState state, std::uint32_t steps) const {
-    state.call = call_;
-    for (std::uint32_t i = 0; i < steps; ++i) state.step = next_number(state.step);
-    leave(state);
-    return true;
-  }
-
   /// False: released, or the ranks call different things.
   MPIX_STEP bool find_places(std::uint32_t call) {
     const Workers workers = crew_.workers();

@@ -23,7 +23,7 @@ MPIX_FN Span cut(Span all, std::uint32_t index, std::uint32_t count) {
 }
 
 /// What `count` sources have, combined in their order, into targets [first, end). `From` and `To`: of a number, where
-/// it lies.
+/// it lies; a target may be null, and is none.
 template <class From, class To>
 class CombinedSpans {
  public:
@@ -41,7 +41,8 @@ class CombinedSpans {
   MPIX_STEP void run(Span span) const {
     std::uintptr_t odd = 0;
     for (std::uint32_t i = 0; i < count_; ++i) odd |= reinterpret_cast<std::uintptr_t>(from_(i) + span.begin);
-    for (std::uint32_t i = first_; i < end_; ++i) odd |= reinterpret_cast<std::uintptr_t>(to_(i) + span.begin);
+    for (std::uint32_t i = first_; i < end_; ++i)
+      if (const char* const to = to_(i)) odd |= reinterpret_cast<std::uintptr_t>(to + span.begin);
     std::uint64_t done = 0;
     if (odd % 16 == 0) {
       done = combine_quads<4>(span, 0);
@@ -67,7 +68,8 @@ class CombinedSpans {
         MPIX_UNROLL
         for (std::uint32_t k = 0; k < 2 * quads; ++k) next[k] = after[k];
       }
-      for (std::uint32_t i = first_; i < end_; ++i) store_quads<quads>(to_(i) + at, result);
+      for (std::uint32_t i = first_; i < end_; ++i)
+        if (char* const to = to_(i)) store_quads<quads>(to + at, result);
     }
     return done;
   }
@@ -100,8 +102,10 @@ class CombinedSpans {
         }
       }
       for (std::uint32_t k = first_; k < end_; ++k) {
-        store_word(to_(k) + span.begin, i, span.bytes, result[0]);
-        if (both) store_word(to_(k) + span.begin, i + 1, span.bytes, result[1]);
+        char* const to = to_(k);
+        if (!to) continue;
+        store_word(to + span.begin, i, span.bytes, result[0]);
+        if (both) store_word(to + span.begin, i + 1, span.bytes, result[1]);
       }
     }
   }

@@ -46,7 +46,18 @@ class TreeCall : public PlacedCall<Crew, TreeCall<Crew>> {
       : Base(crew, c, table), place_(place) {}
 
  private:
-  static constexpr bool has_own_places = true;
+  MPIX_STEP bool goes_in_pieces() const { return true; }
+  /// A piece is over when all have said so: then nobody reads or writes there.
+  MPIX_STEP bool run_pieces(std::uint32_t* step) {
+    for (std::uint64_t begin = 0; begin < c_.bytes; begin += Base::full_) {
+      *step = next_number(*step);
+      Base::begin_piece(begin);
+      if (!move(*step)) return false;
+      Base::template tell_all<&Collective::ended>(*step);
+      if (!Base::template await_all<&Collective::ended>(*step)) return false;
+    }
+    return true;
+  }
 
   MPIX_STEP bool move(std::uint32_t step) const {
     const std::uint64_t now = progress_word(call_, step);
@@ -55,8 +66,6 @@ class TreeCall : public PlacedCall<Crew, TreeCall<Crew>> {
     if (c_.kind == CollectiveKind::reduce) return true;
     return go_down(now, span);
   }
-  MPIX_STEP void take_out() const {}
-
   MPIX_STEP bool go_up(std::uint64_t now, Span span) const {
     if (place_.has_children()) {
       if (!await_children(now)) return false;
