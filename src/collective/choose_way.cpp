@@ -39,11 +39,12 @@ void Collectives::choose_lines(Collective& c, std::uint32_t blocks) const {
 bool Collectives::has_shares(const Collective& c) const {
   if (c.kind == CollectiveKind::allreduce) return c.bytes > pack_form_.shared_above_bytes;
   const bool is_rooted = c.kind == CollectiveKind::bcast || c.kind == CollectiveKind::reduce;
-  return is_rooted && c.ranks() > 1 && c.bytes > std::uint64_t{c.places.packs} * Pack::words * 8;
+  return is_rooted && c.ranks() > 2 && c.bytes > std::uint64_t{c.places.packs} * Pack::words * 8;
 }
 
-/// False: it is no call that goes by packs. Else it does; `blocks`: 0: by size.
-bool Collectives::choose_packs(Collective& c, std::uint32_t blocks) const {
+/// False: it is no call that goes by packs. Else it does; `blocks`: 0: by size. `all_may_hear`: also where it has a
+/// root.
+bool Collectives::choose_packs(Collective& c, std::uint32_t blocks, bool all_may_hear) const {
   constexpr std::uint64_t most_bytes = std::uint64_t{16} << 30;  // what 32 bits count
   if (c.places.packs == 0 || c.kind == CollectiveKind::barrier || c.bytes == 0 || c.bytes > most_bytes) return false;
   if (c.combines() && !c.combines_usually()) return false;
@@ -53,27 +54,19 @@ bool Collectives::choose_packs(Collective& c, std::uint32_t blocks) const {
   const std::uint64_t most_here = std::min<std::uint64_t>(c.places.packs / (groups * pack_form_.turns), most_blocks);
   const std::uint64_t parts = std::clamp<std::uint64_t>(blocks ? blocks : (packs + groups - 1) / groups, 1, most_here);
   const std::uint64_t of_turn = parts * groups, turns = rounded_down(c.places.packs / of_turn, pack_form_.turns);
-  if (c.is_rooted() && packs > turns * of_turn) return false;
+  if (c.is_rooted() && packs > turns * of_turn) {
+    if (c.ranks() > 2 || !all_may_hear) return false;
+    c.all_hear = true;
+  }
   c.packed = true;
   c.parts = c.launched = static_cast<std::uint32_t>(parts);
   c.pack_turns = static_cast<std::uint32_t>(turns);
   return true;
 }
 
-/// What memory of the library has room for, `places` times.
-std::uint64_t Collectives::most_piece(const Collective& c, std::uint32_t places) const {
-  const std::uint64_t blocks = c.send_stride != 0 ? c.ranks() : 1;
-  return rounded_down(c.places.scratch_bytes / places / blocks, piece_unit / 2);
-}
-
-/// Of a direct call, which has two places: while one piece is read the next is staged. On the host nothing is gained by
-/// small ones: a rank is one thread.
-std::uint64_t Collectives::direct_piece(const Collective& c) const {
-  constexpr std::uint64_t wanted_pieces = 8, least_of_a_part = 32 * 1024;
-  const std::uint64_t most = most_piece(c, 2);
-  if (device_.parts_in_use() == 1) return most;
-  const std::uint64_t least = least_of_a_part * (c.parts ? c.parts : most_blocks);
-  return std::min(most, std::max(least, rounded_up(c.bytes / wanted_pieces, piece_unit)));
+/// As much of a block as memory of the library has room for.
+std::uint64_t Collectives::piece_of(const Collective& c) const {
+  return rounded_down(c.places.scratch_bytes / (c.send_stride != 0 ? c.ranks() : 1), piece_unit);
 }
 
 /// `along_tree`: ranks read the result of others.
@@ -87,7 +80,8 @@ void Collectives::place_buffers(Collective& c, const Call& call, bool along_tree
   const bool must_be_copied = call.in_place && blocks;
   c.send_place = !is_read ? not_used : must_be_copied ? not_attached : place_of(c.send, sent);
   c.recv_place = is_written ? place_of(c.recv, c.bytes) : not_used;
-  c.piece_bytes = along_tree ? most_piece(c, 1) : direct_piece(c);
+  c.piece_bytes = piece_of(c);
+  c.takes_from_others = sharers_ > 1;
 }
 
 std::uint32_t Collectives::direct_parts(const Collective& c, std::uint32_t blocks) const {
@@ -161,7 +155,7 @@ void Collectives::choose_way(CollectiveLaunch& launch, const Call& call, Collect
                                                                        : SIZE_MAX;
   const bool is_best_by_packs = c.bytes > pack_form_.above_bytes && c.bytes <= most_by_packs;
   if (way == CollectiveWay::packs || (way == CollectiveWay::automatic && is_best_by_packs)) {
-    if (choose_packs(c, blocks_wanted)) return;
+    if (choose_packs(c, blocks_wanted, way == CollectiveWay::packs || !any_attached)) return;
     way = CollectiveWay::automatic;
   }
   if (is_free && ways_.selection == WaySelection::dynamic && c.bytes >= device_.least_chosen_bytes(c.ranks())) {

@@ -270,7 +270,7 @@ Collectives::Went Collectives::enqueue_on_node(const Call& call, const InStream&
 /// As many calls as they have pieces, each in two launches; see wire/collective_guarded.h.
 void Collectives::enqueue_guarded(const CollectiveLaunch& launch, const InStream& in) {
   CallGuards& guards = *memory_->guards;
-  const std::uint64_t whole = launch.call.bytes, most = most_piece(launch.call, 1);
+  const std::uint64_t whole = launch.call.bytes, most = piece_of(launch.call);
   try {
     for (std::uint64_t at = 0; at == 0 || at < whole; at += most) {
       CollectiveLaunch piece = launch;

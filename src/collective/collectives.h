@@ -137,9 +137,8 @@ class Collectives final : public WaitsForPeers {
   bool choose_tree(CollectiveLaunch& launch, const Call& call) const;
   void choose_lines(Collective& c, std::uint32_t blocks) const;
   bool has_shares(const Collective& c) const;
-  bool choose_packs(Collective& c, std::uint32_t blocks) const;
-  std::uint64_t most_piece(const Collective& c, std::uint32_t places) const;
-  std::uint64_t direct_piece(const Collective& c) const;
+  bool choose_packs(Collective& c, std::uint32_t blocks, bool all_may_hear) const;
+  std::uint64_t piece_of(const Collective& c) const;
   void place_buffers(Collective& c, const Call& call, bool along_tree) const;
   std::uint32_t guarded_parts(const Collective& c) const;
   std::uint32_t direct_parts(const Collective& c, std::uint32_t blocks) const;

@@ -182,7 +182,9 @@ struct Collective {
   Element element;
   bool direct, packed;  ///< neither: by lines
   bool shared;          ///< by packs: each rank has a share of the work, and all hear from all; see collective_packs.h
-  CallHalf half;        ///< not whole: none of these; see collective_guarded.h
+  bool all_hear;        ///< by packs: all hear from all, though there is a root
+  bool takes_from_others;  ///< direct; see collective_direct.h
+  CallHalf half;           ///< not whole: none of these; see collective_guarded.h
   std::uint32_t me, root;
   std::uint32_t parts;
   std::uint32_t launched;  ///< as many parts as the launch has: no fewer
@@ -207,7 +209,7 @@ struct Collective {
   MPIX_FN char* memory(std::uint32_t rank) const { return rank < most_near ? near[rank] : far[rank]; }
   MPIX_FN char* own() const { return mine; }
   MPIX_FN bool is_rooted() const {
-    return !shared && (kind == CollectiveKind::bcast || kind == CollectiveKind::reduce);
+    return !shared && !all_hear && (kind == CollectiveKind::bcast || kind == CollectiveKind::reduce);
   }
   MPIX_FN bool combines() const {
     return kind == CollectiveKind::reduce || kind == CollectiveKind::allreduce ||
@@ -225,7 +227,10 @@ struct Collective {
   MPIX_FN bool hears(std::uint32_t rank) const {
     return rank != me && (kind == CollectiveKind::bcast ? rank == root : kind != CollectiveKind::reduce || me == root);
   }
-  MPIX_FN bool gives() const { return kind == CollectiveKind::bcast ? me == root : !is_rooted() || me != root; }
+  /// Some other rank is to get data of this one.
+  MPIX_FN bool gives() const {
+    return kind == CollectiveKind::bcast ? me == root : kind != CollectiveKind::reduce || me != root;
+  }
   MPIX_FN bool gets_result() const {
     return kind == CollectiveKind::bcast ? me != root : kind != CollectiveKind::reduce || me == root;
   }

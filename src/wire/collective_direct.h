@@ -18,17 +18,18 @@
 /// A block, or in the first two calls a shard, is cut into parts; part p reads and writes part p of it, and waits for
 /// part p of the other ranks alone.
 ///
-/// Where some buffer is not attached, data go through memory of the library, in pieces, which lie there in two places
-/// in turn. What of a rank i others read is copied to *sent* before (staged); combinations for a result that is not
-/// attached are left in *received* of the rank that has made them, and taken from there.
+/// Where some buffer is not attached, data go through memory of the library, in pieces. What others read of a rank is
+/// copied to *sent* before (staged). A combination for a rank whose result is not attached goes to *received*: of that
+/// rank, which copies it from there; or, where ranks share a GPU (takes_from_others), of the one that has made it, once
+/// for all: that is fewer bytes in memory, but two ways over a link one after the other.
 ///
-/// | a rank, in piece i             | so that                                                                        |
-/// |--------------------------------|--------------------------------------------------------------------------------|
-/// | stages i + 1, tells ready[]    | the next is there when all are through with this; all have ended i - 1 there    |
-/// | awaits ready[] of i            | what it reads is there; all have taken i - 2 out of what it writes             |
-/// | reads, combines, tells ended[] |                                                                                |
-/// | awaits ended[] of i            | what it takes is there; nobody reads what it has staged of i, nor its own send buffer |
-/// | takes i                        |                                                                                |
+/// | a rank, in a piece             | so that                                                                     |
+/// |--------------------------------|-----------------------------------------------------------------------------|
+/// | stages it, tells ready[]       |                                                                             |
+/// | awaits ready[]                 | what it reads is there, and all have taken the last piece out of *received*  |
+/// | reads, combines, tells ended[] |                                                                             |
+/// | awaits ended[]                 | what it takes is there; nobody reads what it has staged, nor its own buffer |
+/// | takes                          |                                                                             |
 ///
 /// The next call finds that all have taken the last piece by places[], which a rank writes when it begins.
 namespace mpix {
@@ -53,29 +54,20 @@ class DirectCall : public PlacedCall<Crew, DirectCall<Crew>> {
   MPIX_STEP bool run_pieces(std::uint32_t* step) {
     for (std::uint32_t rank = first_target(); rank < targets_end() && left_here_for_ == UINT32_MAX; ++rank)
       if (rank != c_.me && !table_.to[rank]) left_here_for_ = rank;
-    if (Base::is_staged_) stage_piece(0, next_number(*step));
     for (std::uint64_t begin = 0; begin < c_.bytes; begin += Base::full_) {
       *step = next_number(*step);
+      Base::begin_piece(begin);
       if (Base::is_staged_) {
-        if (begin + Base::full_ < c_.bytes) stage_piece(begin + Base::full_, next_number(*step));
+        stage();
+        Base::template tell_all<&Collective::ready>(*step);
         if (!Base::template await_all<&Collective::ready>(*step)) return false;
       }
-      begin_piece(begin);
       move();
       Base::template tell_all<&Collective::ended>(*step);
       if (!Base::template await_all<&Collective::ended>(*step)) return false;
       take_out();
     }
     return true;
-  }
-  MPIX_STEP void begin_piece(std::uint64_t begin) {
-    Base::begin_piece(begin);
-    place_ = begin / Base::full_ % 2 * (c_.places.scratch_bytes / 2);
-  }
-  MPIX_STEP void stage_piece(std::uint64_t begin, std::uint32_t step) {
-    begin_piece(begin);
-    stage();
-    Base::template tell_all<&Collective::ready>(step);
   }
 
   MPIX_STEP std::uint32_t blocks() const {
@@ -89,19 +81,20 @@ class DirectCall : public PlacedCall<Crew, DirectCall<Crew>> {
   MPIX_STEP const char* source(std::uint32_t rank, std::uint32_t block) const {
     if (rank == c_.me) return c_.send + block * c_.send_stride + piece_.begin;
     if (const char* const from = table_.from[rank]) return from + block * c_.send_stride + piece_.begin;
-    return c_.memory(rank) + c_.places.sent() + place_ + block * c_.piece_bytes;
+    return c_.memory(rank) + c_.places.sent() + block * c_.piece_bytes;
   }
   /// Null: as for the first rank whose buffer is not attached.
   MPIX_STEP char* target(std::uint32_t rank) const {
     if (rank == c_.me) return c_.recv + piece_.begin;
     if (char* const to = table_.to[rank]) return to + piece_.begin;
-    return rank == left_here_for_ ? c_.own() + c_.places.received() + place_ : nullptr;
+    if (!c_.takes_from_others) return c_.memory(rank) + c_.places.received();
+    return rank == left_here_for_ ? c_.own() + c_.places.received() : nullptr;
   }
 
   /// Copy what others read of this rank.
   MPIX_STEP void stage() const {
     if (table_.from[c_.me]) return;
-    char* const to = c_.own() + c_.places.sent() + place_;
+    char* const to = c_.own() + c_.places.sent();
     for (std::uint32_t i = 0; i < (is_sharded() ? c_.ranks() : blocks()); ++i) {
       if (i == c_.me && (is_sharded() || blocks() > 1)) continue;
       const Span span = of_part(is_sharded() ? cut(whole(), i, c_.ranks()) : whole());
@@ -166,12 +159,11 @@ class DirectCall : public PlacedCall<Crew, DirectCall<Crew>> {
     for (std::uint32_t next = 1; next < c_.ranks(); ++next) {
       const std::uint32_t rank = (c_.me + next) % c_.ranks();
       const Span span = of_part(cut(whole(), rank, c_.ranks()));
-      copy_bytes(c_.recv + piece_.begin + span.begin, c_.memory(rank) + c_.places.received() + place_ + span.begin,
-                 span.bytes, crew_.workers());
+      const char* const from = (c_.takes_from_others ? c_.memory(rank) : c_.own()) + c_.places.received();
+      copy_bytes(c_.recv + piece_.begin + span.begin, from + span.begin, span.bytes, crew_.workers());
     }
   }
 
-  std::uint64_t place_ = 0;                   ///< of the piece, in memory of the library
   std::uint32_t left_here_for_ = UINT32_MAX;  ///< the first rank whose result is not attached
 };
 

@@ -20,7 +20,7 @@
 /// several. In the first step of call K: t has begun K - 1 (collective.h). If n - 2 is of K - 1, so is n - 1, of which
 /// each group of t has sent a pack: it has ended n - 2. If n - 2 is older, that call has ended. In the second step of K
 /// the group has a pack of K: K - 1 has ended. Rooted calls have one step: nobody tells the root how far the others
-/// are.
+/// are. Of two ranks those of several steps are not rooted: both send packs, one of them without data (all_hear).
 ///
 /// **In shares**, of three ranks and more: what each would send to all others is much. So rank r has a share: of each
 /// row of as many packs as there are ranks, the one in place r. A turn takes two steps. In the first one all send r
@@ -125,8 +125,15 @@ class PackCall {
   }
   static MPIX_STEP std::uint32_t rows_of(const Collective& c) { return (packs_of(c) + c.ranks() - 1) / c.ranks(); }
 
-  MPIX_STEP bool sends_to(std::uint32_t rank) const { return in_shares ? rank != c_.me : c_.sends_to(rank); }
-  MPIX_STEP bool hears(std::uint32_t rank) const { return in_shares ? rank != c_.me : c_.hears(rank); }
+  MPIX_STEP bool sends_to(std::uint32_t rank) const {
+    return in_shares || c_.all_hear ? rank != c_.me : c_.sends_to(rank);
+  }
+  MPIX_STEP bool hears(std::uint32_t rank) const { return in_shares || c_.all_hear ? rank != c_.me : c_.hears(rank); }
+  /// Whether what comes from there, or is there already, is part of the result; of what is not combined.
+  MPIX_STEP bool takes(std::uint32_t rank) const {
+    if (in_shares || c_.kind != CollectiveKind::bcast) return rank == c_.me || hears(rank);
+    return c_.hears(rank);
+  }
   /// Whether what goes to one rank is not what goes to the next.
   MPIX_STEP bool differ() const { return in_shares || c_.send_stride != 0; }
 
@@ -154,7 +161,8 @@ class PackCall {
     if (rank >= c_.ranks()) return false;
     if (in_shares) return c_.kind != CollectiveKind::bcast || c_.me == c_.root;
     // What goes to all ranks alike is loaded once.
-    return differ() ? rank == c_.me || sends_to(rank) : rank == 0;
+    if (differ()) return rank == c_.me || sends_to(rank);
+    return rank == 0 && (c_.kind != CollectiveKind::bcast || c_.me == c_.root);
   }
 
   MPIX_STEP void load(const TurnOfPacks<each>& mine, Words* sent) const {
@@ -252,8 +260,7 @@ class PackCall {
     } else {
       MPIX_UNROLL
       for (std::uint32_t rank = 0; rank < most; ++rank)
-        if (rank < c_.ranks() && (hears(rank) || (rank == c_.me && (in_shares || c_.kind != CollectiveKind::bcast))))
-          store_words(mine, rank, c_.recv + rank * c_.recv_stride, all[rank]);
+        if (rank < c_.ranks() && takes(rank)) store_words(mine, rank, c_.recv + rank * c_.recv_stride, all[rank]);
     }
   }
   MPIX_STEP void store_words(const TurnOfPacks<each>& mine, std::uint32_t rank, char* to,

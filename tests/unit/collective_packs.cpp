@@ -69,17 +69,19 @@ struct Chosen {
   Plan plan;
   Way way;
   std::uint32_t parts;
-  bool shared;
+  bool shared, all_hear;
 };
 Chosen chosen_for(std::uint32_t number, std::uint32_t ranks) {
   std::mt19937 random(number * 7919u + 17);
   Chosen chosen{plan_of(number, ranks, 1500, true), Way::lines,
-                static_cast<std::uint32_t>(1 + random() % parts_of_a_rank), false};
+                static_cast<std::uint32_t>(1 + random() % parts_of_a_rank), false, false};
   if (chosen.plan.direct) chosen.way = Way::direct;
   const bool is_rooted = chosen.plan.kind == CollectiveKind::bcast || chosen.plan.kind == CollectiveKind::reduce;
   const std::uint64_t of_turn = chosen.parts, turns = packs / of_turn / 4 * 4;
   chosen.shared = (is_rooted || chosen.plan.kind == CollectiveKind::allreduce) && random() % 2 == 0;
-  const bool fits = chosen.shared || !is_rooted || chosen.plan.words <= turns * of_turn * Pack::words;
+  chosen.all_hear = is_rooted && !chosen.shared && random() % 2 == 0;
+  const bool fits =
+      chosen.shared || chosen.all_hear || !is_rooted || chosen.plan.words <= turns * of_turn * Pack::words;
   if (chosen.plan.words > 0 && fits && random() % 4 != 0) chosen.way = Way::packs;
   return chosen;
 }
@@ -129,6 +131,7 @@ TEST_CASE("packs, lines and direct calls follow each other, and results are righ
           call.direct = chosen.way == Way::direct;
           call.packed = chosen.way == Way::packs;
           call.shared = call.packed && chosen.shared;
+          call.all_hear = call.packed && chosen.all_hear;
           call.pack_turns = packs / chosen.parts / 4 * 4;
           const PackCrew crew{{call, part, 0, random}};
           PlaceTable table;
@@ -143,11 +146,12 @@ TEST_CASE("packs, lines and direct calls follow each other, and results are righ
       });
   for (std::thread& thread : threads) thread.join();
   REQUIRE(wrong == 0);
-  long by_packs = 0, of_several_steps = 0, shared = 0;
+  long by_packs = 0, of_several_steps = 0, shared = 0, all_hear = 0;
   for (std::uint32_t number = 0; number < calls; ++number) {
     const Chosen chosen = chosen_for(number, count);
     by_packs += chosen.way == Way::packs;
     shared += chosen.way == Way::packs && chosen.shared && chosen.plan.words > count * Pack::words;
+    all_hear += chosen.way == Way::packs && chosen.all_hear && chosen.plan.words > packs * Pack::words;
     of_several_steps += chosen.way == Way::packs && chosen.plan.words > packs * Pack::words;
     for (std::uint32_t rank = 0; rank < count; ++rank) wrong += of_rank[rank][number]->wrong();
   }
@@ -155,6 +159,7 @@ TEST_CASE("packs, lines and direct calls follow each other, and results are righ
   CHECK(by_packs > calls / 3);
   CHECK(of_several_steps > calls / 30);
   CHECK(shared > calls / 30);
+  CHECK(all_hear > calls / 100);
 }
 
 TEST_CASE("a call by packs that meets another one ends, and says which rank calls it", "[collective]") {

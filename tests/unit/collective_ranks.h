@@ -130,7 +130,8 @@ class RankCall {
     c.word = CallWord{c.kind, c.operation, c.element, c.root, c.bytes}.packed();
     c.chunk_words = lines_for(1);
     c.direct = plan.direct;
-    c.piece_bytes = c.places.scratch_bytes / 2 / (by_blocks ? ranks_ : 1) / 1024 * 1024;
+    c.takes_from_others = number % 3 == 0;
+    c.piece_bytes = c.places.scratch_bytes / (by_blocks ? ranks_ : 1) / 1024 * 1024;
     // The threads of a test share their addresses: what is attached lies at 0.
     const auto place = [&](const void* p) {
       return plan.attached ? place_word(0, reinterpret_cast<std::uintptr_t>(p)) : not_attached;
