@@ -26,7 +26,7 @@ std::uint64_t rounded_up(std::uint64_t n, std::uint64_t unit) { return (n + unit
 /// `blocks`: 0: by size.
 void Collectives::choose_lines(Collective& c, std::uint32_t blocks) const {
   const std::uint64_t words = (c.bytes + 7) / 8, room = c.places.lines;
-  const std::uint64_t most_here = device_.parts_in_use() == 1 ? 1 : std::max(1u, most_blocks / sharers_);
+  const std::uint64_t most_here = device_.parts_in_use() == 1 ? 1 : blocks_of_a_rank_;
   const std::uint64_t wanted = blocks ? blocks : (std::min(words, room) + words_of_a_part - 1) / words_of_a_part;
   c.parts = static_cast<std::uint32_t>(
       std::clamp<std::uint64_t>(wanted, 1, std::min<std::uint64_t>(most_here, most_line_parts)));
@@ -42,9 +42,8 @@ bool Collectives::has_shares(const Collective& c) const {
   return is_rooted && c.ranks() > 2 && c.bytes > std::uint64_t{c.places.packs} * Pack::words * 8;
 }
 
-/// False: it is no call that goes by packs. Else it does; `blocks`: 0: by size. `all_may_hear`: also where it has a
-/// root.
-bool Collectives::choose_packs(Collective& c, std::uint32_t blocks, bool all_may_hear) const {
+/// False: it is no call that goes by packs. Else it does; `blocks`: 0: by size.
+bool Collectives::choose_packs(Collective& c, std::uint32_t blocks) const {
   constexpr std::uint64_t most_bytes = std::uint64_t{16} << 30;  // what 32 bits count
   if (c.places.packs == 0 || c.kind == CollectiveKind::barrier || c.bytes == 0 || c.bytes > most_bytes) return false;
   if (c.combines() && !c.combines_usually()) return false;
@@ -55,7 +54,7 @@ bool Collectives::choose_packs(Collective& c, std::uint32_t blocks, bool all_may
   const std::uint64_t parts = std::clamp<std::uint64_t>(blocks ? blocks : (packs + groups - 1) / groups, 1, most_here);
   const std::uint64_t of_turn = parts * groups, turns = rounded_down(c.places.packs / of_turn, pack_form_.turns);
   if (c.is_rooted() && packs > turns * of_turn) {
-    if (c.ranks() > 2 || !all_may_hear) return false;
+    if (c.ranks() > 2) return false;
     c.all_hear = true;
   }
   c.packed = true;
@@ -85,7 +84,7 @@ void Collectives::place_buffers(Collective& c, const Call& call, bool along_tree
 }
 
 std::uint32_t Collectives::direct_parts(const Collective& c, std::uint32_t blocks) const {
-  const std::uint64_t most_here = device_.parts_in_use() == 1 ? 1 : std::max(1u, most_blocks / sharers_);
+  const std::uint64_t most_here = device_.parts_in_use() == 1 ? 1 : blocks_of_a_rank_;
   const std::uint64_t by_size = std::max<std::uint64_t>(least_direct_parts, c.bytes / direct_bytes_of_a_part);
   return static_cast<std::uint32_t>(std::min(most_here, blocks ? blocks : by_size));
 }
@@ -150,12 +149,13 @@ void Collectives::choose_way(CollectiveLaunch& launch, const Call& call, Collect
   const bool any_attached =
       std::any_of(attachments_.begin(), attachments_.end(), [](const Attachment& a) { return a.is_used; });
   const std::size_t most_by_packs = !any_attached                      ? pack_form_.most_bytes
+                                    : c.is_rooted() && c.ranks() == 2  ? pack_form_.most_attached_rooted_bytes
                                     : !has_shares(c)                   ? pack_form_.most_attached_bytes
-                                    : c.kind == CollectiveKind::reduce ? pack_form_.most_attached_reduce_bytes
+                                    : c.kind == CollectiveKind::reduce ? pack_form_.most_attached_rooted_bytes
                                                                        : SIZE_MAX;
   const bool is_best_by_packs = c.bytes > pack_form_.above_bytes && c.bytes <= most_by_packs;
   if (way == CollectiveWay::packs || (way == CollectiveWay::automatic && is_best_by_packs)) {
-    if (choose_packs(c, blocks_wanted, way == CollectiveWay::packs || !any_attached)) return;
+    if (choose_packs(c, blocks_wanted)) return;
     way = CollectiveWay::automatic;
   }
   if (is_free && ways_.selection == WaySelection::dynamic && c.bytes >= device_.least_chosen_bytes(c.ranks())) {

@@ -26,7 +26,7 @@ constexpr std::uint64_t line_unit = 2 * most_parts;
 
 struct Collectives::Card {
   std::uint64_t place, scratch, table;
-  std::uint32_t way, selection, blocks;
+  std::uint32_t way, selection, blocks, most_blocks;
   bool reaches_node, reaches_others, prefers_guards;
 };
 
@@ -62,6 +62,7 @@ CollectivePlaces Collectives::choose_places(Bootstrap& bootstrap) {
   card.selection = static_cast<std::uint32_t>(ways_.selection);
   card.blocks = ways_.blocks;
   card.table = ways_.table ? ways_.table->fingerprint() : 0;
+  card.most_blocks = device_.collective_blocks();
   card.prefers_guards = device_.wants_guards_where_shared();
   card.reaches_node = team_->group().size() == team_->locals().size();
   card.reaches_others = true;
@@ -98,6 +99,10 @@ CollectivePlaces Collectives::choose_places(Bootstrap& bootstrap) {
       sharers_ = std::max(
           sharers_, static_cast<std::uint32_t>(std::count_if(
                         cards.begin(), cards.end(), [&](const Card& other) { return other.place == one.place; })));
+  // Kernels of all who share a GPU wait for each other: all their blocks must run at once.
+  std::uint32_t most_at_once = 2 * most_blocks;
+  for (const Card& one : cards) most_at_once = std::min(most_at_once, one.most_blocks);
+  blocks_of_a_rank_ = std::clamp(most_at_once / sharers_, 1u, most_blocks);
   share_in_turns_ =
       sharers_ > 1 && std::all_of(cards.begin(), cards.end(), [](const Card& one) { return one.prefers_guards; });
   CollectivePlaces places{};

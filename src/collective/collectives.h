@@ -105,8 +105,8 @@ class Collectives final : public WaitsForPeers {
     bool is_used = false;
   };
 
-  static constexpr std::uint32_t most_blocks = 64;   ///< of a launch
-  static constexpr std::uint64_t piece_unit = 4096;  ///< of what goes through memory of the library
+  static constexpr std::uint32_t most_blocks = most_parts;  ///< of a launch
+  static constexpr std::uint64_t piece_unit = 4096;         ///< of what goes through memory of the library
   static std::uint64_t rounded_down(std::uint64_t n, std::uint64_t unit) { return n / unit * unit; }
 
   /// A call in a stream, which all of its launches know.
@@ -137,7 +137,7 @@ class Collectives final : public WaitsForPeers {
   bool choose_tree(CollectiveLaunch& launch, const Call& call) const;
   void choose_lines(Collective& c, std::uint32_t blocks) const;
   bool has_shares(const Collective& c) const;
-  bool choose_packs(Collective& c, std::uint32_t blocks, bool all_may_hear) const;
+  bool choose_packs(Collective& c, std::uint32_t blocks) const;
   std::uint64_t piece_of(const Collective& c) const;
   void place_buffers(Collective& c, const Call& call, bool along_tree) const;
   std::uint32_t guarded_parts(const Collective& c) const;
@@ -152,7 +152,7 @@ class Collectives final : public WaitsForPeers {
   const UnmapsLater unmaps_later_;  ///< outlives memory_
   const Ways ways_;
   const std::size_t scratch_;
-  std::uint32_t sharers_ = 1;
+  std::uint32_t sharers_ = 1, blocks_of_a_rank_ = 1;
   bool share_in_turns_ = false;  ///< some ranks a GPU, without MPS
   Device::PackForm pack_form_;
   std::shared_ptr<Memory> memory_;

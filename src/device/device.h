@@ -280,7 +280,7 @@ class Device {
     /// Where that is the best way: up to where memory is attached, and where none is.
     std::size_t above_bytes = 0, most_attached_bytes = 0, most_bytes = 0;
     std::size_t shared_above_bytes = SIZE_MAX;          ///< all-reduce is in shares
-    std::size_t most_attached_reduce_bytes = SIZE_MAX;  ///< in shares
+    std::size_t most_attached_rooted_bytes = SIZE_MAX;  ///< reduce in shares; of two ranks, bcast and reduce
   };
   virtual PackForm pack_form(std::uint32_t) const noexcept { return {}; }
   /// Whether links carry packs to the devices of these places, of which one is the own.
@@ -303,6 +303,8 @@ class Device {
   /// A number that stands for what kernels run on, and for that of no other node: ranks with the same one share it. 0:
   /// not known, or of no interest.
   virtual std::uint64_t place() = 0;
+  /// Blocks of collectives that all run at once there, whatever their size; of a call's, a rank has most_parts at most.
+  virtual std::uint32_t collective_blocks() { return most_parts; }
   /// Kernels of several processes run there in turns, not at once. Kernels that wait for each other then keep each
   /// other from running, and guards help against that.
   virtual bool wants_guards_where_shared() = 0;

@@ -254,7 +254,8 @@ class GpuDevice final : public Device {
   std::size_t preferred_line_bytes(std::uint32_t ranks) const noexcept override {
     return 1024 * 1024 / std::max(ranks - 1, 1u);
   }
-  /// On 2 H100 lines are as fast up to 128 KiB, and with attached memory direct calls from 16 MiB on; without, packs
+  /// On 2 H100 lines are as fast up to 128 KiB, and with attached memory direct calls from 16 MiB on, bcast and reduce
+  /// from 8 MiB on; without, packs
   /// are the fastest at all sizes; on 3 and 4 as well, and of what has no shares attached memory goes direct from 1 MiB
   /// on. With more ranks this has not been measured.
   PackForm pack_form(std::uint32_t ranks) const noexcept override {
@@ -268,7 +269,7 @@ class GpuDevice final : public Device {
     // Where the bytes that shares save take as long as their second step; measured with 3 and 4 ranks.
     if (ranks == 3) form.shared_above_bytes = 512 * 1024;
     if (ranks > 3) form.shared_above_bytes = std::size_t{512} * 1024 * ranks / ((ranks - 1) * (ranks - 2));
-    form.most_attached_reduce_bytes = 2 << 20;
+    form.most_attached_rooted_bytes = ranks == 2 ? 4 << 20 : 2 << 20;
     return form;
   }
   bool carries_packs(const std::vector<std::uint64_t>& places) override {
@@ -316,6 +317,10 @@ class GpuDevice final : public Device {
     return post_streams_.get();
   }
 
+  /// One of the largest a multiprocessor, where ranks share them; and one of 512 threads runs beside another.
+  std::uint32_t collective_blocks() override {
+    return std::clamp(gpu_multiprocessors(memory().device()), most_parts, 2 * most_parts);
+  }
   std::uint64_t place() override { return gpu_place(memory().device()); }
   bool wants_guards_where_shared() override {
     const int device = memory().device();
