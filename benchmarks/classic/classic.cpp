@@ -10,6 +10,7 @@
 // X-Y        X among the ranks of a GPU, Y between the GPUs of a node: chapter 4 (levels.h)
 // Static, Dynamic   copies by memory of the host and by mapped memory of the GPU side by side: chapter 5 (mixes.h).
 //            Static's table is what Dynamic has chosen, as there: the mean of the calls of its measurement
+// kernels    likewise, where kernels lead: libmpix's own ways of these names (MPIX_COLL)
 // libmpix    the call, and the end of the stream: it is not used as it is meant, for the others return when it is done
 #include <mpi.h>
 #include <mpix_collectives.h>
@@ -86,6 +87,10 @@ class Benchmark {
         receive_(most_ * static_cast<std::size_t>(ranks_)),
         data_(stream_),
         mpix_(stream_),
+        gsb_(stream_, "gsb"),
+        btb_(stream_, "btb"),
+        gsb_btb_(stream_, "gsb-btb"),
+        btb_gsb_(stream_, "btb-gsb"),
         mpi_(stream_, support::ranks_are_blocks, receive_.bytes()),
         mixed_(MPI_COMM_WORLD, stream_, most_ / sizeof(float)) {}
 
@@ -117,6 +122,8 @@ class Benchmark {
     if (places_.gpus == 1) {
       add("GSB", *gsb);
       add("BTB", *btb);
+      add_kernels(ways, "GSB, kern.", gsb_);
+      add_kernels(ways, "BTB, kern.", btb_);
       add_mixes(ways,
                 [this](Mixing& mixing, const Call& c) { mixed_.allreduce(mixing, source(c), target(c), c.count); });
     } else {
@@ -124,8 +131,15 @@ class Benchmark {
       add("GSB-BTB", *gsb_btb);
       add("BTB-GSB", *btb_gsb);
       add("BTB-BTB", *btb);
+      add_kernels(ways, "GSB-GSB, k", gsb_);
+      add_kernels(ways, "GSB-BTB, k", gsb_btb_);
+      add_kernels(ways, "BTB-GSB, k", btb_gsb_);
+      add_kernels(ways, "BTB-BTB, k", btb_);
     }
     table(Kind::allreduce, ways);
+  }
+  void add_kernels(std::vector<Way>& ways, const char* name, const collectives::Mpix& by) {
+    ways.push_back({name, [this, &by](const Call& c) { by.enqueue(c), stream_.synchronize(); }});
   }
   void allgather() {
     std::vector<Way> ways = libraries();
@@ -166,7 +180,7 @@ class Benchmark {
     if (rank_ == 0) {
       std::printf("\n%s of floats: %s\n%8s", collectives::name_of(kind),
                   options_.check_only ? "checked only" : "us a call, of the slowest rank; median", "block");
-      for (const Way& way : ways) std::printf(" %9s", way.name.c_str());
+      for (const Way& way : ways) std::printf(" %10s", way.name.c_str());
       if (!options_.check_only) std::printf(" |  MPI's time to that of the others%s", has_mixes ? "; staged" : "");
       std::printf("\n");
     }
@@ -222,9 +236,9 @@ class Benchmark {
     std::printf("%8zu", bytes);
     for (const Way& way : ways)
       if (!way.right || options_.check_only)
-        std::printf(" %9s", way.right ? "right" : "WRONG");
+        std::printf(" %10s", way.right ? "right" : "WRONG");
       else
-        std::printf(" %9.1f", median(way.times));
+        std::printf(" %10.1f", median(way.times));
     if (!options_.check_only) {
       std::printf(" | ");
       for (std::size_t i = 1; i < ways.size(); ++i)
@@ -243,6 +257,7 @@ class Benchmark {
   const place::Memory send_, receive_;
   collectives::Data data_;
   const collectives::Mpix mpix_;
+  const collectives::Mpix gsb_, btb_, gsb_btb_, btb_gsb_;
   const collectives::Mpi mpi_;
   MixedCopies mixed_;
   Dynamic dynamic_;

@@ -23,10 +23,17 @@ inline MPI_Datatype mpi_type(Type type) { return type == Type::float64 ? MPI_DOU
 /// A communicator of libmpix's calls, with or without memory attached.
 class Mpix {
  public:
-  explicit Mpix(launcher::Stream& stream) : stream_(stream) {
+  /// `way`: as MPIX_COLL has it; null: as it says.
+  explicit Mpix(launcher::Stream& stream, const char* way = nullptr) : stream_(stream) {
     CHECK_MPI(MPI_Comm_dup(MPI_COMM_WORLD, &comm_));
     CHECK_MPI(MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN));  // CHECK_MPI says why
-    CHECK_MPI(MPIX_Comm_prepare_stream(comm_, MPI_INFO_NULL));
+    MPI_Info info = MPI_INFO_NULL;
+    if (way) {
+      CHECK_MPI(MPI_Info_create(&info));
+      CHECK_MPI(MPI_Info_set(info, "mpix_coll", way));
+    }
+    CHECK_MPI(MPIX_Comm_prepare_stream(comm_, info));
+    if (way) CHECK_MPI(MPI_Info_free(&info));
   }
   ~Mpix() { CHECK_MPI(MPI_Comm_free(&comm_)); }
   Mpix(const Mpix&) = delete;

@@ -14,7 +14,8 @@
 /// | between   | its own and the children's                 | their combination, to sent    | the parent's result                      | its result; and to received, if not attached |
 /// | root      | its own and the children's                 | its result; likewise          |                                          |            |
 ///
-/// A rank's word ready[] at its parent says that what it gives is there, and at its children that the result is.
+/// A rank's word ready[] at its parent says that what it gives is there, and at its children that the result is. A
+/// piece is over when all have told ended[]: then the next may be written where it was (tests/model/tree.pml).
 namespace mpix {
 
 /// A rank's place in a tree.

@@ -5,7 +5,7 @@
 # Check the epoch protocol with the model checker spin: on a node (epoch.pml), posts that ride between nodes
 # (riding.pml), where the first one tells where messages go, and messages of kernels (relay.pml); and notifications
 # between ranks inside kernels (lanes.pml), and what they put to other nodes (far.pml); and collectives on streams
-# (collective.pml, packs.pml, guarded.pml), and between nodes (rail.pml); and channels between kernels and the CPU (channel.pml). What
+# (collective.pml, packs.pml, tree.pml, guarded.pml), and between nodes (rail.pml); and channels between kernels and the CPU (channel.pml). What
 # is checked is said there.
 # "verify": the whole state space, no error. "control": a rule of the protocol is left out, and spin must find
 # a violation of the named property; a model that cannot fail proves nothing.
@@ -89,7 +89,7 @@ control() {
     overwrite) violation='assertion violated.*\(closed+\|copied\[\)' ;;
     exposed) violation='assertion violated.*\(opened\|points.*\)==.*closed==' ;;
     fresh) violation='assertion violated.*\(truth\[\|v%2\|head\[(\|word_seen==\)' ;;
-    whole) violation='assertion violated.*\(window\[\|landing\[\|].known\|data\[\|(data\[\|answer\[\)' ;;
+    whole) violation='assertion violated.*\(window\[\|landing\[\|].known\|data\[\|(data\[\|answer\[\|sent\[\|received\[\)' ;;
     deadlock) violation='invalid end state' ;;
     emptied) violation='assertion violated ( *!(rank\|assertion violated.*\(moved\[\|head\[to\)' ;;
     found) violation='assertion violated.*].record' ;;
@@ -319,6 +319,13 @@ control 'one place of data'                        whole     -DRANKS=2 -DONE_PLA
 control 'one word of what came'                    deadlock  -DPARTS=1 -DONE_WORD
 control 'a guard that waits for the next call'     deadlock  -DRANKS=2 -DGUARD_WANTS_THE_NEXT
 control 'parts counted that were launched'         deadlock  -DRANKS=2 -DCOUNT_LAUNCHED_ONLY
+
+model=tree
+verify 'calls along trees'
+verify 'calls along trees, 4 ranks, a call'        -DRANKS=4 -DCALLS=1
+
+control 'the next piece before all have ended'     whole     -DNO_ENDED
+control "a parent's word for another child"        whole     -DONE_WORD_FOR_ALL
 
 model=rail
 verify 'exchanges between nodes'                   -DCOUNT=6
