@@ -16,6 +16,7 @@ namespace {
 // blocks a direct call had best have has not been measured.
 constexpr std::uint64_t words_of_a_part = 64;
 constexpr std::uint32_t most_line_parts = 64;
+constexpr std::uint64_t words_of_a_small_block = 256;  // a thread each
 constexpr std::uint64_t direct_bytes_of_a_part = 64 * 1024;
 constexpr std::uint32_t least_direct_parts = 16;
 
@@ -26,7 +27,11 @@ std::uint64_t rounded_up(std::uint64_t n, std::uint64_t unit) { return (n + unit
 /// `blocks`: 0: by size.
 void Collectives::choose_lines(Collective& c, std::uint32_t blocks) const {
   const std::uint64_t words = (c.bytes + 7) / 8, room = c.places.lines;
-  const std::uint64_t most_here = device_.parts_in_use() == 1 ? 1 : blocks_of_a_rank_;
+  // Of ranks that share a GPU a call has many blocks only where these are small.
+  const bool few_words = words <= std::uint64_t{blocks_of_a_rank_} * words_of_a_small_block;
+  const std::uint64_t most_here = device_.parts_in_use() == 1 ? 1
+                                  : few_words                 ? blocks_of_a_rank_
+                                                              : std::max(1u, most_blocks / sharers_);
   const std::uint64_t wanted = blocks ? blocks : (std::min(words, room) + words_of_a_part - 1) / words_of_a_part;
   c.parts = static_cast<std::uint32_t>(
       std::clamp<std::uint64_t>(wanted, 1, std::min<std::uint64_t>(most_here, most_line_parts)));

@@ -99,7 +99,7 @@ CollectivePlaces Collectives::choose_places(Bootstrap& bootstrap) {
       sharers_ = std::max(
           sharers_, static_cast<std::uint32_t>(std::count_if(
                         cards.begin(), cards.end(), [&](const Card& other) { return other.place == one.place; })));
-  // Kernels of all who share a GPU wait for each other: all their blocks must run at once.
+  // Kernels of all ranks that share a GPU wait for each other.
   std::uint32_t most_at_once = 2 * most_blocks;
   for (const Card& one : cards) most_at_once = std::min(most_at_once, one.most_blocks);
   blocks_of_a_rank_ = std::clamp(most_at_once / sharers_, 1u, most_blocks);

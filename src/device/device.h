@@ -303,7 +303,7 @@ class Device {
   /// A number that stands for what kernels run on, and for that of no other node: ranks with the same one share it. 0:
   /// not known, or of no interest.
   virtual std::uint64_t place() = 0;
-  /// Blocks of collectives that all run at once there, whatever their size; of a call's, a rank has most_parts at most.
+  /// Blocks that a call of ranks that share this may have in all, so that all run at once.
   virtual std::uint32_t collective_blocks() { return most_parts; }
   /// Kernels of several processes run there in turns, not at once. Kernels that wait for each other then keep each
   /// other from running, and guards help against that.

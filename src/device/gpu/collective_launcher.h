@@ -67,6 +67,11 @@ inline std::uint32_t small_words(const Collective& c) {
   return is_small && is_usual ? (each <= 1 ? 1 : each <= 2 ? 2 : 4) : 0;
 }
 
+/// Of a call whose ranks share a GPU, which has more blocks: that of two communicators still run at once.
+inline unsigned direct_threads(const Collective& c) {
+  return c.takes_from_others ? collective_threads / 2 : collective_threads;
+}
+
 /// So many words at a time each.
 inline unsigned line_threads(const Collective& c, std::uint64_t words_of_a_thread) {
   constexpr std::uint64_t warps = 64;  // as wide as any vendor's warp
@@ -85,7 +90,7 @@ inline void launch_collective(const CollectiveLaunch& launch, gpuStream_t stream
   }
   if (launch.tree.count > 0) {
     TreeArguments arguments{call, launch.tree};
-    MPIX_CHECK_GPU(gpu_launch(tree_kernel().function, dim3(call.parts), collective_threads, &arguments,
+    MPIX_CHECK_GPU(gpu_launch(tree_kernel().function, dim3(call.parts), direct_threads(call), &arguments,
                               sizeof arguments, stream, launch.captured && tree_kernel().may_be_dependent));
     return;
   }
@@ -105,7 +110,7 @@ inline void launch_collective(const CollectiveLaunch& launch, gpuStream_t stream
   }
   const std::uint32_t small = small_words(call);
   const Kernel& kernel = call.direct ? direct_kernel() : small ? small_kernel(call, small) : kernel_by_lines();
-  unsigned threads = collective_threads;
+  unsigned threads = direct_threads(call);
   if (!call.direct) threads = line_threads(call, small ? small : words_of(call.element));
   if (small) threads += asking_threads;
   // Outside of graphs it does not depend on what is in front; see Launcher::launch_posts.

@@ -317,7 +317,7 @@ class GpuDevice final : public Device {
     return post_streams_.get();
   }
 
-  /// One of the largest a multiprocessor, where ranks share them; and one of 512 threads runs beside another.
+  /// A multiprocessor runs two of 256 threads, whatever they do, or one of 512: so the calls of two communicators fit.
   std::uint32_t collective_blocks() override {
     return std::clamp(gpu_multiprocessors(memory().device()), most_parts, 2 * most_parts);
   }
