@@ -126,6 +126,7 @@ WayCandidates Collectives::candidates(const Collective& c) const {
   return ways;
 }
 
+/// False: it is no call that goes along a tree. Else it does.
 bool Collectives::choose_tree(CollectiveLaunch& launch, const Call& call) const {
   Collective& c = launch.call;
   const bool has_tree =

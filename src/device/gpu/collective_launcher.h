@@ -67,7 +67,7 @@ inline std::uint32_t small_words(const Collective& c) {
   return is_small && is_usual ? (each <= 1 ? 1 : each <= 2 ? 2 : 4) : 0;
 }
 
-/// Of a call whose ranks share a GPU, which has more blocks: that of two communicators still run at once.
+/// Ranks that share a GPU have more blocks, and smaller ones: so the calls of two communicators still run at once.
 inline unsigned direct_threads(const Collective& c) {
   return c.takes_from_others ? collective_threads / 2 : collective_threads;
 }
@@ -84,7 +84,7 @@ inline void launch_collective(const CollectiveLaunch& launch, gpuStream_t stream
   Collective call = launch.call;
   if (launch.ways.count > 0) {
     ChosenArguments arguments{call, launch.ways};
-    MPIX_CHECK_GPU(gpu_launch(chosen_kernel().function, dim3(launch.ways.launched), collective_threads, &arguments,
+    MPIX_CHECK_GPU(gpu_launch(chosen_kernel().function, dim3(launch.ways.launched), direct_threads(call), &arguments,
                               sizeof arguments, stream, launch.captured && chosen_kernel().may_be_dependent));
     return;
   }
