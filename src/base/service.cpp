@@ -35,9 +35,10 @@ constexpr auto longest_goodbye = milliseconds(1000);
 class Service {
  public:
   /// Never destroyed: a program may end with windows alive.
-  static Service& of_process() {
-    static Service* const service = new Service;
-    return *service;
+  static Service& of_process(Looks looks = Looks::at_once) {
+    static Service* const at_once = new Service("the service");
+    static Service* const may_wait = new Service("looks that may wait");
+    return looks == Looks::at_once ? *at_once : *may_wait;
   }
 
   void begin(Poller& poller, Clock::duration until_first_look) {
@@ -45,6 +46,7 @@ class Service {
     Lock hold(mutex_);
     entries_.reserve(entries_.size() + 1);
     if (!thread_.joinable()) start();
+    poller.by_ = this;
     entries_.push_back({&poller, ++last_id_, next_look(until_first_look, {})});
     due_.notify_one();
   }
@@ -89,14 +91,20 @@ class Service {
     Clock::time_point next;
   };
 
-  Service() = default;
+  explicit Service(const char* name) : name_(name) {}
 
   /// Under mutex_.
   void start() {
-    thread_ = start_thread("the service", [this] { work(); });
-    if (std::exchange(is_known_, true)) return;
-    (void)pthread_atfork(nullptr, nullptr, [] { of_process().is_child_ = true; });
-    (void)std::atexit([] { of_process().stop(); });
+    thread_ = start_thread(name_, [this] { work(); });
+    static std::atomic<bool> is_known{false};
+    if (is_known.exchange(true)) return;
+    const auto in_child = [] {
+      for (const Looks looks : {Looks::at_once, Looks::may_wait}) of_process(looks).is_child_ = true;
+    };
+    (void)pthread_atfork(nullptr, nullptr, in_child);
+    (void)std::atexit([] {
+      for (const Looks looks : {Looks::may_wait, Looks::at_once}) of_process(looks).stop();
+    });
   }
 
   void stop() {
@@ -180,6 +188,7 @@ class Service {
     sleeps_.store(false);
   }
 
+  const char* const name_;
   std::mutex mutex_;                ///< of what follows; not held during looks
   std::condition_variable due_;     ///< for the service: an entry, a wake, the end
   std::condition_variable looked_;  ///< a look is over
@@ -187,17 +196,25 @@ class Service {
   const Poller* under_way_ = nullptr;
   std::uint64_t last_id_ = 0;
   int let_look_ = 0;  ///< threads that wait for a round
-  bool is_known_ = false, stop_ = false, has_ended_ = false;
+  bool stop_ = false, has_ended_ = false;
   std::thread thread_;
   std::atomic<bool> sleeps_{false}, is_child_{false};
   std::atomic<std::uint64_t> round_{0};
 };
 
-void begin_service(Poller& poller, Poller::Clock::duration until_first_look) {
-  Service::of_process().begin(poller, until_first_look);
+void begin_service(Poller& poller, Poller::Clock::duration until_first_look, Looks looks) {
+  Service& service = Service::of_process(looks);
+  service.begin(poller, until_first_look);
 }
-void end_service(Poller& poller) noexcept { Service::of_process().end(poller); }
-void wake_service(Poller& poller) noexcept { Service::of_process().wake(poller); }
+void end_service(Poller& poller) noexcept {
+  if (poller.by_) poller.by_->end(poller);
+}
+void wake_service(Poller& poller) noexcept {
+  if (poller.by_)
+    poller.by_->wake(poller);
+  else
+    poller.woken_.store(true);
+}
 void let_service_look() noexcept { Service::of_process().let_look(); }
 std::uint64_t service_round() noexcept { return Service::of_process().round(); }
 

@@ -8,6 +8,9 @@
 
 namespace mpix {
 
+class Service;
+enum class Looks { at_once, may_wait };
+
 /// Something that has to be looked at now and then by a thread that nobody waits in: a network that moves only while it
 /// is called, posts that have waited long enough, a relay, streams that cannot tell that they wait.
 ///
@@ -35,16 +38,24 @@ class Poller {
 
  private:
   friend class Service;
+  friend void begin_service(Poller&, Clock::duration, Looks);
+  friend void end_service(Poller&) noexcept;
+  friend void wake_service(Poller&) noexcept;
   std::atomic<bool> woken_{false};
+  Service* by_ = nullptr;  ///< null: it has not begun
 };
 
 /// The one thread of the library beside those of host streams. It starts with the first poller, which a program without
 /// stream calls does not have, and then sleeps whenever no look is due. It ends when the process does: not in a child
 /// of fork(), which has no such thread, and whose pollers nobody looks at.
 ///
+/// Streams and kernels wait for it, so no look may wait for them. Those that read memory of a GPU may: a copy to the
+/// host was seen to stay in the driver for as long as a stream of the process waited. They have a second thread, which
+/// starts with the first of them; nothing waits for it.
+///
 /// begin: throws Error where there can be no thread. Both may be called under locks that looks take, but for
 /// end_service while the poller's own look may wait for one of them.
-void begin_service(Poller& poller, Poller::Clock::duration until_first_look = {});
+void begin_service(Poller& poller, Poller::Clock::duration until_first_look = {}, Looks looks = Looks::at_once);
 void end_service(Poller& poller) noexcept;
 /// There is something to do soon. Costs a store and a load while the service is awake.
 void wake_service(Poller& poller) noexcept;

@@ -20,9 +20,9 @@ extern char** environ;
 
 namespace mpix {
 const std::vector<std::pair<const char*, CollectiveWay>> collective_way_names = {
-    {"auto", CollectiveWay::automatic},  {"lines", CollectiveWay::lines},    {"packs", CollectiveWay::packs},
-    {"direct", CollectiveWay::direct},   {"gsb", CollectiveWay::gsb},        {"btb", CollectiveWay::btb},
-    {"gsb-btb", CollectiveWay::gsb_btb}, {"btb-gsb", CollectiveWay::btb_gsb}};
+    {"auto", CollectiveWay::automatic},  {"lines", CollectiveWay::lines},     {"packs", CollectiveWay::packs},
+    {"direct", CollectiveWay::direct},   {"gsb", CollectiveWay::gsb},         {"btb", CollectiveWay::btb},
+    {"gsb-btb", CollectiveWay::gsb_btb}, {"btb-gsb", CollectiveWay::btb_gsb}, {"staged", CollectiveWay::staged}};
 
 namespace {
 

@@ -2,8 +2,12 @@
 // Copyright (c) the libmpix authors
 #include "collective/call_guards.h"
 
+#include <chrono>
+#include <exception>
+#include <string>
 #include <utility>
 
+#include "base/log.h"
 #include "wire/collective_guarded.h"
 
 namespace mpix {
@@ -15,7 +19,9 @@ CallGuards::CallGuards(Device& device, const Collective& any) : device_(device),
 
 void CallGuards::before_receives(Stream stream) {
   if (any_.ranks() == 1) return;
-  MemoryOps all{{{any_.own_all_came(), guarded_need, true}}, reinterpret_cast<Bell*>(any_.own()), nullptr};
+  if (!begun_) begin_service(*this, {}, Looks::may_wait);
+  begun_ = true;
+  MemoryOps all{{{any_.own_all_came(), guarded_need, true}}, reinterpret_cast<Bell*>(any_.own())};
   device_.run_memory_ops(stream, std::move(all));
 }
 
@@ -28,6 +34,27 @@ void CallGuards::note_waits() {
       store_release(&any_.host->notes[rank], collective_note(number, beat_));
 }
 
-void CallGuards::open() { device_.write_word(any_.own_all_came(), open_guard); }
+Poller::Clock::duration CallGuards::look(Clock::time_point) {
+  constexpr auto between_looks = std::chrono::milliseconds(50);
+  if (load_acquire(&any_.host->released) != 0)
+    device_.write_word(any_.own_all_came(), open_guard);
+  else
+    note_waits();
+  return between_looks;
+}
+
+void CallGuards::close() noexcept {
+  if (!std::exchange(begun_, false)) return;
+  end_service(*this);
+  try {
+    (void)look(Clock::now());
+  } catch (const std::exception& error) {
+    failed(error.what());
+  }
+}
+
+void CallGuards::failed(const char* why) noexcept {
+  log(LogLevel::warn, std::string("waits in front of collectives are looked for no more: ") + why);
+}
 
 }  // namespace mpix

@@ -12,6 +12,7 @@
 #include "collective/between_nodes.h"
 #include "collective/call_guards.h"
 #include "collective/rails.h"
+#include "collective/staged_calls.h"
 #include "collective/tree.h"
 #include "device/collective_launch.h"
 #include "team/differing.h"
@@ -21,19 +22,21 @@ namespace {
 
 constexpr std::uint64_t most_lines = 128 * 1024;  ///< of a place: 1 MiB of data
 constexpr std::uint64_t line_unit = 2 * most_parts;
+constexpr std::uint64_t most_staged = 1024 * 1024;  ///< of what a rank gives at once
 
 }  // namespace
 
 struct Collectives::Card {
   std::uint64_t place, scratch, table;
   std::uint32_t way, selection, blocks, most_blocks;
-  bool reaches_node, reaches_others, prefers_guards;
+  bool reaches_node, reaches_others, prefers_guards, has_guards;
 };
 
 struct Collectives::Memory {
   explicit Memory(Device& to) : device(to) {}
   ~Memory() {
     rails.reset();
+    staged.reset();
     reports.reset();
     guards.reset();
     for (char* import : imports) device.close_import(import);
@@ -51,7 +54,8 @@ struct Collectives::Memory {
   std::shared_ptr<char> words;
   std::unique_ptr<CallGuards> guards;  ///< null: kernels wait
   std::unique_ptr<CollectiveReports> reports;
-  std::unique_ptr<Rails> rails;  ///< null: there is one node
+  std::unique_ptr<StagedCalls> staged;  ///< null: none go that way
+  std::unique_ptr<Rails> rails;         ///< null: there is one node
 };
 
 CollectivePlaces Collectives::choose_places(Bootstrap& bootstrap) {
@@ -64,6 +68,7 @@ CollectivePlaces Collectives::choose_places(Bootstrap& bootstrap) {
   card.table = ways_.table ? ways_.table->fingerprint() : 0;
   card.most_blocks = device_.collective_blocks();
   card.prefers_guards = device_.wants_guards_where_shared();
+  card.has_guards = device_.has_guards();
   card.reaches_node = team_->group().size() == team_->locals().size();
   card.reaches_others = true;
   for (int other = 0; other < size(); ++other)
@@ -105,6 +110,9 @@ CollectivePlaces Collectives::choose_places(Bootstrap& bootstrap) {
   blocks_of_a_rank_ = std::clamp(most_at_once / sharers_, 1u, most_blocks);
   share_in_turns_ =
       sharers_ > 1 && std::all_of(cards.begin(), cards.end(), [](const Card& one) { return one.prefers_guards; });
+  if (ways_.way == CollectiveWay::staged &&
+      !std::all_of(cards.begin(), cards.end(), [](const Card& one) { return one.has_guards; }))
+    throw Error(Fault::unsupported, "MPIX_COLL=staged: streams have no memory operations here that graphs take");
   CollectivePlaces places{};
   places.ranks = static_cast<std::uint32_t>(team_->locals().size());
   std::vector<std::uint64_t> devices;
@@ -124,7 +132,8 @@ CollectivePlaces Collectives::choose_places(Bootstrap& bootstrap) {
 /// `devices`: by rank of the communicator.
 void Collectives::plant_trees(const std::vector<std::uint64_t>& devices) {
   const auto ranks = static_cast<std::uint32_t>(team_->locals().size());
-  if (ways_.way < CollectiveWay::gsb || ranks == 1 || ranks > TreePlace::most) return;
+  if (ways_.way < CollectiveWay::gsb || ways_.way > CollectiveWay::btb_gsb || ranks == 1 || ranks > TreePlace::most)
+    return;
   const TreeShape shape{ways_.way == CollectiveWay::btb || ways_.way == CollectiveWay::btb_gsb,
                         ways_.way == CollectiveWay::btb || ways_.way == CollectiveWay::gsb_btb};
   std::vector<std::uint64_t> gpus;
@@ -186,15 +195,24 @@ Collectives::Collectives(std::shared_ptr<const Team> team, Bootstrap& bootstrap,
   // Guards know nothing of networks. MPIX_WAIT is the same on all ranks: Team compares it.
   const bool waits_in_memory_ops =
       settings.waits == Waits::automatic ? share_in_turns_ : settings.waits == Waits::memory;
-  if (waits_in_memory_ops && !team_->spans_nodes()) {
-    memory_->guards = std::make_unique<CallGuards>(device_, c);
-    memory_->reports->watch(memory_->guards.get());
-  }
+  if (waits_in_memory_ops && !team_->spans_nodes()) memory_->guards = std::make_unique<CallGuards>(device_, c);
+  if (ways_.way == CollectiveWay::staged || share_in_turns_) share_staged_memory(bootstrap);
   if (team_->spans_nodes())
-    memory_->rails = std::make_unique<Rails>(team_, bootstrap, device_, *budget, scratch_, c, *memory_->reports);
+    memory_->rails = std::make_unique<Rails>(team_, bootstrap, device_, *budget, scratch_, c, *memory_->reports,
+                                             memory_->staged ? memory_->staged->memory() : StagedMemory{});
   // All have filled theirs, and mapped the others'.
   (void)bootstrap.allgather(std::uint64_t{0});
   asked_.emplace(*this);
+}
+
+void Collectives::share_staged_memory(Bootstrap& bootstrap) {
+  const std::uint64_t room = std::max<std::uint64_t>(
+      std::min<std::uint64_t>(most_staged, rounded_down(scratch_ / 4, piece_unit)), line_unit * prototype_.ranks());
+  std::string why_not;
+  memory_->staged = StagedCalls::make(bootstrap, device_, team_->locals(), prototype_, room, why_not);
+  if (memory_->staged) return;
+  if (ways_.way == CollectiveWay::staged)
+    throw Error(Fault::memory, "the ranks cannot share memory of the host" + (why_not.empty() ? "" : ": " + why_not));
 }
 
 Collectives::~Collectives() {
@@ -210,6 +228,8 @@ void Collectives::unmap(Attachment& attachment) noexcept {
 }
 
 bool Collectives::has_guards() const { return memory_->guards != nullptr; }
+
+bool Collectives::stages() const { return memory_->staged != nullptr; }
 
 bool Collectives::is_broken() const { return memory_->reports->is_broken(); }
 
@@ -257,6 +277,10 @@ Collectives::Went Collectives::enqueue_on_node(const Call& call, const InStream&
   if (c.kind == CollectiveKind::alltoall || c.kind == CollectiveKind::reduce_scatter) c.send_stride = c.bytes;
   if (c.kind == CollectiveKind::alltoall || c.kind == CollectiveKind::allgather) c.recv_stride = c.bytes;
   c.word = in.word;
+  if (is_staged(c, way != CollectiveWay::automatic ? way : ways_.way)) {
+    enqueue_staged(c, in);
+    return Went::staged;
+  }
   if (has_guards()) {
     enqueue_guarded(launch, in);
     return Went::in_turns;
@@ -270,6 +294,16 @@ Collectives::Went Collectives::enqueue_on_node(const Call& call, const InStream&
   device_.launch(in.stream, std::move(launch));
   if (!in.captured) ++enqueued_;
   return went;
+}
+
+void Collectives::enqueue_staged(const Collective& call, const InStream& in) {
+  try {
+    if (in.captured) device_.keep_for_graph(in.stream, in.keep);
+    memory_->staged->enqueue(call, in.stream, in.captured);
+  } catch (const std::exception& error) {  // the other ranks wait for what could not be enqueued
+    memory_->reports->fail(error.what());
+    throw;
+  }
 }
 
 /// As many calls as they have pieces, each in two launches; see wire/collective_guarded.h.
@@ -342,6 +376,7 @@ void Collectives::enqueue(const Call& call, Stream stream) {
        : went == Went::by_packs   ? counts_.by_packs
        : went == Went::along_tree ? counts_.along_trees
        : went == Went::in_turns   ? counts_.in_turns
+       : went == Went::staged     ? counts_.staged
        : went == Went::direct     ? counts_.direct
                                   : counts_.by_lines);
   }
@@ -421,6 +456,7 @@ void Collectives::detach(Bootstrap& bootstrap, void* base) {
 bool Collectives::have_run(std::uint64_t enqueued, std::uint64_t exchanges) {
   const std::uint64_t run = device_.collectives_run(prototype_);
   if (static_cast<std::int32_t>(static_cast<std::uint32_t>(run - enqueued)) < 0) return false;
+  if (memory_->staged && !memory_->staged->have_run()) return false;
   return !memory_->rails || memory_->rails->is_quiet(exchanges);
 }
 
@@ -458,7 +494,7 @@ bool Collectives::wait_for_all() {
 }
 
 void Collectives::close(bool is_orderly) {
-  memory_->reports->watch(nullptr);  // which may outlive the device, where they are broken
+  if (memory_->guards) memory_->guards->close();  // which may outlive the device, where they are broken
   if (memory_->rails) memory_->rails->close(is_orderly);
 }
 
@@ -471,6 +507,7 @@ Collectives::Counts Collectives::counts() {
 
 std::uint64_t Collectives::memory_bytes() const {
   return prototype_.places.all() + prototype_.ranks() * most_attached * sizeof(char*) +
+         (memory_->staged ? memory_->staged->memory_bytes() : 0) +
          (memory_->rails ? memory_->rails->memory_bytes() : 0);
 }
 

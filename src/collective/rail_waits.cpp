@@ -31,6 +31,7 @@ void RailWaits::tell_node(int rank) {
   if (on_node_.ranks() == 1 || has_told_node_ == (rank >= 0)) return;
   has_told_node_ = rank >= 0;
   const std::uint64_t word = rank < 0 ? 0 : std::uint64_t{1} << 32 | static_cast<std::uint32_t>(rank);
+  if (on_host_.base) return store_release(&on_host_.words(on_node_.me).waits, word);
   device_.write_word(reinterpret_cast<std::uint64_t*>(on_node_.own() + on_node_.places.waits()), word);
 }
 
@@ -44,7 +45,8 @@ int RailWaits::of_node(std::size_t local) const {
   const Collective& c = on_node_;
   if (local == c.me || local >= Collective::most_near) return -1;
   const std::uint64_t word =
-      device_.read_word(reinterpret_cast<const std::uint64_t*>(c.near[local] + c.places.waits()));
+      on_host_.base ? load_acquire(&on_host_.words(static_cast<std::uint32_t>(local)).waits)
+                    : device_.read_word(reinterpret_cast<const std::uint64_t*>(c.near[local] + c.places.waits()));
   return word == 0 ? -1 : static_cast<int>(static_cast<std::uint32_t>(word));
 }
 

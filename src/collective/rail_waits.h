@@ -11,6 +11,7 @@
 
 #include "device/device.h"
 #include "net/shipment.h"
+#include "wire/collective_staged.h"
 #include "wire/rail.h"
 
 namespace mpix {
@@ -21,7 +22,7 @@ namespace mpix {
 /// | waits                  | for          | tells         | by a word                                  |
 /// |------------------------|--------------|---------------|--------------------------------------------|
 /// | a rank, for a while    | its node's   | its partners  | waits[] there (wire/rail.h): since which exchange |
-/// | its service, for long  | another node's | its node    | in its memory for collectives: 0 or a rank |
+/// | its service, for long  | another node's | its node    | in its memory for collectives, or where there are staged calls in the node's: 0 or a rank |
 ///
 /// The owner sees to it that calls do not overlap, but for of_node.
 class RailWaits {
@@ -32,15 +33,17 @@ class RailWaits {
     RemoteMemory memory;
     std::uint64_t at;
   };
-  /// `owner`: for whom the budget counts. `told`: this rank's waits[].
+  /// `owner`: for whom the budget counts. `told`: this rank's waits[]. `on_host`: where ranks of the node tell each
+  /// other, if there is some: staged calls wait for the service, which must not wait for a GPU then.
   RailWaits(Device& device, OperationBudget& budget, const void* owner, const Collective& on_node,
-            const std::uint64_t* told, std::vector<Listener> partners)
+            const std::uint64_t* told, std::vector<Listener> partners, const StagedMemory& on_host)
       : device_(device),
         budget_(budget),
         owner_(owner),
         on_node_(on_node),
         told_(told),
-        partners_(std::move(partners)) {}
+        partners_(std::move(partners)),
+        on_host_(on_host) {}
 
   /// This rank waits for that one of its node, before exchange `number` + 1.
   void tell_partners(std::uint64_t number, std::uint32_t rank);
@@ -60,6 +63,7 @@ class RailWaits {
   const Collective on_node_;
   const std::uint64_t* const told_;
   const std::vector<Listener> partners_;
+  const StagedMemory on_host_;
   std::list<std::shared_ptr<Shipment>> shipments_;
   bool has_told_node_ = false;
 };

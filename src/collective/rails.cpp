@@ -77,7 +77,7 @@ void Rails::allocate(std::size_t slot_bytes) {
 }
 
 Rails::Rails(std::shared_ptr<const Team> team, Bootstrap& bootstrap, Device& device, OperationBudget& budget,
-             std::size_t scratch, const Collective& on_node, CollectiveReports& reports)
+             std::size_t scratch, const Collective& on_node, CollectiveReports& reports, const StagedMemory& staged)
     : team_(std::move(team)),
       device_(device),
       budget_(budget),
@@ -107,7 +107,7 @@ Rails::Rails(std::shared_ptr<const Team> team, Bootstrap& bootstrap, Device& dev
   }
   waits_ = std::make_unique<RailWaits>(device_, budget_, this, on_node,
                                        reinterpret_cast<const std::uint64_t*>(places_.in + places_.waits()),
-                                       std::move(listeners));
+                                       std::move(listeners), staged);
   reports_.set_others({[this](std::uint32_t rank) {
                          Hold hold(mutex_);
                          if (!is_released()) waits_->tell_partners(taken_, rank);

@@ -34,7 +34,7 @@ class Rails final : public Poller, public RailService {
  public:
   /// Collective: an exchange of a few bytes. `scratch`: what its memory may take, roughly.
   Rails(std::shared_ptr<const Team> team, Bootstrap& bootstrap, Device& device, OperationBudget& budget,
-        std::size_t scratch, const Collective& on_node, CollectiveReports& reports);
+        std::size_t scratch, const Collective& on_node, CollectiveReports& reports, const StagedMemory& staged);
   ~Rails() override;
 
   const RailShape& shape() const { return shape_; }

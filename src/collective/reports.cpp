@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "base/log.h"
-#include "collective/call_guards.h"
 
 namespace mpix {
 namespace {
@@ -161,25 +160,6 @@ std::string CollectiveReports::missing_text(std::size_t index) {
                                               : "");
 }
 
-void CollectiveReports::watch(CallGuards* guards) {
-  try {
-    look_at_guards();  // the last time at those before
-  } catch (const std::exception& error) {
-    failed(error.what());
-  }
-  const std::lock_guard<std::mutex> hold(guards_mutex_);
-  guards_ = guards;
-}
-
-void CollectiveReports::look_at_guards() {
-  const std::lock_guard<std::mutex> hold(guards_mutex_);
-  if (!guards_) return;
-  if (is_broken())
-    guards_->open();
-  else
-    guards_->note_waits();
-}
-
 void CollectiveReports::note_difference(std::uint32_t rank, std::uint64_t mine, std::uint64_t theirs) {
   words_->mine = mine;
   words_->theirs = theirs;
@@ -236,7 +216,6 @@ bool CollectiveReports::is_overdue(Seen& seen, std::uint64_t note, Clock::time_p
 
 Poller::Clock::duration CollectiveReports::look(Clock::time_point now) {
   tell_of_difference();
-  look_at_guards();
   if (seconds_ <= 0) return between_looks;
   std::string missing;
   Clock::duration longest{};

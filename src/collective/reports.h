@@ -14,8 +14,6 @@
 
 namespace mpix {
 
-class CallGuards;
-
 /// A call as text: "MPIX_Allreduce_stream (MPI_SUM, 8-byte floating, 64 bytes)".
 std::string text_of(const CallWord& call);
 
@@ -34,8 +32,6 @@ class CollectiveReports final : public Poller {
   bool is_broken() const { return load_acquire(&words_->released) != 0; }
   /// Why; empty: it is not.
   std::string cause();
-  /// Streams wait in guards, too, until they are null again.
-  void watch(CallGuards* guards);
 
   // What the service notices of ranks of other nodes; any thread.
   /// See collective_note. `for_whom`: it waits itself, for this rank; -1: that is not known.
@@ -69,7 +65,6 @@ class CollectiveReports final : public Poller {
     std::uint32_t told = 0;  ///< of which number the others know
   };
   void tell_of_difference();
-  void look_at_guards();
   bool is_overdue(Seen& seen, std::uint64_t note, Clock::time_point now) const;
   std::string name_of_rank(std::uint64_t index) const;
   std::string missing_text(std::size_t index);
@@ -87,8 +82,6 @@ class CollectiveReports final : public Poller {
   std::vector<int> for_whom_;  ///< by rank
   std::mutex others_mutex_;
   Others others_;
-  std::mutex guards_mutex_;
-  CallGuards* guards_ = nullptr;
 };
 
 }  // namespace mpix

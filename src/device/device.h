@@ -14,6 +14,7 @@
 #include "wire/farewell.h"
 #include "wire/guard.h"
 #include "wire/program.h"
+#include "wire/row_copy.h"
 
 namespace mpix {
 
@@ -22,6 +23,7 @@ struct NodeShape;
 class Copier;
 class NodeMemory;
 struct Collective;
+struct CollectiveWords;
 struct CollectiveLaunch;
 struct HaloGate;
 struct HaloLaunch;
@@ -165,8 +167,10 @@ class OwnStream {
 /// Operations of a stream on words of memory, one after another.
 struct MemoryOps {
   std::vector<MemoryOp> ops;
-  Bell* bell = nullptr;             ///< mine
-  const HostWords* host = nullptr;  ///< null: the words alone let pass
+  Bell* bell = nullptr;  ///< mine
+  // A host stream waits no more where these say so; null: the words alone let pass.
+  const HostWords* window = nullptr;
+  const CollectiveWords* calls = nullptr;
 };
 
 /// A place where streams run and window memory lies: the engine's only view of it. One back end a directory
@@ -245,6 +249,8 @@ class Device {
   virtual bool waits_for_launches() const noexcept { return false; }
   /// Zeroed memory of the host that kernels, the CPU and the network reach at the same address.
   virtual std::shared_ptr<char> allocate_pinned(std::size_t bytes) = 0;
+  /// Memory of the host that processes share, which kernels, copies and streams reach at the same address from now on.
+  virtual std::shared_ptr<char> pin(std::shared_ptr<char> memory, std::size_t) { return memory; }
   /// Whether its streams serve the remote work of launches; else a relay does what is to do for them (offnode/relay.h).
   virtual bool serves_remote_work() const noexcept { return false; }
 
@@ -294,8 +300,11 @@ class Device {
   virtual std::uint64_t chosen_direct(const Collective& any) = 0;
   /// Memory of the library that collectives may take for a communicator.
   virtual std::size_t preferred_scratch_bytes() const noexcept = 0;
-  /// Enqueue a copy by the copy engine.
-  virtual void copy(Stream stream, void* to, const void* from, std::size_t bytes) = 0;
+  /// Enqueue copies by the copy engine.
+  virtual void copy(Stream stream, const RowCopy& rows) = 0;
+  void copy(Stream stream, void* to, const void* from, std::size_t bytes) {
+    copy(stream, RowCopy{static_cast<char*>(to), 0, static_cast<const char*>(from), 0, bytes, 1});
+  }
   virtual void run_memory_ops(Stream stream, MemoryOps ops) = 0;
   /// Null: every post is a launch.
   virtual PostStreams* post_streams() { return nullptr; }

@@ -5,7 +5,7 @@
 # Check the epoch protocol with the model checker spin: on a node (epoch.pml), posts that ride between nodes
 # (riding.pml), where the first one tells where messages go, and messages of kernels (relay.pml); and notifications
 # between ranks inside kernels (lanes.pml), and what they put to other nodes (far.pml); and collectives on streams
-# (collective.pml, packs.pml, tree.pml, guarded.pml), and between nodes (rail.pml); and channels between kernels and the CPU (channel.pml). What
+# (collective.pml, packs.pml, tree.pml, guarded.pml, staged.pml), and between nodes (rail.pml); and channels between kernels and the CPU (channel.pml). What
 # is checked is said there.
 # "verify": the whole state space, no error. "control": a rule of the protocol is left out, and spin must find
 # a violation of the named property; a model that cannot fail proves nothing.
@@ -89,14 +89,15 @@ control() {
     overwrite) violation='assertion violated.*\(closed+\|copied\[\)' ;;
     exposed) violation='assertion violated.*\(opened\|points.*\)==.*closed==' ;;
     fresh) violation='assertion violated.*\(truth\[\|v%2\|head\[(\|word_seen==\)' ;;
-    whole) violation='assertion violated.*\(window\[\|landing\[\|].known\|data\[\|(data\[\|answer\[\|sent\[\|received\[\)' ;;
+    whole) violation='assertion violated.*\(window\[\|landing\[\|].known\|data\[\|(data\[\|answer\[\|sent\[\|received\[\|result\[\)' ;;
+    over) violation='assertion violated.*ended\[' ;;
     deadlock) violation='invalid end state' ;;
     emptied) violation='assertion violated ( *!(rank\|assertion violated.*\(moved\[\|head\[to\)' ;;
     found) violation='assertion violated.*].record' ;;
     counted) violation='assertion violated.*].opened' ;;
     order) violation='assertion violated.*].matched' ;;
     flushed) violation='assertion violated.*].data==' ;;
-    there) violation='assertion violated.*_there\[' ;;
+    there) violation='assertion violated.*\(_there\[\|given\[\)' ;;
     alone) violation='assertion violated.*is_read\[' ;;
     unread) violation='assertion violated.*\(\(line\|said\|place\|reply\)_read\[\|taken\[\)' ;;
   esac
@@ -319,6 +320,17 @@ control 'one place of data'                        whole     -DRANKS=2 -DONE_PLA
 control 'one word of what came'                    deadlock  -DPARTS=1 -DONE_WORD
 control 'a guard that waits for the next call'     deadlock  -DRANKS=2 -DGUARD_WANTS_THE_NEXT
 control 'parts counted that were launched'         deadlock  -DRANKS=2 -DCOUNT_LAUNCHED_ONLY
+
+model=staged
+verify 'staged calls, 2 ranks'                     -DRANKS=2 -DPIECES=4
+verify 'staged calls, 3 ranks'
+
+control 'staged, a part before all have come'      there     -DRANKS=2 -DNOT_ALL_ARRIVED
+control 'staged, on before all are done'           whole     -DRANKS=2 -DNOT_ALL_DONE
+control 'staged, sent before the copies out'       whole     -DRANKS=2 -DCOPIED_OUT_LATE
+control 'staged, taken behind the go'              deadlock  -DRANKS=2 -DTAKEN_LATE
+control 'staged, go cleared behind what is sent'     deadlock  -DRANKS=2 -DCLEARED_BEHIND_SENT
+control 'staged, over cleared behind the go'       over      -DRANKS=2 -DOVER_LATE
 
 model=tree
 verify 'calls along trees'

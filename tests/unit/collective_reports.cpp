@@ -100,7 +100,7 @@ TEST_CASE("collective reports: whom a partner waited for before another exchange
   OperationBudget budget(std::move(fake), settings);
   std::uint64_t told[2] = {};  // the second is that of another partner
   const auto exposed = budget.network().expose(told, sizeof told);
-  RailWaits waits(*device, budget, told, Collective{}, told, {{std::make_shared<Partner>(), exposed->remote(), 0}});
+  RailWaits waits(*device, budget, told, Collective{}, told, {{std::make_shared<Partner>(), exposed->remote(), 0}}, {});
   CHECK(waits.of_partner(0, 0) == -1);
   for (const std::uint64_t number : {0, 1, 7}) {
     waits.tell_partners(number, 5);

@@ -72,9 +72,8 @@ class ForwardingDevice : public mpix::Device {
   std::uint64_t chosen_direct(const mpix::Collective& any) override { return to_.chosen_direct(any); }
   std::uint32_t collective_blocks() override { return to_.collective_blocks(); }
   std::size_t preferred_scratch_bytes() const noexcept override { return to_.preferred_scratch_bytes(); }
-  void copy(mpix::Stream stream, void* to, const void* from, std::size_t bytes) override {
-    to_.copy(stream, to, from, bytes);
-  }
+  using mpix::Device::copy;
+  void copy(mpix::Stream stream, const mpix::RowCopy& rows) override { to_.copy(stream, rows); }
   void run_memory_ops(mpix::Stream stream, mpix::MemoryOps ops) override { to_.run_memory_ops(stream, std::move(ops)); }
   mpix::PostStreams* post_streams() override { return to_.post_streams(); }
   std::uint64_t place() override { return to_.place(); }

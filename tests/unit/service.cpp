@@ -39,7 +39,9 @@ constexpr auto patience = seconds(60);
 class Counted final : public Poller {
  public:
   using Act = std::function<Clock::duration(int)>;
-  explicit Counted(Act act, Clock::duration first = {}) : act_(std::move(act)) { begin_service(*this, first); }
+  explicit Counted(Act act, Clock::duration first = {}, Looks looks = Looks::at_once) : act_(std::move(act)) {
+    begin_service(*this, first, looks);
+  }
   ~Counted() override { end_service(*this); }
 
   Clock::duration look(Clock::time_point) override {
@@ -82,6 +84,23 @@ class Counted final : public Poller {
 };
 
 }  // namespace
+
+TEST_CASE("a look that waits holds up no poller that is looked at once", "[service]") {
+  std::atomic<bool> may_end{false};
+  Counted waits(
+      [&](int) -> Clock::duration {
+        while (!may_end) std::this_thread::sleep_for(milliseconds(1));
+        return seconds(1000);
+      },
+      {}, Looks::may_wait);
+  REQUIRE(waits.reaches(1));
+  Counted at_once([](int) -> Clock::duration { return microseconds(100); });
+  CHECK(at_once.reaches(10));
+  let_service_look();
+  may_end = true;
+  wake_service(waits);
+  CHECK(waits.reaches(2));
+}
 
 TEST_CASE("a poller is looked at when it wants to be, and when it is woken", "[service]") {
   Counted often([](int) { return microseconds(100); });

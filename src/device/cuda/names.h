@@ -52,11 +52,16 @@ using gpuEvent_t = cudaEvent_t;
 #define gpuFree cudaFree
 #define gpuMemsetAsync cudaMemsetAsync
 #define gpuMemcpyAsync cudaMemcpyAsync
+#define gpuMemcpy2DAsync cudaMemcpy2DAsync
 #define gpuMemcpyDefault cudaMemcpyDefault
 #define gpuMemcpyHostToDevice cudaMemcpyHostToDevice
 #define gpuMemcpyDeviceToHost cudaMemcpyDeviceToHost
 #define gpuErrorInvalidResourceHandle cudaErrorInvalidResourceHandle
-#define gpuHostFree cudaFreeHost
+#define gpuHostGetDevicePointer cudaHostGetDevicePointer
+#define gpuHostRegister cudaHostRegister
+#define gpuHostRegisterMapped cudaHostRegisterMapped
+#define gpuHostRegisterPortable cudaHostRegisterPortable
+#define gpuHostUnregister cudaHostUnregister
 #define gpuIpcGetMemHandle cudaIpcGetMemHandle
 #define gpuIpcOpenMemHandle cudaIpcOpenMemHandle
 #define gpuIpcCloseMemHandle cudaIpcCloseMemHandle

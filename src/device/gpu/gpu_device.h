@@ -21,6 +21,7 @@
 #include "device/gpu/launcher.h"
 #include "device/gpu/memory.h"
 #include "device/gpu/post_streams.h"
+#include "device/gpu/row_copies.h"
 #include "device/host/stream.h"
 #include "wire/collective.h"
 #include "wire/way_choice.h"
@@ -190,6 +191,9 @@ class GpuDevice final : public Device {
     const std::shared_ptr<void> place = memory().host_memory(bytes);
     return std::shared_ptr<char>(place, static_cast<char*>(place.get()));
   }
+  std::shared_ptr<char> pin(std::shared_ptr<char> shared, std::size_t bytes) override {
+    return memory().pin(std::move(shared), bytes);
+  }
 
   std::uint64_t check_stream(Stream stream) const override {
     if (is_host_stream(stream))
@@ -297,9 +301,10 @@ class GpuDevice final : public Device {
   }
   std::size_t preferred_scratch_bytes() const noexcept override { return 48 << 20; }
 
-  void copy(Stream stream, void* to, const void* from, std::size_t bytes) override {
+  using Device::copy;
+  void copy(Stream stream, const RowCopy& rows) override {
     DeviceScope scope(memory().device());
-    MPIX_CHECK_GPU(gpuMemcpyAsync(to, from, bytes, gpuMemcpyDefault, static_cast<gpuStream_t>(stream)));
+    copy_rows(static_cast<gpuStream_t>(stream), rows);
   }
 
   /// Guards, so what is left out only costs time: the kernels wait by themselves.

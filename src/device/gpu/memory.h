@@ -109,6 +109,21 @@ class GpuMemory {
     });
   }
 
+  /// For kernels, copies and streams. Like what is mapped, it is unpinned when nothing is enqueued.
+  std::shared_ptr<char> pin(std::shared_ptr<char> memory, std::size_t bytes) {
+    OutsideCapture outside;
+    DeviceScope scope(device_);
+    MPIX_CHECK_GPU(gpuHostRegister(memory.get(), bytes, gpuHostRegisterMapped | gpuHostRegisterPortable));
+    std::shared_ptr<char> pinned(memory.get(), [this, memory, bytes](char*) {
+      std::lock_guard<std::mutex> again(mutex_);
+      closed_pins_.push_back({memory, bytes});
+    });
+    void* there = nullptr;
+    MPIX_CHECK_GPU(gpuHostGetDevicePointer(&there, memory.get(), 0));
+    if (there != memory.get()) throw Error(Fault::unsupported, "the GPU has another address for memory of the host");
+    return pinned;
+  }
+
   /// The allocation around p, when it is device memory of this device that other processes can open.
   std::optional<Allocation> shareable(const void* p) const {
     OutsideCapture outside;
@@ -186,6 +201,7 @@ class GpuMemory {
     std::size_t bytes = 0;
     for (const Import& import : imports_)
       if (import.users == 0) bytes += import.bytes;
+    for (const Pin& pin : closed_pins_) bytes += pin.bytes;
     return bytes;
   }
 
@@ -221,6 +237,11 @@ class GpuMemory {
     int users;  ///< 0: closed, and mapped still
   };
 
+  struct Pin {
+    std::shared_ptr<char> memory;
+    std::size_t bytes;
+  };
+
   /// The mapping of that allocation, if there is one. Under mutex_.
   char* use_again(const Ticket& ticket) {
     for (Import& import : imports_) {
@@ -232,6 +253,9 @@ class GpuMemory {
   }
 
   void unmap_closed() {  // under mutex_
+    for (const Pin& pin : closed_pins_)
+      if (gpuHostUnregister(pin.memory.get()) != gpuSuccess) (void)gpuGetLastError();
+    closed_pins_.clear();
     for (const Import& import : imports_)
       if (import.users == 0 && gpuIpcCloseMemHandle(import.base) != gpuSuccess) (void)gpuGetLastError();
     imports_.erase(
@@ -283,6 +307,7 @@ class GpuMemory {
   char* slab_ = nullptr;
   std::size_t slab_left_ = 0;
   std::vector<Import> imports_;
+  std::vector<Pin> closed_pins_;
 };
 
 }  // namespace GPU_NAMESPACE

@@ -32,11 +32,15 @@
   CALL(hipGraphExecDestroy)             \
   CALL(hipGraphInstantiate)             \
   CALL(hipGraphLaunch)                  \
+  CALL(hipHostGetDevicePointer)         \
+  CALL(hipHostRegister)                 \
+  CALL(hipHostUnregister)               \
   CALL(hipIpcCloseMemHandle)            \
   CALL(hipIpcGetMemHandle)              \
   CALL(hipIpcOpenMemHandle)             \
   CALL(hipLaunchKernel)                 \
   CALL(hipMemGetAddressRange)           \
+  CALL(hipMemcpy2DAsync)                \
   CALL(hipMemcpyAsync)                  \
   CALL(hipMemsetAsync)                  \
   CALL(hipPointerGetAttributes)         \

@@ -45,11 +45,16 @@ using gpuEvent_t = hipEvent_t;
 #define gpuFree hipFree
 #define gpuMemsetAsync hipMemsetAsync
 #define gpuMemcpyAsync hipMemcpyAsync
+#define gpuMemcpy2DAsync hipMemcpy2DAsync
 #define gpuMemcpyDefault hipMemcpyDefault
 #define gpuMemcpyHostToDevice hipMemcpyHostToDevice
 #define gpuMemcpyDeviceToHost hipMemcpyDeviceToHost
 #define gpuErrorInvalidResourceHandle hipErrorInvalidResourceHandle
-#define gpuHostFree hipHostFree
+#define gpuHostGetDevicePointer hipHostGetDevicePointer
+#define gpuHostRegister hipHostRegister
+#define gpuHostRegisterMapped hipHostRegisterMapped
+#define gpuHostRegisterPortable hipHostRegisterPortable
+#define gpuHostUnregister hipHostUnregister
 #define gpuIpcGetMemHandle hipIpcGetMemHandle
 #define gpuIpcOpenMemHandle hipIpcOpenMemHandle
 #define gpuIpcCloseMemHandle hipIpcCloseMemHandle

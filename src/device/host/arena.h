@@ -9,9 +9,9 @@
 #include <mutex>
 #include <vector>
 
-#include "device/host/shared_file.h"
 #include "device/host/shared_memory.h"
 #include "device/node_memory.h"
+#include "device/shared_file.h"
 
 namespace mpix {
 

@@ -45,6 +45,13 @@ std::uint64_t this_domain() {
   return static_cast<std::uint64_t>(numbers.st_ino) << 32 | geteuid();
 }
 
+void copy_rows(void* p) {
+  const std::unique_ptr<const RowCopy> rows(static_cast<RowCopy*>(p));
+  if (rows->bytes == 0) return;
+  for (std::uint64_t row = 0; row < rows->rows; ++row)
+    std::memcpy(rows->to + row * rows->to_stride, rows->from + row * rows->from_stride, rows->bytes);
+}
+
 class HostCopier final : public Copier {
  public:
   std::uint64_t start(void* to, const void* from, std::size_t bytes) override {
@@ -149,7 +156,12 @@ class HostDevice final : public Device {
     return __atomic_load_n(&last->direct, __ATOMIC_RELAXED);
   }
   std::size_t preferred_scratch_bytes() const noexcept override { return 4 << 20; }
-  void copy(Stream, void*, const void*, std::size_t) override {}  // preferred_copy_bytes()
+  using Device::copy;
+  void copy(Stream stream, const RowCopy& rows) override {
+    auto own = std::make_unique<RowCopy>(rows);
+    host_stream_launch(stream, copy_rows, own.get());
+    (void)own.release();
+  }
   void run_memory_ops(Stream stream, MemoryOps ops) override { host_stream_launch(stream, std::move(ops)); }
   PostStreams* post_streams() override { return &post_streams_; }
 

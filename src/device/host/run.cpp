@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "device/host/bell.h"
+#include "wire/collective.h"
 #include "wire/missing_ranks.h"
 #include "wire/protocol.h"
 #include "wire/wait_note.h"
@@ -257,9 +258,10 @@ bool run_on_host(const MemoryOps& memory, const Polling& polling) {
       continue;
     }
     Patience patience(memory.bell, polling);
-    while (load_acquire(op.word) < op.value) {
-      if (memory.host && __atomic_load_n(&memory.host->released, __ATOMIC_RELAXED) != 0) return false;
-      patience.pause();
+    for (;; patience.pause()) {
+      if (memory.window && __atomic_load_n(&memory.window->released, __ATOMIC_RELAXED) != 0) return false;
+      if (memory.calls && load_relaxed(&memory.calls->released) != 0) return false;
+      if (load_acquire(op.word) >= op.value) break;
     }
   }
   return true;

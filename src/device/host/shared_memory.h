@@ -12,7 +12,7 @@
 #include <utility>
 
 #include "device/device.h"
-#include "device/host/shared_file.h"
+#include "device/shared_file.h"
 
 namespace mpix {
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the libmpix authors
-#include "device/host/shared_file.h"
+#include "device/shared_file.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>
