@@ -2,9 +2,11 @@
 // Copyright (c) the libmpix authors
 #include "collective/staged_calls.h"
 
+#include <algorithm>
 #include <chrono>
 #include <utility>
 
+#include "base/cores.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "device/host/bell.h"
@@ -16,6 +18,10 @@ namespace {
 
 /// A wait is worth a note when it has lasted as long, and another one then.
 constexpr auto between_notes = std::chrono::milliseconds(50);
+
+/// Where threads outnumber cores: one that has slept gets a core back at once, one that gives it away after the others'
+/// time slices. 16 ranks on 16 cores, whose programs poll for the end of their streams, took 12 ms a call without.
+constexpr auto least_nap = std::chrono::microseconds(5);
 
 }  // namespace
 
@@ -61,7 +67,8 @@ StagedCalls::StagedCalls(Device& device, const Collective& any, std::shared_ptr<
       any_(any),
       base_(std::move(base)),
       memory_{base_.get(), any.ranks(), room},
-      steps_(memory_, any.me) {}
+      steps_(memory_, any.me),
+      has_own_core_(has_cores_to_spare(static_cast<int>(any.ranks()))) {}
 
 StagedCalls::~StagedCalls() {
   if (begun_) end_service(*this);
@@ -128,7 +135,8 @@ Poller::Clock::duration StagedCalls::look(Clock::time_point now) {
   if (moved) since_ = now;
   note_waits(now);
   if (!moved && steps_.is_idle() && !was_captured_ && passed_ >= enqueued_) return when_woken;
-  return back_off_.next(moved, false, now);
+  const Clock::duration nap = back_off_.next(moved, false, now);
+  return has_own_core_ ? nap : std::max<Clock::duration>(nap, least_nap);
 }
 
 void StagedCalls::failed(const char* why) noexcept {

@@ -44,6 +44,7 @@ class StagedCalls final : public Poller {
   const std::shared_ptr<char> base_;
   const StagedMemory memory_;
   StagedSteps steps_;
+  const bool has_own_core_;  ///< the service
   bool begun_ = false;
   std::atomic<bool> was_captured_{false};
   std::atomic<std::uint64_t> enqueued_{0}, passed_{0};  ///< pieces: not those of graphs; and those, too

@@ -25,7 +25,7 @@
 ///
 /// | a rank, in a piece             | so that                                                                     |
 /// |--------------------------------|-----------------------------------------------------------------------------|
-/// | stages it, tells ready[]       |                                                                             |
+/// | stages it, tells ready[]       | (the first one before it knows where the others' buffers lie)               |
 /// | awaits ready[]                 | what it reads is there, and all have taken the last piece out of *received*  |
 /// | reads, combines, tells ended[] |                                                                             |
 /// | awaits ended[]                 | what it takes is there; nobody reads what it has staged, nor its own buffer |
@@ -50,6 +50,19 @@ class DirectCall : public PlacedCall<Crew, DirectCall<Crew>> {
 
  private:
   MPIX_STEP bool goes_in_pieces() const { return Base::is_staged_; }
+  /// A rank whose buffer is not attached knows that there will be pieces. What it has staged in a call before all have
+  /// read, as it has heard in that call.
+  MPIX_STEP void begin_early(std::uint32_t step) {
+    if (c_.send_place != not_attached && c_.recv_place != not_attached) return;
+    Base::full_ = c_.piece_bytes < c_.bytes ? c_.piece_bytes : c_.bytes;
+    Base::begin_piece(0);
+    tell_staged(step);
+    is_told_ = true;
+  }
+  MPIX_STEP void tell_staged(std::uint32_t step) const {
+    stage();
+    Base::template tell_all<&Collective::ready>(step);
+  }
 
   MPIX_STEP bool run_pieces(std::uint32_t* step) {
     for (std::uint32_t rank = first_target(); rank < targets_end() && left_here_for_ == UINT32_MAX; ++rank)
@@ -58,8 +71,8 @@ class DirectCall : public PlacedCall<Crew, DirectCall<Crew>> {
       *step = next_number(*step);
       Base::begin_piece(begin);
       if (Base::is_staged_) {
-        stage();
-        Base::template tell_all<&Collective::ready>(*step);
+        if (!is_told_) tell_staged(*step);
+        is_told_ = false;
         if (!Base::template await_all<&Collective::ready>(*step)) return false;
       }
       move();
@@ -93,15 +106,19 @@ class DirectCall : public PlacedCall<Crew, DirectCall<Crew>> {
 
   /// Copy what others read of this rank.
   MPIX_STEP void stage() const {
-    if (table_.from[c_.me]) return;
+    if (c_.send_place != not_attached) return;
     char* const to = c_.own() + c_.places.sent();
-    for (std::uint32_t i = 0; i < (is_sharded() ? c_.ranks() : blocks()); ++i) {
-      if (i == c_.me && (is_sharded() || blocks() > 1)) continue;
-      const Span span = of_part(is_sharded() ? cut(whole(), i, c_.ranks()) : whole());
+    Base::copy_each(is_sharded() ? c_.ranks() : blocks(), shard(0).bytes, [&](std::uint32_t i, Workers workers) {
+      if (i == c_.me && (is_sharded() || blocks() > 1)) return;
+      const Span span = shard(i);
       const std::uint32_t block = is_sharded() ? 0 : i;
-      copy_bytes(to + block * c_.piece_bytes + span.begin, source(c_.me, block) + span.begin, span.bytes,
-                 crew_.workers());
-    }
+      copy_bytes(to + block * c_.piece_bytes + span.begin, c_.send + block * c_.send_stride + piece_.begin + span.begin,
+                 span.bytes, workers);
+    });
+  }
+  /// This part's of a rank, or of a block.
+  MPIX_STEP Span shard(std::uint32_t rank) const {
+    return of_part(is_sharded() ? cut(whole(), rank, c_.ranks()) : whole());
   }
 
   MPIX_STEP void move() const {
@@ -112,23 +129,23 @@ class DirectCall : public PlacedCall<Crew, DirectCall<Crew>> {
       case CollectiveKind::reduce_scatter:
         return combine_span(c_.me, of_part(whole()));
       case CollectiveKind::bcast:
-        if (c_.me != c_.root) copy(c_.root, 0);
+        if (c_.me != c_.root) copy(c_.root, 0, crew_.workers());
         return;
       case CollectiveKind::allgather:
       case CollectiveKind::alltoall:
-        for (std::uint32_t next = 0; next < c_.ranks(); ++next)
-          copy((c_.me + next) % c_.ranks(), c_.kind == CollectiveKind::alltoall ? c_.me : 0);
-        return;
+        return Base::copy_each(c_.ranks(), shard(0).bytes, [&](std::uint32_t next, Workers workers) {
+          copy((c_.me + next) % c_.ranks(), c_.kind == CollectiveKind::alltoall ? c_.me : 0, workers);
+        });
       case CollectiveKind::barrier:
         return;
     }
   }
 
-  MPIX_STEP void copy(std::uint32_t rank, std::uint32_t block) const {
-    const Span span = of_part(whole());
+  MPIX_STEP void copy(std::uint32_t rank, std::uint32_t block, Workers workers) const {
+    const Span span = shard(0);
     const char* const from = source(rank, block) + span.begin;
     char* const to = c_.recv + rank * c_.recv_stride + piece_.begin + span.begin;
-    if (from != to) copy_bytes(to, from, span.bytes, crew_.workers());
+    if (from != to) copy_bytes(to, from, span.bytes, workers);
   }
 
   MPIX_STEP std::uint32_t first_target() const {
@@ -156,14 +173,15 @@ class DirectCall : public PlacedCall<Crew, DirectCall<Crew>> {
   /// What others have combined into memory of the library, to where it belongs.
   MPIX_STEP void take_out() const {
     if (table_.to[c_.me]) return;
-    for (std::uint32_t next = 1; next < c_.ranks(); ++next) {
-      const std::uint32_t rank = (c_.me + next) % c_.ranks();
-      const Span span = of_part(cut(whole(), rank, c_.ranks()));
+    Base::copy_each(c_.ranks() - 1, shard(0).bytes, [&](std::uint32_t next, Workers workers) {
+      const std::uint32_t rank = (c_.me + 1 + next) % c_.ranks();
+      const Span span = shard(rank);
       const char* const from = (c_.takes_from_others ? c_.memory(rank) : c_.own()) + c_.places.received();
-      copy_bytes(c_.recv + piece_.begin + span.begin, from + span.begin, span.bytes, crew_.workers());
-    }
+      copy_bytes(c_.recv + piece_.begin + span.begin, from + span.begin, span.bytes, workers);
+    });
   }
 
+  bool is_told_ = false;                      ///< that this piece is staged
   std::uint32_t left_here_for_ = UINT32_MAX;  ///< the first rank whose result is not attached
 };
 

@@ -26,6 +26,8 @@ struct PlaceTable {
 ///   bool run_pieces(std::uint32_t* step):   all of them; next_number(*step) is the first one's, and *step becomes that
 ///   of
 ///                                           the last. False: released
+/// and may have
+///   void begin_early(std::uint32_t step):   what needs no word of the others, in the first one
 template <class Crew, class Steps>
 class PlacedCall {
  public:
@@ -38,6 +40,7 @@ class PlacedCall {
     if (is_used && !await_call_before(crew_, c_, state)) return false;
     state.call = call_ = next_number(state.call);
     if (is_used) announce_call(crew_, c_, call_);
+    if (is_used) steps.begin_early(next_number(state.step));
     if (!find_places(call_)) return false;
     full_ = steps.goes_in_pieces() && c_.piece_bytes < c_.bytes ? c_.piece_bytes : c_.bytes;
     if (is_used) {
@@ -50,6 +53,18 @@ class PlacedCall {
   }
 
  protected:
+  MPIX_STEP void begin_early(std::uint32_t) const {}
+
+  /// So many copies, of so many bytes or less: small ones at once, by some workers each.
+  template <class Copy>
+  MPIX_STEP void copy_each(std::uint32_t count, std::uint64_t bytes, Copy copy) const {
+    constexpr std::uint32_t fewest = 32, bytes_of_a_worker = 16;
+    const Workers all = crew_.workers();
+    std::uint32_t size = all.size;
+    while (size % 2 == 0 && size > fewest && std::uint64_t{size / 2} * bytes_of_a_worker >= bytes) size /= 2;
+    for (std::uint32_t i = all.index / size; i < count; i += all.size / size) copy(i, Workers{all.index % size, size});
+  }
+
   /// Pieces are cut as the first one, also the last, which may be shorter: memory of the library belongs to the same
   /// part in all of them.
   MPIX_STEP Span whole() const { return {0, full_}; }

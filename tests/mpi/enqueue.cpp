@@ -20,8 +20,12 @@ const bool settings_made = [] {
   return true;
 }();
 
-/// A stream of a GPU takes some 1,000 launches ahead, and a network 512 operations.
-int epochs() { return device().is_host() && parameter("MPIX_NODE_SIZE", 0) == 0 ? 2000 : 150; }
+/// A stream of a GPU takes some 1,000 launches ahead, where it is used in turns with waits between, and a network 512
+/// operations.
+int epochs() {
+  if (parameter("TEST_GPU_IN_TURNS", 0) != 0) return 75;
+  return device().is_host() && parameter("MPIX_NODE_SIZE", 0) == 0 ? 2000 : 150;
+}
 const double nap = 1.0 * slowdown();
 
 bool sleeps() { return rank() == size() - 1; }
