@@ -4,7 +4,6 @@
 
 #include <pthread.h>
 #include <sched.h>
-#include <sys/prctl.h>
 
 #include <algorithm>
 #include <condition_variable>
@@ -120,7 +119,7 @@ class Service {
   }
 
   void work() noexcept {
-    prctl(PR_SET_TIMERSLACK, 1000);  // naps are short
+    wake_soon();
     Lock hold(mutex_);
     while (!stop_) {
       const Clock::time_point now = Clock::now();

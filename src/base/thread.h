@@ -24,4 +24,7 @@ std::thread start_thread(const char* what, Work work) {
   }
 }
 
+/// For the calling thread, where others keep the cores busy: its naps are short, and it has a core soon when it wakes.
+void wake_soon() noexcept;
+
 }  // namespace mpix

@@ -148,7 +148,7 @@ bool Collectives::choose_tree(CollectiveLaunch& launch, const Call& call) const 
 bool Collectives::is_staged(const Collective& c, CollectiveWay forced) const {
   if (!stages() || c.ranks() == 1 || c.operation == Operation::by_function) return false;
   const bool blocks = c.send_stride != 0 || c.recv_stride != 0;
-  return forced == CollectiveWay::staged || (forced == CollectiveWay::automatic && share_in_turns_ &&
+  return forced == CollectiveWay::staged || (forced == CollectiveWay::automatic && stages_in_turns_ &&
                                              c.bytes * (blocks ? c.ranks() : 1) <= most_staged_of_a_rank * c.ranks());
 }
 

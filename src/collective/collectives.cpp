@@ -8,6 +8,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/cores.h"
 #include "base/error.h"
 #include "collective/between_nodes.h"
 #include "collective/call_guards.h"
@@ -29,7 +30,7 @@ constexpr std::uint64_t most_staged = 1024 * 1024;  ///< of what a rank gives at
 struct Collectives::Card {
   std::uint64_t place, scratch, table;
   std::uint32_t way, selection, blocks, most_blocks;
-  bool reaches_node, reaches_others, prefers_guards, has_guards;
+  bool reaches_node, reaches_others, prefers_guards, has_guards, has_cores;
 };
 
 struct Collectives::Memory {
@@ -69,6 +70,7 @@ CollectivePlaces Collectives::choose_places(Bootstrap& bootstrap) {
   card.most_blocks = device_.collective_blocks();
   card.prefers_guards = device_.wants_guards_where_shared();
   card.has_guards = device_.has_guards();
+  card.has_cores = has_cores_to_spare(static_cast<int>(team_->locals().size()));
   card.reaches_node = team_->group().size() == team_->locals().size();
   card.reaches_others = true;
   for (int other = 0; other < size(); ++other)
@@ -110,6 +112,9 @@ CollectivePlaces Collectives::choose_places(Bootstrap& bootstrap) {
   blocks_of_a_rank_ = std::clamp(most_at_once / sharers_, 1u, most_blocks);
   share_in_turns_ =
       sharers_ > 1 && std::all_of(cards.begin(), cards.end(), [](const Card& one) { return one.prefers_guards; });
+  // The service has to have a core: with one a rank calls took as long as turns.
+  stages_in_turns_ = share_in_turns_ && std::all_of(cards.begin(), cards.end(),
+                                                    [](const Card& one) { return one.has_guards && one.has_cores; });
   if (ways_.way == CollectiveWay::staged &&
       !std::all_of(cards.begin(), cards.end(), [](const Card& one) { return one.has_guards; }))
     throw Error(Fault::unsupported, "MPIX_COLL=staged: streams have no memory operations here that graphs take");
@@ -167,7 +172,9 @@ Collectives::Collectives(std::shared_ptr<const Team> team, Bootstrap& bootstrap,
   device_.prepare_collectives();
   c.me = static_cast<std::uint32_t>(team_->local(rank()));
   const std::size_t ranks = c.places.ranks;
-  borders_.fill(device_.preferred_line_bytes(c.ranks()));
+  // On a GPU that ranks share all lines come to the same memory: 8 ranks on an H100, captured, 64 KiB by lines 22.3,
+  // direct 26.1, 128 KiB 36 and 27.5; 16 ranks, 32 KiB 41 and 38, 64 KiB 75 and 38.
+  borders_.fill(device_.preferred_line_bytes(c.ranks()) / (sharers_ > 1 ? 2 : 1));
   c.mine = memory_->base = device_.allocate(c.places.all()).base;
   const std::vector<CollectiveState> states(most_parts, [] {
     CollectiveState state{};
@@ -196,7 +203,7 @@ Collectives::Collectives(std::shared_ptr<const Team> team, Bootstrap& bootstrap,
   const bool waits_in_memory_ops =
       settings.waits == Waits::automatic ? share_in_turns_ : settings.waits == Waits::memory;
   if (waits_in_memory_ops && !team_->spans_nodes()) memory_->guards = std::make_unique<CallGuards>(device_, c);
-  if (ways_.way == CollectiveWay::staged || share_in_turns_) share_staged_memory(bootstrap);
+  if (ways_.way == CollectiveWay::staged || stages_in_turns_) share_staged_memory(bootstrap);
   if (team_->spans_nodes())
     memory_->rails = std::make_unique<Rails>(team_, bootstrap, device_, *budget, scratch_, c, *memory_->reports,
                                              memory_->staged ? memory_->staged->memory() : StagedMemory{});

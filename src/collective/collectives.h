@@ -158,7 +158,8 @@ class Collectives final : public WaitsForPeers {
   const Ways ways_;
   const std::size_t scratch_;
   std::uint32_t sharers_ = 1, blocks_of_a_rank_ = 1;
-  bool share_in_turns_ = false;  ///< some ranks a GPU, without MPS
+  bool share_in_turns_ = false;   ///< some ranks a GPU, without MPS
+  bool stages_in_turns_ = false;  ///< likewise, and the services have cores
   Device::PackForm pack_form_;
   std::shared_ptr<Memory> memory_;
   Collective prototype_{};

@@ -3,7 +3,6 @@
 #include "notify/channel.h"
 
 #include <sched.h>
-#include <sys/prctl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -246,7 +245,7 @@ void Channel::wake() {
 }
 
 void Channel::work() noexcept {
-  prctl(PR_SET_TIMERSLACK, 1000);
+  wake_soon();
   if (core_ >= 0 && !run_on_core(core_))
     log(LogLevel::warn, options_.name + ": its thread cannot run on core " + std::to_string(core_) +
                             " (MPIX_CHANNEL_CORE): it runs on any");

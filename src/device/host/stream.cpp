@@ -3,7 +3,6 @@
 #include "device/host/stream.h"
 
 #include <pthread.h>
-#include <sys/prctl.h>
 
 #include <algorithm>
 #include <atomic>
@@ -56,7 +55,7 @@ void call(void (*function)(void*), void* argument) {
 
 HostStream::HostStream(Polling polling) : polling_(polling) {
   worker_ = start_thread("a host stream", [this] {
-    prctl(PR_SET_TIMERSLACK, 1000);  // naps are short
+    wake_soon();
     work();
   });
 }
