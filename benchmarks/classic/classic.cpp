@@ -10,6 +10,9 @@
 // X-Y        X among the ranks of a GPU, Y between the GPUs of a node: chapter 4 (levels.h)
 // Static, Dynamic   copies by memory of the host and by mapped memory of the GPU side by side: chapter 5 (mixes.h).
 //            Static's table is what Dynamic has chosen, as there: the mean of the calls of its measurement
+// --nodes=N  the ranks are dealt out to N pretended nodes: each of these inside a node, MPI between the nodes' leaders,
+//            by way of pinned memory, and back: the extensions of all three chapters to clusters. MPI and libmpix have
+//            all ranks in one call; libmpix believes in the nodes where MPIX_NODE_SIZE is the ranks of one
 // kernels    likewise, where kernels lead: libmpix's own ways of these names (MPIX_COLL)
 // libmpix    the call, and the end of the stream: it is not used as it is meant, for the others return when it is done
 #include <mpi.h>
@@ -20,6 +23,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdio>
+#include <cstdlib>
 #include <functional>
 #include <memory>
 #include <string>
@@ -33,6 +37,7 @@
 #include "benchmarks/collectives/memory.h"
 #include "levels.h"
 #include "mixes.h"
+#include "nodes.h"
 #include "options.h"
 #include "support/abort.h"
 #include "support/domain.h"
@@ -42,30 +47,6 @@ namespace {
 using namespace classic;
 using collectives::Call;
 using collectives::Kind;
-
-/// The ranks of each GPU, and the first of each.
-struct Places {
-  explicit Places(int gpus_wanted) {
-    const int rank = benchmark::process(), ranks = benchmark::processes();
-#if defined(__CUDACC__) || defined(__HIPCC__)
-    (void)gpus_wanted;
-    gpus = std::min(support::gpus(), ranks);
-#else
-    gpus = std::min(std::max(gpus_wanted, 1), ranks);
-#endif
-    CHECK_MPI(MPI_Comm_split(MPI_COMM_WORLD, rank % gpus, rank, &of_gpu));
-    CHECK_MPI(MPI_Comm_split(MPI_COMM_WORLD, rank < gpus ? 0 : MPI_UNDEFINED, rank, &of_leaders));
-  }
-  ~Places() {
-    CHECK_MPI(MPI_Comm_free(&of_gpu));
-    if (of_leaders != MPI_COMM_NULL) CHECK_MPI(MPI_Comm_free(&of_leaders));
-  }
-  Places(const Places&) = delete;
-  Places& operator=(const Places&) = delete;
-
-  int gpus = 1;
-  MPI_Comm of_gpu = MPI_COMM_NULL, of_leaders = MPI_COMM_NULL;
-};
 
 /// One of the ways to make a call, which returns when it is done.
 struct Way {
@@ -78,9 +59,9 @@ struct Way {
 
 class Benchmark {
  public:
-  explicit Benchmark(const Options& options)
+  Benchmark(const Options& options, const Place& place)
       : options_(options),
-        places_(options.gpus),
+        places_(place),
         most_(*std::max_element(options.sizes.begin(), options.sizes.end())),
         stream_(1, loops::threads),
         send_(most_),
@@ -92,22 +73,29 @@ class Benchmark {
         gsb_btb_(stream_, "gsb-btb"),
         btb_gsb_(stream_, "btb-gsb"),
         mpi_(stream_, support::ranks_are_blocks, receive_.bytes()),
-        mixed_(MPI_COMM_WORLD, stream_, most_ / sizeof(float)) {}
+        mixed_(places_, stream_, most_ / sizeof(float)) {}
 
   bool run() {
-    if (rank_ == 0)
-      std::printf("%d ranks on %d %s; up to %d calls or %g ms a measurement, %d rounds\n", ranks_, places_.gpus,
-                  support::ranks_are_blocks ? "GPUs" : "pretended GPUs, streams of the host", options_.calls,
-                  options_.limit_ms, options_.rounds);
+    if (rank_ == 0) print_setting();
     allreduce();
     if (places_.gpus == 1) allgather();
     return right_;
   }
 
  private:
+  void print_setting() const {
+    std::printf("%d ranks on ", ranks_);
+    if (places_.nodes > 1) std::printf("%d pretended nodes of ", places_.nodes);
+    std::printf("%d %s; up to %d calls or %g ms a measurement, %d rounds\n", places_.gpus,
+                support::ranks_are_blocks ? "GPUs" : "pretended GPUs, streams of the host", options_.calls,
+                options_.limit_ms, options_.rounds);
+    const char* const believed = std::getenv("MPIX_NODE_SIZE");
+    if (places_.nodes > 1 && (!believed || std::atoi(believed) != places_.ranks_of_node))
+      std::printf("note: libmpix does not see these nodes without MPIX_NODE_SIZE=%d\n", places_.ranks_of_node);
+  }
+
   std::unique_ptr<Hierarchy> hierarchy(Shape inside, Shape between) {
-    return std::make_unique<Hierarchy>(places_.of_gpu, places_.of_leaders, inside, between, stream_,
-                                       most_ / sizeof(float));
+    return std::make_unique<Hierarchy>(places_, inside, between, stream_, most_ / sizeof(float));
   }
   static const float* source(const Call& c) { return static_cast<const float*>(c.send); }
   static float* target(const Call& c) { return static_cast<float*>(c.receive); }
@@ -153,7 +141,7 @@ class Benchmark {
   }
   template <class Run>
   void add_mixes(std::vector<Way>& ways, Run run) {
-    if (ranks_ == 1) return;
+    if (places_.ranks_of_node == 1) return;
     // Dynamic is measured first: Static has its table.
     ways.push_back({"Dynamic", [this, run](const Call& c) {
                       run(dynamic_, c);
@@ -176,7 +164,7 @@ class Benchmark {
   }
 
   void table(Kind kind, std::vector<Way>& ways) {
-    const bool has_mixes = ways.back().name != "libmpix" && places_.gpus == 1;
+    const bool has_mixes = places_.gpus == 1 && places_.ranks_of_node > 1;
     if (rank_ == 0) {
       std::printf("\n%s of floats: %s\n%8s", collectives::name_of(kind),
                   options_.check_only ? "checked only" : "us a call, of the slowest rank; median", "block");
@@ -272,9 +260,10 @@ class Benchmark {
 int main(int argc, char** argv) {
   int level = 0;
   CHECK_MPI(MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &level));
-  support::choose_gpu(benchmark::process());
   const Options options = read_options(argc, argv, "classic");
-  const bool right = Benchmark(options).run();
+  const Place place(benchmark::process(), benchmark::processes(), options.nodes, options.gpus);
+  support::choose_gpu(place.gpu);
+  const bool right = Benchmark(options, place).run();
   if (!right && benchmark::process() == 0) std::printf("\nWRONG: not all results were right\n");
   CHECK_MPI(MPI_Finalize());
   return right ? 0 : 1;

@@ -13,6 +13,7 @@
 #include "benchmarks/dev/stream.h"
 #include "kernels.h"
 #include "node_memory.h"
+#include "nodes.h"
 
 /// Reduce to rank 0 of a communicator, and broadcast from there, led by the processors (chapters 3 and 4). A call of
 /// one is followed by a call of the other, and by the end of all that is enqueued.
@@ -190,32 +191,43 @@ inline std::unique_ptr<Level> make_level(Shape shape, MPI_Comm comm, launcher::S
   return std::make_unique<Tree>(comm, stream, most);
 }
 
-/// Inside a GPU, and between the first ranks of the GPUs of a node: X-Y. With one GPU only the first.
+/// Inside a GPU, and between the first ranks of the GPUs of a node: X-Y. With one GPU only the first. Between the
+/// leaders of nodes, with several: MPI.
 class Hierarchy {
  public:
-  Hierarchy(MPI_Comm of_gpu, MPI_Comm of_leaders, Shape inside, Shape between, launcher::Stream& stream,
-            std::size_t most)
-      : stream_(stream), inside_(make_level(inside, of_gpu, stream, most)) {
-    int gpus = 1;
-    if (of_leaders != MPI_COMM_NULL) CHECK_MPI(MPI_Comm_size(of_leaders, &gpus));
-    if (of_leaders != MPI_COMM_NULL && gpus > 1) between_ = make_level(between, of_leaders, stream, most);
+  Hierarchy(const Places& places, Shape inside, Shape between, launcher::Stream& stream, std::size_t most)
+      : stream_(stream),
+        inside_(make_level(inside, places.of_gpu, stream, most)),
+        network_(places.of_node_leaders, stream, most) {
+    if (places.of_gpu_leaders != MPI_COMM_NULL && places.gpus > 1)
+      between_ = make_level(between, places.of_gpu_leaders, stream, most);
   }
 
   /// Returns when it is done.
   void allreduce(const float* from, float* to, std::size_t count) {
     const float* result = inside_->reduce(from, count);
     if (between_) {
-      const float* const all = between_->reduce(result, count);
+      const float* const all = of_nodes(between_->reduce(result, count), *between_, count);
       between_->broadcast(all, inside_->place(), count);
       result = inside_->place();
+    } else {
+      result = of_nodes(result, *inside_, count);
     }
     inside_->broadcast(result, to, count);
     stream_.synchronize();
   }
 
  private:
+  /// The leader of a node has that of all nodes in the place of the level that broadcasts it.
+  const float* of_nodes(const float* result, Level& level, std::size_t count) {
+    if (!network_.is_there()) return result;
+    network_.allreduce(result, level.place(), count);
+    return level.place();
+  }
+
   launcher::Stream& stream_;
   std::unique_ptr<Level> inside_, between_;
+  Network network_;
 };
 
 }  // namespace classic

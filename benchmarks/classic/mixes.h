@@ -14,9 +14,11 @@
 #include "benchmarks/dev/stream.h"
 #include "kernels.h"
 #include "node_memory.h"
+#include "nodes.h"
 
 /// Gather, kernel, broadcast, by ranks of one GPU, where some copies go by memory of the host (HS) and some by mapped
-/// memory of the GPU (IPC): chapter 5. Rank 0 leads, and takes part in neither.
+/// memory of the GPU (IPC): chapter 5. Rank 0 leads, and takes part in neither. With several nodes this is what each
+/// does, of a GPU each, and MPI stands between the stages: ranks are those of a node here, unless it is said.
 namespace classic {
 
 enum Mechanism { staged, ipc, mechanisms };
@@ -87,28 +89,36 @@ class Dynamic final : public Mixing {
 /// last stage are over: so no buffer is written while anybody reads it.
 class MixedCopies {
  public:
-  MixedCopies(MPI_Comm comm, launcher::Stream& stream, std::size_t most)
+  MixedCopies(const Places& places, launcher::Stream& stream, std::size_t most)
       : stream_(stream),
-        ranks_(size_of(comm)),
+        rank_(places.local),
+        ranks_(places.ranks_of_node),
+        first_(static_cast<std::size_t>(places.node * places.ranks_of_node)),
+        parts_(static_cast<std::size_t>(places.nodes * places.ranks_of_node)),
         most_(most),
-        device_(comm, 0, bytes()),
-        host_(comm, bytes()),
-        directory_(comm, ranks_, 2),
-        marks_(comm) {
-    CHECK_MPI(MPI_Comm_rank(comm, &rank_));
-  }
+        device_(places.of_node, 0, bytes()),
+        host_(places.of_node, bytes()),
+        directory_(places.of_node, ranks_, 2),
+        marks_(places.of_node),
+        network_(places.of_node_leaders, stream, parts_ * most) {}
   MixedCopies(const MixedCopies&) = delete;
   MixedCopies& operator=(const MixedCopies&) = delete;
 
   /// Return when they are done.
   void allreduce(Mixing& mixing, const float* from, float* to, std::size_t count) {
     gather(mixing, from, count);
-    if (rank_ == 0) sum_parts(stream_, device_.get(), count, ranks_, result(), count);
+    if (rank_ == 0) {
+      sum_parts(stream_, part(0, count), count, ranks_, result(), count);
+      if (network_.is_there()) network_.allreduce(result(), result(), count);
+    }
     broadcast(mixing, to, result(), count);
   }
   void allgather(Mixing& mixing, const float* from, float* to, std::size_t count) {
     gather(mixing, from, count);
-    broadcast(mixing, to, device_.get(), count * static_cast<std::size_t>(ranks_));
+    const std::size_t of_node = count * static_cast<std::size_t>(ranks_);
+    if (network_.is_there())
+      network_.allgather([&](float* here) { copy(here, part(0, count), of_node); }, device_.get(), of_node);
+    broadcast(mixing, to, device_.get(), count * parts_);
   }
   /// At the leader: copies that went by memory of the host in the last call's stages.
   int staged_in_gather() const { return staged_copies_[0]; }
@@ -118,14 +128,13 @@ class MixedCopies {
   enum Word { state, host_is_ready };
   enum State { nothing, arrived, staged_assigned, ipc_assigned, ipc_begun, ended, states };
 
-  static int size_of(MPI_Comm comm) {
-    int ranks = 0;
-    CHECK_MPI(MPI_Comm_size(comm, &ranks));
-    return ranks;
-  }
-  std::size_t bytes() const { return (static_cast<std::size_t>(ranks_) + 1) * most_ * sizeof(float); }
+  std::size_t bytes() const { return (parts_ + 1) * most_ * sizeof(float); }
   float* on_host() const { return static_cast<float*>(host_.get()); }
-  float* result() const { return device_.get() + static_cast<std::size_t>(ranks_) * most_; }
+  /// Of a rank, among those of all nodes, as an all-gather has them.
+  float* part(int rank, std::size_t count) const {
+    return device_.get() + (first_ + static_cast<std::size_t>(rank)) * count;
+  }
+  float* result() const { return device_.get() + parts_ * most_; }
   /// The same place in memory of the host.
   float* staged_place(const float* in_device) const { return on_host() + (in_device - device_.get()); }
 
@@ -144,24 +153,24 @@ class MixedCopies {
 
   void gather(Mixing& mixing, const float* from, std::size_t count) {
     ++stage_;
-    float* const part = device_.get() + static_cast<std::size_t>(rank_) * count;
+    float* const mine = part(rank_, count);
     if (rank_ == 0) {
-      copy(part, from, count);
+      copy(mine, from, count);
       const bool all[mechanisms] = {true, true};
       staging_ = {};
       staged_copies_[0] = lead(mixing, all, [&](int rank) {
-        float* const theirs = device_.get() + static_cast<std::size_t>(rank) * count;
+        float* const theirs = part(rank, count);
         copy(theirs, staged_place(theirs), count);
       });
       return;
     }
     say(rank_, arrived);
     if (await_assignment() == ipc_assigned) {
-      copy(part, from, count);
+      copy(mine, from, count);
       marks_.record(stream_);
       say(rank_, ipc_begun);
     } else {
-      copy(staged_place(part), from, count);
+      copy(staged_place(mine), from, count);
       stream_.synchronize();
       say(rank_, ended);
     }
@@ -240,13 +249,14 @@ class MixedCopies {
   }
 
   launcher::Stream& stream_;
-  const int ranks_;
-  const std::size_t most_;  ///< elements of a part
+  const int rank_, ranks_;
+  const std::size_t first_, parts_;  ///< the node's first part; those of all nodes
+  const std::size_t most_;           ///< elements of a part
   const DeviceMemory device_;
   const HostMemory host_;
   const Directory directory_;
   Marks marks_;
-  int rank_ = 0;
+  Network network_;
   std::uint64_t stage_ = 0;
   struct {
     const float* from = nullptr;

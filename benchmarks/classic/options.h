@@ -16,7 +16,8 @@ constexpr const char* preset_sizes = "8,1k,16k,64k,128k,256k,1m,4m,16m";
 struct Options {
   std::vector<std::size_t> sizes;  // bytes of a block
   std::vector<int> mixes;          // fixed numbers of staged copies
-  int gpus = 0;                    // that the ranks are dealt out to. 0: those of the node; of streams of the host: 1
+  int nodes = 1;                   // pretended, that the ranks and GPUs are dealt out to
+  int gpus = 1;                    // of a node, pretended: of streams of the host
   int calls = 200, rounds = 5;     // in a measurement
   double limit_ms = 200;           // of a measurement
   bool check_only = false;
@@ -41,10 +42,15 @@ inline Options read_options(int argc, char** argv, const char* program) {
       .number("calls", options.calls, 1, most, "in a measurement")
       .number("rounds", options.rounds, 1, most, "of which the median is shown")
       .real("limit", options.limit_ms, 1, most, "milliseconds: a measurement that would take longer has fewer calls")
+      .number("nodes", options.nodes, 1, most,
+              "pretended nodes that the ranks are dealt out to, in blocks; libmpix is told by MPIX_NODE_SIZE")
       .flag("check", options.check_only, "only check the results");
   if (!support::ranks_are_blocks)
-    line.number("gpus", options.gpus, 0, most, "pretended GPUs that the ranks are dealt out to; 0: 1");
+    line.number("gpus", options.gpus, 1, most, "pretended GPUs that the ranks of a node are dealt out to");
   line.read(argc, argv);
+  if (benchmark::processes() % options.nodes != 0)
+    line.refuse("--nodes=" + std::to_string(options.nodes) + ": " + std::to_string(benchmark::processes()) +
+                " ranks cannot be dealt out evenly");
   return options;
 }
 
