@@ -9,7 +9,8 @@
 // GSB, BTB   all ranks on one GPU: chapter 3 (levels.h)
 // X-Y        X among the ranks of a GPU, Y between the GPUs of a node: chapter 4 (levels.h)
 // Static, Dynamic   copies by memory of the host and by mapped memory of the GPU side by side: chapter 5 (mixes.h).
-//            Static's table is what Dynamic has chosen, as there: the mean of the calls of its measurement
+//            Static's table is what Dynamic has chosen, as there: the mean of the calls of its measurement.
+//            Shown: copies that Dynamic staged, of a stage, and sent again, of a call, in the mean, of the first node
 // --nodes=N  the ranks are dealt out to N pretended nodes: each of these inside a node, MPI between the nodes' leaders,
 //            by way of pinned memory, and back: the extensions of all three chapters to clusters. MPI and libmpix have
 //            all ranks in one call; libmpix believes in the nodes where MPIX_NODE_SIZE is the ranks of one
@@ -73,7 +74,9 @@ class Benchmark {
         gsb_btb_(stream_, "gsb-btb"),
         btb_gsb_(stream_, "btb-gsb"),
         mpi_(stream_, support::ranks_are_blocks, receive_.bytes()),
-        mixed_(places_, stream_, most_ / sizeof(float)) {}
+        mixed_(places_, stream_, most_ / sizeof(float)) {
+    if (options.slow != "none") mixed_.slow_down(options.slow == "ipc" ? ipc : staged);
+  }
 
   bool run() {
     if (rank_ == 0) print_setting();
@@ -147,6 +150,7 @@ class Benchmark {
                       run(dynamic_, c);
                       ++dynamic_calls_;
                       staged_in_all_ += mixed_.staged_in_gather() + mixed_.staged_in_broadcast();
+                      sent_again_ += mixed_.has_come_again();
                     }});
     ways.push_back({"Static", [this, run](const Call& c) {
                       static_.set(staged_by_table());
@@ -169,14 +173,15 @@ class Benchmark {
       std::printf("\n%s of floats: %s\n%8s", collectives::name_of(kind),
                   options_.check_only ? "checked only" : "us a call, of the slowest rank; median", "block");
       for (const Way& way : ways) std::printf(" %10s", way.name.c_str());
-      if (!options_.check_only) std::printf(" |  MPI's time to that of the others%s", has_mixes ? "; staged" : "");
-      std::printf("\n");
+      if (!options_.check_only) std::printf(" |  MPI's time to that of the others");
+      std::printf("%s\n", has_mixes ? ";  staged, sent again" : "");
     }
     for (const std::size_t bytes : options_.sizes) {
       const Call call{kind,          collectives::Type::float32, bytes / sizeof(float), rank_, ranks_, send_.get(),
                       receive_.get()};
       dynamic_calls_ = 0;
       staged_in_all_ = 0;
+      sent_again_ = 0;
       measure(call, ways);
       if (rank_ == 0) print(bytes, ways, has_mixes);
     }
@@ -231,8 +236,9 @@ class Benchmark {
       std::printf(" | ");
       for (std::size_t i = 1; i < ways.size(); ++i)
         std::printf(" %6.2f", median(ways[0].times) / median(ways[i].times));
-      if (has_mixes) std::printf(";  %.1f", dynamic_calls_ ? staged_in_all_ / (2. * dynamic_calls_) : 0);
     }
+    if (has_mixes && dynamic_calls_ > 0)
+      std::printf(";  %.1f, %.2f", staged_in_all_ / (2. * dynamic_calls_), 1. * sent_again_ / dynamic_calls_);
     std::printf("\n");
     std::fflush(stdout);
   }
@@ -250,7 +256,7 @@ class Benchmark {
   MixedCopies mixed_;
   Dynamic dynamic_;
   Static static_;
-  int dynamic_calls_ = 0;
+  int dynamic_calls_ = 0, sent_again_ = 0;  // the leader's, as is the next
   double staged_in_all_ = 0;
   bool right_ = true;
 };

@@ -9,18 +9,21 @@
 
 namespace classic {
 
-/// Of parts that follow each other, in the order of ranks.
+/// Of parts that follow each other, in the order of ranks. One of them may lie elsewhere.
 struct SumOfParts {
   const float* parts;
   std::size_t pitch;
   int count_of_parts;
+  const float* moved;  ///< the part of its number, or null
+  int number_of_moved;
   float* sum;
   std::size_t count;
   int blocks;
   MPIX_DEV_METHOD void operator()(int block) const {
     loops::for_all(count, block, blocks, [&](std::size_t i) {
       float all = 0;
-      for (int part = 0; part < count_of_parts; ++part) all += parts[static_cast<std::size_t>(part) * pitch + i];
+      for (int part = 0; part < count_of_parts; ++part)
+        all += moved && part == number_of_moved ? moved[i] : parts[static_cast<std::size_t>(part) * pitch + i];
       sum[i] = all;
     });
   }
@@ -37,9 +40,9 @@ struct SumOfTwo {
 };
 
 inline void sum_parts(launcher::Stream& stream, const float* parts, std::size_t pitch, int count_of_parts, float* sum,
-                      std::size_t count) {
+                      std::size_t count, const float* moved = nullptr, int number_of_moved = 0) {
   const int blocks = loops::blocks_for(count);
-  stream.run(SumOfParts{parts, pitch, count_of_parts, sum, count, blocks}, blocks);
+  stream.run(SumOfParts{parts, pitch, count_of_parts, moved, number_of_moved, sum, count, blocks}, blocks);
 }
 inline void sum_two(launcher::Stream& stream, const float* one, const float* other, float* sum, std::size_t count) {
   const int blocks = loops::blocks_for(count);

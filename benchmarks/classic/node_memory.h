@@ -5,6 +5,7 @@
 #include <mpi.h>
 
 #include <sched.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstddef>
@@ -57,6 +58,10 @@ class Directory {
   std::uint64_t load(int rank, int word) const { return __atomic_load_n(at(rank, word), __ATOMIC_ACQUIRE); }
   void store(int rank, int word, std::uint64_t value) const {
     __atomic_store_n(at(rank, word), value, __ATOMIC_RELEASE);
+  }
+  /// Of two that would replace a value, one does.
+  bool replace(int rank, int word, std::uint64_t value, std::uint64_t by) const {
+    return __atomic_compare_exchange_n(at(rank, word), &value, by, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
   }
   /// Processors may be few.
   void await(int rank, int word, std::uint64_t value) const {
@@ -214,5 +219,15 @@ class Marks {
   std::uint64_t recorded_ = 0;
 };
 #endif
+
+/// Enqueued: what follows comes late.
+inline void be_late(launcher::Stream& stream) {
+  const auto sleep = [](void*) { (void)usleep(2000); };
+#if defined(__CUDACC__) || defined(__HIPCC__)
+  DOMAIN_CHECK_GPU(DOMAIN_GPU(LaunchHostFunc)(stream.handle(), sleep, nullptr));
+#else
+  CHECK_MPI(MPIX_Host_stream_launch(stream.handle(), sleep, nullptr));
+#endif
+}
 
 }  // namespace classic

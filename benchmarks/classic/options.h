@@ -20,6 +20,7 @@ struct Options {
   int gpus = 1;                    // of a node, pretended: of streams of the host
   int calls = 200, rounds = 5;     // in a measurement
   double limit_ms = 200;           // of a measurement
+  std::string slow = "none";       // mechanism of copies that begin late
   bool check_only = false;
 };
 
@@ -44,6 +45,13 @@ inline Options read_options(int argc, char** argv, const char* program) {
       .real("limit", options.limit_ms, 1, most, "milliseconds: a measurement that would take longer has fewer calls")
       .number("nodes", options.nodes, 1, most,
               "pretended nodes that the ranks are dealt out to, in blocks; libmpix is told by MPIX_NODE_SIZE")
+      .value(
+          "slow", "WHICH", options.slow, "none, hs or ipc",
+          [&](const std::string& text) {
+            options.slow = text;
+            return text == "none" || text == "hs" || text == "ipc";
+          },
+          "a test of Dynamic: copies to be gathered by memory of the host, or by IPC, begin 2 ms late")
       .flag("check", options.check_only, "only check the results");
   if (!support::ranks_are_blocks)
     line.number("gpus", options.gpus, 1, most, "pretended GPUs that the ranks of a node are dealt out to");
