@@ -14,6 +14,8 @@
 // --nodes=N  the ranks are dealt out to N pretended nodes: each of these inside a node, MPI between the nodes' leaders,
 //            by way of pinned memory, and back: the extensions of all three chapters to clusters. MPI and libmpix have
 //            all ranks in one call; libmpix believes in the nodes where MPIX_NODE_SIZE is the ranks of one
+// --pairs    instead of collectives: why chapter 5 mixes copies (pairs.h)
+// --init     what the set-up of GSB and BTB takes, in calls: chapter 3
 // kernels    likewise, where kernels lead: libmpix's own ways of these names (MPIX_COLL)
 // libmpix    the call, and the end of the stream: it is not used as it is meant, for the others return when it is done
 #include <mpi.h>
@@ -40,6 +42,7 @@
 #include "mixes.h"
 #include "nodes.h"
 #include "options.h"
+#include "pairs.h"
 #include "support/abort.h"
 #include "support/domain.h"
 
@@ -53,9 +56,15 @@ using collectives::Kind;
 struct Way {
   std::string name;
   std::function<void(const Call&)> call;
+  double setup = 0;                ///< µs, once, of the slowest rank; 0: not measured
   std::vector<double> times = {};  ///< µs a call, of the slowest rank
   int calls = 1;
   bool right = true;
+  double median() const {
+    std::vector<double> sorted = times;
+    std::sort(sorted.begin(), sorted.end());
+    return sorted.empty() ? 0 : sorted[sorted.size() / 2];
+  }
 };
 
 class Benchmark {
@@ -79,49 +88,52 @@ class Benchmark {
   }
 
   bool run() {
-    if (rank_ == 0) print_setting();
     allreduce();
     if (places_.gpus == 1) allgather();
     return right_;
   }
 
  private:
-  void print_setting() const {
-    std::printf("%d ranks on ", ranks_);
-    if (places_.nodes > 1) std::printf("%d pretended nodes of ", places_.nodes);
-    std::printf("%d %s; up to %d calls or %g ms a measurement, %d rounds\n", places_.gpus,
-                support::ranks_are_blocks ? "GPUs" : "pretended GPUs, streams of the host", options_.calls,
-                options_.limit_ms, options_.rounds);
-    const char* const believed = std::getenv("MPIX_NODE_SIZE");
-    if (places_.nodes > 1 && (!believed || std::atoi(believed) != places_.ranks_of_node))
-      std::printf("note: libmpix does not see these nodes without MPIX_NODE_SIZE=%d\n", places_.ranks_of_node);
-  }
-
-  std::unique_ptr<Hierarchy> hierarchy(Shape inside, Shape between) {
-    return std::make_unique<Hierarchy>(places_, inside, between, stream_, most_ / sizeof(float));
+  /// `setup`: where it is wanted, µs to make one, of the slowest rank; median of the rounds, and the first is not
+  /// counted, with what a GPU and MPI do only once.
+  std::unique_ptr<Hierarchy> hierarchy(Shape inside, Shape between, double* setup = nullptr) {
+    const auto make = [&] {
+      return std::make_unique<Hierarchy>(places_, inside, between, stream_, most_ / sizeof(float));
+    };
+    auto made = make();
+    if (!options_.init || options_.check_only || !setup) return made;
+    Way way{"", [&](const Call&) { made = make(); }};
+    for (int round = 0; round < options_.rounds; ++round) {
+      made.reset();
+      way.times.push_back(time({}, way));
+    }
+    *setup = way.median();
+    return made;
   }
   static const float* source(const Call& c) { return static_cast<const float*>(c.send); }
   static float* target(const Call& c) { return static_cast<float*>(c.receive); }
 
   void allreduce() {
-    const auto gsb = hierarchy(Shape::gsb, Shape::gsb), btb = hierarchy(Shape::btb, Shape::btb);
+    double setup_of_gsb = 0, setup_of_btb = 0;
+    const auto gsb = hierarchy(Shape::gsb, Shape::gsb, &setup_of_gsb);
+    const auto btb = hierarchy(Shape::btb, Shape::btb, &setup_of_btb);
     const auto gsb_btb = hierarchy(Shape::gsb, Shape::btb), btb_gsb = hierarchy(Shape::btb, Shape::gsb);
     std::vector<Way> ways = libraries();
-    const auto add = [&](const char* name, Hierarchy& by) {
-      ways.push_back({name, [&by](const Call& c) { by.allreduce(source(c), target(c), c.count); }});
+    const auto add = [&](const char* name, Hierarchy& by, double setup = 0) {
+      ways.push_back({name, [&by](const Call& c) { by.allreduce(source(c), target(c), c.count); }, setup});
     };
     if (places_.gpus == 1) {
-      add("GSB", *gsb);
-      add("BTB", *btb);
+      add("GSB", *gsb, setup_of_gsb);
+      add("BTB", *btb, setup_of_btb);
       add_kernels(ways, "GSB, kern.", gsb_);
       add_kernels(ways, "BTB, kern.", btb_);
       add_mixes(ways,
                 [this](Mixing& mixing, const Call& c) { mixed_.allreduce(mixing, source(c), target(c), c.count); });
     } else {
-      add("GSB-GSB", *gsb);
+      add("GSB-GSB", *gsb, setup_of_gsb);
       add("GSB-BTB", *gsb_btb);
       add("BTB-GSB", *btb_gsb);
-      add("BTB-BTB", *btb);
+      add("BTB-BTB", *btb, setup_of_btb);
       add_kernels(ways, "GSB-GSB, k", gsb_);
       add_kernels(ways, "GSB-BTB, k", gsb_btb_);
       add_kernels(ways, "BTB-GSB, k", btb_gsb_);
@@ -176,6 +188,7 @@ class Benchmark {
       if (!options_.check_only) std::printf(" |  MPI's time to that of the others");
       std::printf("%s\n", has_mixes ? ";  staged, sent again" : "");
     }
+    std::string lines;
     for (const std::size_t bytes : options_.sizes) {
       const Call call{kind,          collectives::Type::float32, bytes / sizeof(float), rank_, ranks_, send_.get(),
                       receive_.get()};
@@ -184,7 +197,34 @@ class Benchmark {
       sent_again_ = 0;
       measure(call, ways);
       if (rank_ == 0) print(bytes, ways, has_mixes);
+      lines += line_of_setup(bytes, ways);
     }
+    if (rank_ == 0 && !lines.empty()) {
+      std::printf("\ncalls until the set-up has paid, against MPI\n%8s", "block");
+      for (const Way& way : ways)
+        if (way.setup > 0) std::printf(" %10s", way.name.c_str());
+      std::printf("\n%s%8s", lines.c_str(), "set-up:");
+      for (const Way& way : ways)
+        if (way.setup > 0) std::printf(" %7.1f ms", way.setup / 1000);
+      std::printf("\n");
+    }
+  }
+  /// For the ways whose set-up was measured.
+  static std::string line_of_setup(std::size_t bytes, const std::vector<Way>& ways) {
+    std::string line;
+    for (const Way& way : ways) {
+      if (way.setup <= 0) continue;
+      const double saved = ways[0].median() - way.median();
+      char calls[32] = "never";
+      if (saved > 0) std::snprintf(calls, sizeof calls, "%.0f", std::ceil(way.setup / saved));
+      char text[64];
+      std::snprintf(text, sizeof text, " %10s", calls);
+      line += text;
+    }
+    if (line.empty()) return line;
+    char block[32];
+    std::snprintf(block, sizeof block, "%8zu", bytes);
+    return block + line + "\n";
   }
 
   void measure(const Call& call, std::vector<Way>& ways) {
@@ -222,20 +262,15 @@ class Benchmark {
   }
 
   void print(std::size_t bytes, const std::vector<Way>& ways, bool has_mixes) const {
-    const auto median = [](std::vector<double> times) {
-      std::sort(times.begin(), times.end());
-      return times.empty() ? 0 : times[times.size() / 2];
-    };
     std::printf("%8zu", bytes);
     for (const Way& way : ways)
       if (!way.right || options_.check_only)
         std::printf(" %10s", way.right ? "right" : "WRONG");
       else
-        std::printf(" %10.1f", median(way.times));
+        std::printf(" %10.1f", way.median());
     if (!options_.check_only) {
       std::printf(" | ");
-      for (std::size_t i = 1; i < ways.size(); ++i)
-        std::printf(" %6.2f", median(ways[0].times) / median(ways[i].times));
+      for (std::size_t i = 1; i < ways.size(); ++i) std::printf(" %6.2f", ways[0].median() / ways[i].median());
     }
     if (has_mixes && dynamic_calls_ > 0)
       std::printf(";  %.1f, %.2f", staged_in_all_ / (2. * dynamic_calls_), 1. * sent_again_ / dynamic_calls_);
@@ -261,6 +296,17 @@ class Benchmark {
   bool right_ = true;
 };
 
+void print_setting(const Options& options, const Place& place) {
+  std::printf("%d ranks on ", benchmark::processes());
+  if (place.nodes > 1) std::printf("%d pretended nodes of ", place.nodes);
+  std::printf("%d %s; up to %d calls or %g ms a measurement, %d rounds\n", place.gpus,
+              support::ranks_are_blocks ? "GPUs" : "pretended GPUs, streams of the host", options.calls,
+              options.limit_ms, options.rounds);
+  const char* const believed = std::getenv("MPIX_NODE_SIZE");
+  if (place.nodes > 1 && (!believed || std::atoi(believed) != place.ranks_of_node))
+    std::printf("note: libmpix does not see these nodes without MPIX_NODE_SIZE=%d\n", place.ranks_of_node);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -269,7 +315,8 @@ int main(int argc, char** argv) {
   const Options options = read_options(argc, argv, "classic");
   const Place place(benchmark::process(), benchmark::processes(), options.nodes, options.gpus);
   support::choose_gpu(place.gpu);
-  const bool right = Benchmark(options, place).run();
+  if (place.node == 0 && place.local == 0) print_setting(options, place);
+  const bool right = options.pairs ? PairsTable(options).run() : Benchmark(options, place).run();
   if (!right && benchmark::process() == 0) std::printf("\nWRONG: not all results were right\n");
   CHECK_MPI(MPI_Finalize());
   return right ? 0 : 1;

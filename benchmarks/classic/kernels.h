@@ -3,7 +3,9 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
+#include "benchmarks/collectives/call.h"
 #include "benchmarks/collectives/loops.h"
 #include "benchmarks/dev/stream.h"
 
@@ -36,6 +38,35 @@ struct SumOfTwo {
   int blocks;
   MPIX_DEV_METHOD void operator()(int block) const {
     loops::for_all(count, block, blocks, [&](std::size_t i) { sum[i] = one[i] + other[i]; });
+  }
+};
+
+/// A block of a rank, which changes from turn to turn.
+struct FillBlock {
+  float* block_of_rank;
+  std::size_t count;
+  int rank;
+  std::uint64_t turn;
+  int blocks;
+  MPIX_DEV_METHOD void operator()(int block) const {
+    loops::for_all(count, block, blocks,
+                   [&](std::size_t i) { block_of_rank[i] = collectives::value_of<float>(rank, turn, i); });
+  }
+};
+
+struct CompareBlock {
+  const float* block_of_rank;
+  std::size_t count;
+  int rank;
+  std::uint64_t turn;
+  std::uint64_t* wrong;
+  int blocks;
+  MPIX_DEV_METHOD void operator()(int block) const {
+    std::uint64_t mine = 0;
+    loops::for_all(count, block, blocks, [&](std::size_t i) {
+      if (!(block_of_rank[i] == collectives::value_of<float>(rank, turn, i))) ++mine;
+    });
+    if (mine > 0) (void)mpix::fetch_add_on_device(wrong, mine);
   }
 };
 

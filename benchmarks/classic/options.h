@@ -21,7 +21,7 @@ struct Options {
   int calls = 200, rounds = 5;     // in a measurement
   double limit_ms = 200;           // of a measurement
   std::string slow = "none";       // mechanism of copies that begin late
-  bool check_only = false;
+  bool pairs = false, init = false, check_only = false;
 };
 
 inline Options read_options(int argc, char** argv, const char* program) {
@@ -45,6 +45,9 @@ inline Options read_options(int argc, char** argv, const char* program) {
       .real("limit", options.limit_ms, 1, most, "milliseconds: a measurement that would take longer has fewer calls")
       .number("nodes", options.nodes, 1, most,
               "pretended nodes that the ranks are dealt out to, in blocks; libmpix is told by MPIX_NODE_SIZE")
+      .flag("pairs", options.pairs,
+            "instead: copies from ranks 2i to 2i + 1, some pairs by memory of the host, the others by IPC")
+      .flag("init", options.init, "also: calls until what the set-up of GSB and of BTB takes has paid, against MPI")
       .value(
           "slow", "WHICH", options.slow, "none, hs or ipc",
           [&](const std::string& text) {
@@ -59,6 +62,8 @@ inline Options read_options(int argc, char** argv, const char* program) {
   if (benchmark::processes() % options.nodes != 0)
     line.refuse("--nodes=" + std::to_string(options.nodes) + ": " + std::to_string(benchmark::processes()) +
                 " ranks cannot be dealt out evenly");
+  if (options.pairs && benchmark::processes() % 2 != 0)
+    line.refuse("--pairs: " + std::to_string(benchmark::processes()) + " ranks are no pairs");
   return options;
 }
 
