@@ -68,9 +68,6 @@ std::vector<Type> list_types() {
 #ifdef MPI_REAL16
   add(floating, Element::f64, {MPI_REAL16});
 #endif
-#ifdef MPI_COMPLEX32
-  add(complex, Element::c64, {MPI_COMPLEX32});
-#endif
   add(logical, Element::u64, {MPI_C_BOOL, MPI_CXX_BOOL, MPI_LOGICAL});
   add(complex, Element::c64,
       {MPI_C_FLOAT_COMPLEX, MPI_C_DOUBLE_COMPLEX, MPI_C_LONG_DOUBLE_COMPLEX, MPI_CXX_FLOAT_COMPLEX,

@@ -186,11 +186,12 @@ const Row rows[] = {
      [](Settings& s, Info i, Text t) {
        if (t != "auto") s.mpi_gpu_aware = parse_flag(i, t);
      }},
-    {{"MPIX_COLL", "auto|lines|packs|direct|gsb|btb|gsb-btb|btb-gsb", "auto",
+    {{"MPIX_COLL", "auto|lines|packs|direct|staged|gsb|btb|gsb-btb|btb-gsb", "auto",
       "how the data of collectives on streams travel: with their flags, through memory of the library; likewise, with "
       "a "
       "flag for 15 words, between GPUs of NVIDIA that NVLink connects (elsewhere as auto); by reading and writing "
-      "memory of the other ranks; or (all-reduce, reduce, bcast) along a tree, to compare with. The same on all ranks. "
+      "memory of the other ranks; by the copy engine and the CPU; or (all-reduce, reduce, bcast) along a tree, to "
+      "compare with. The same on all ranks. "
       "auto: as MPIX_COLL_TABLE says, or by their size"},
      [](Settings& s, Info i, Text t) { s.collective_way = parse_choice<CollectiveWay>(i, t, collective_way_names); }},
     {{"MPIX_COLL_SELECT", "static|model|dynamic", "static",

@@ -114,10 +114,12 @@ class PlacedCall {
   MPIX_STEP bool find_places(std::uint32_t call) {
     const Workers workers = crew_.workers();
     bool good = true, all_attached = true;
-    // Who was called, where its data are, where its result is: looked for at once, by a worker each.
+    // What was called, where its data are, where its result is: looked for at once, by a worker each. A call that goes
+    // by lines, by mistake, tells no places: one worker alone asks first what was called.
+    constexpr std::uint32_t called = 2;
     for (std::uint32_t i = workers.index; good && i < 3 * c_.ranks(); i += workers.size) {
-      const std::uint32_t rank = i / 3, which = i % 3;
-      if (which == 2) {
+      const std::uint32_t rank = i / 3, which = (i + called) % 3;
+      if (which == called) {
         good = rank == c_.me || calls_the_same(crew_, c_, c_.word, call, rank);
         continue;
       }
