@@ -85,8 +85,9 @@ bool run_call(const StagedMemory& memory, const Collective& c, std::mt19937& ran
 class Services {
  public:
   explicit Services(const StagedMemory& memory) {
-    for (std::uint32_t rank = 0; rank < memory.ranks; ++rank) {
+    for (std::uint32_t rank = 0; rank < memory.ranks; ++rank)
       steps.push_back(std::make_unique<StagedSteps>(memory, rank));
+    for (std::uint32_t rank = 0; rank < memory.ranks; ++rank)
       threads_.emplace_back([this, rank] {
         std::mt19937 random(1000 + rank);
         while (!end_) {
@@ -99,7 +100,6 @@ class Services {
           std::this_thread::yield();
         }
       });
-    }
   }
   ~Services() { end(); }
   void end() {
