@@ -3,7 +3,6 @@
 #include "base/thread.h"
 
 #include <sys/prctl.h>
-#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
