@@ -23,7 +23,7 @@
 /// | received: down n + m | pinned | the service: s              | blocks that unpack m  | release / acquire: the data are in the buffer |
 /// | unpacked: up n + m | pinned | the last block that unpacks m: s | the service        | as packed; receive s + h is started then, into the same buffer |
 /// | arrived, ended  | device  | blocks: fetch and add          | the same              | never reset: the last of exchange s finds s times the number of parts. A message of one part has no `arrived` |
-/// | over            | device  | the last block of a launch: its number | the host, to free; a launch for many, and steps behind an early end, which begin when the launch before is over | release / acquire, after `step`; the program orders exchanges by themselves |
+/// | over            | device  | the last block of a launch: its number | the host, to free; a launch for many, which begins when the launch before is over; steps and exchanges behind an early end, which wait for that launch: the word never falls | release / acquire, after `step`; the program orders exchanges by themselves |
 /// | ready           | device  | memory operations of the program's stream: steps whose boxes are filled | blocks of a launch for many | a memory operation comes after what is before it in its stream; acquire |
 /// | stopped         | device  | likewise, after the last `ready`: the number of the launch that no step follows | the same, before they look at `ready` | acquire, both: who sees the stop sees all steps before it. A step of the next launch is made ready when that one is over |
 /// | done            | device  | the last block of a step: its number | memory operations that hold the program's stream | release, after all blocks' fences, and after `step` |

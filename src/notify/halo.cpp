@@ -278,7 +278,10 @@ void Halo::exchange(Stream stream) {
     if (captured)
       launch_exchange(stream, 0);
     else
-      announced([&] { launch_exchange(stream, launches_ + 1); });
+      announced([&] {
+        wait_for_early_end(stream);
+        launch_exchange(stream, launches_ + 1);
+      });
     if (!captured) ++launches_;
   }
   ++enqueued_;
@@ -317,6 +320,13 @@ void Halo::gate(Stream stream, HaloGate::What what, std::uint64_t value) {
   if (!plan_.parts.empty()) device_.launch(stream, HaloGate{param_, what, value}, memory_);
 }
 
+/// A launch that was ended early would take the next step for one of its own; and say that it is over when the next
+/// launch has said so.
+void Halo::wait_for_early_end(Stream stream) {
+  if (stopped_ != 0) gate(stream, HaloGate::What::over, stopped_);
+  stopped_ = 0;
+}
+
 void Halo::step_ready(Stream stream) {
   const std::lock_guard<std::mutex> hold(calls_);
   require_whole();
@@ -325,9 +335,7 @@ void Halo::step_ready(Stream stream) {
     throw Error(Fault::argument, "the stream is that of MPIX_Halo_begin_stream: it would wait for itself");
   const auto enqueue = [&] {
     wait_for_room();
-    // The launch before would take it for one of its own.
-    if (stopped_ != 0) gate(stream, HaloGate::What::over, stopped_);
-    stopped_ = 0;
+    wait_for_early_end(stream);
     gate(stream, HaloGate::What::ready, ready_ + 1);
     enqueued(param_.parts - 1);
   };

@@ -158,6 +158,7 @@ class Halo final : public Poller, public WaitsForPeers {
   void require_whole() const;
   void require_no_steps_to_come() const;
   void gate(Stream stream, HaloGate::What what, std::uint64_t value);
+  void wait_for_early_end(Stream stream);
   HaloRun run_of(HaloPlan::Range range, std::uint32_t blocks) const;
   void launch(Stream stream, const HaloRun& run, bool captured);
   void wait_for_room();

@@ -75,6 +75,17 @@ void steps(int wanted) {
     support::synchronize();
     one.expect(all += 10);
     EXPECT(one.stats().exchanges == all);
+    // Exchanges behind a launch that was ended before its stream came to it; and then a launch behind both.
+    support::launch_blocks(Nap{}, 1, 1, beside.handle());
+    CHECK_MPI(MPIX_Halo_begin_stream(one.halo(), 4, beside.handle()));
+    CHECK_MPI(MPIX_Halo_end_stream(one.halo(), nullptr));
+    run_exchanges(one, 2);
+    support::synchronize();
+    beside.synchronize();
+    CHECK_MPI(MPIX_Halo_begin_stream(one.halo(), 1, beside.handle()));
+    run_steps(one, 1, nullptr);
+    support::synchronize();
+    one.expect(all += 3);
     // Gone before the stream has come to its wait.
     CHECK_MPI(MPIX_Halo_begin_stream(one.halo(), 1, beside.handle()));
     one.fill(nullptr);
