@@ -370,6 +370,7 @@ MPIX_INTERPOSED int MPIX_Comm_get_stats(MPI_Comm comm, MPIX_Comm_stats* stats, s
       known.calls_trees = counts.along_trees;
       known.calls_turns = counts.in_turns;
       known.calls_staged = counts.staged;
+      known.calls_copies = counts.copied;
       known.calls_chosen = counts.chosen;
       known.chosen_direct = counts.chosen_direct;
       known.bytes = counts.bytes;

@@ -22,7 +22,8 @@ namespace mpix {
 const std::vector<std::pair<const char*, CollectiveWay>> collective_way_names = {
     {"auto", CollectiveWay::automatic},  {"lines", CollectiveWay::lines},     {"packs", CollectiveWay::packs},
     {"direct", CollectiveWay::direct},   {"gsb", CollectiveWay::gsb},         {"btb", CollectiveWay::btb},
-    {"gsb-btb", CollectiveWay::gsb_btb}, {"btb-gsb", CollectiveWay::btb_gsb}, {"staged", CollectiveWay::staged}};
+    {"gsb-btb", CollectiveWay::gsb_btb}, {"btb-gsb", CollectiveWay::btb_gsb}, {"staged", CollectiveWay::staged},
+    {"copies", CollectiveWay::copies}};
 
 namespace {
 
@@ -186,7 +187,7 @@ const Row rows[] = {
      [](Settings& s, Info i, Text t) {
        if (t != "auto") s.mpi_gpu_aware = parse_flag(i, t);
      }},
-    {{"MPIX_COLL", "auto|lines|packs|direct|staged|gsb|btb|gsb-btb|btb-gsb", "auto",
+    {{"MPIX_COLL", "auto|lines|packs|direct|staged|copies|gsb|btb|gsb-btb|btb-gsb", "auto",
       "how the data of collectives on streams travel: with their flags, through memory of the library; likewise, with "
       "a "
       "flag for 15 words, between GPUs of NVIDIA that NVLink connects (elsewhere as auto); by reading and writing "

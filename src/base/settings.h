@@ -18,7 +18,7 @@ enum class Throttle { application, fixed, adaptive };
 enum class LaunchForm { automatic, plain, dependent, graph };
 
 /// How the data of a collective travel; see wire/collective.h.
-enum class CollectiveWay { automatic, lines, direct, packs, gsb, btb, gsb_btb, btb_gsb, staged };
+enum class CollectiveWay { automatic, lines, direct, packs, gsb, btb, gsb_btb, btb_gsb, staged, copies };
 /// As MPIX_COLL has them.
 extern const std::vector<std::pair<const char*, CollectiveWay>> collective_way_names;
 

@@ -152,6 +152,13 @@ bool Collectives::is_staged(const Collective& c, CollectiveWay forced) const {
                                              c.bytes * (blocks ? c.ranks() : 1) <= most_staged_of_a_rank * c.ranks());
 }
 
+/// Where copies are forced.
+bool Collectives::is_copied(const Collective& c) {
+  const bool moves_data = c.kind == CollectiveKind::bcast || c.kind == CollectiveKind::allgather ||
+                          c.kind == CollectiveKind::alltoall;
+  return moves_data && c.bytes > 0 && c.ranks() > 1;
+}
+
 void Collectives::choose_way(CollectiveLaunch& launch, const Call& call, CollectiveWay forced) const {
   Collective& c = launch.call;
   WayCandidates& ways = launch.ways;

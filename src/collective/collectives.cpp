@@ -25,6 +25,8 @@ constexpr std::uint64_t most_lines = 128 * 1024;  ///< of a place: 1 MiB of data
 constexpr std::uint64_t line_unit = 2 * most_parts;
 constexpr std::uint64_t most_staged = 1024 * 1024;  ///< of what a rank gives at once
 
+bool is_led_by_service(CollectiveWay way) { return way == CollectiveWay::staged || way == CollectiveWay::copies; }
+
 }  // namespace
 
 struct Collectives::Card {
@@ -37,6 +39,7 @@ struct Collectives::Memory {
   explicit Memory(Device& to) : device(to) {}
   ~Memory() {
     rails.reset();
+    if (reports) reports->set_noticing(nullptr);
     staged.reset();
     reports.reset();
     guards.reset();
@@ -55,7 +58,8 @@ struct Collectives::Memory {
   std::shared_ptr<char> words;
   std::unique_ptr<CallGuards> guards;  ///< null: kernels wait
   std::unique_ptr<CollectiveReports> reports;
-  std::unique_ptr<StagedCalls> staged;  ///< null: none go that way
+  AttachedMaps maps;
+  std::unique_ptr<StagedCalls> staged;  ///< null: the service leads none
   std::unique_ptr<Rails> rails;         ///< null: there is one node
 };
 
@@ -115,9 +119,10 @@ CollectivePlaces Collectives::choose_places(Bootstrap& bootstrap) {
   // The service has to have a core: with one a rank calls took as long as turns.
   stages_in_turns_ = share_in_turns_ && std::all_of(cards.begin(), cards.end(),
                                                     [](const Card& one) { return one.has_guards && one.has_cores; });
-  if (ways_.way == CollectiveWay::staged &&
+  if (is_led_by_service(ways_.way) &&
       !std::all_of(cards.begin(), cards.end(), [](const Card& one) { return one.has_guards; }))
-    throw Error(Fault::unsupported, "MPIX_COLL=staged: streams have no memory operations here that graphs take");
+    throw Error(Fault::unsupported,
+                "MPIX_COLL=staged or copies: streams have no memory operations here that graphs take");
   CollectivePlaces places{};
   places.ranks = static_cast<std::uint32_t>(team_->locals().size());
   std::vector<std::uint64_t> devices;
@@ -203,7 +208,11 @@ Collectives::Collectives(std::shared_ptr<const Team> team, Bootstrap& bootstrap,
   const bool waits_in_memory_ops =
       settings.waits == Waits::automatic ? share_in_turns_ : settings.waits == Waits::memory;
   if (waits_in_memory_ops && !team_->spans_nodes()) memory_->guards = std::make_unique<CallGuards>(device_, c);
-  if (ways_.way == CollectiveWay::staged || stages_in_turns_) share_staged_memory(bootstrap);
+  if (is_led_by_service(ways_.way) || stages_in_turns_) share_staged_memory(bootstrap);
+  if (memory_->staged && ways_.way == CollectiveWay::copies) memory_->staged->prepare_copies(segments, memory_->maps);
+  if (memory_->staged)
+    memory_->reports->set_noticing(
+        [staged = memory_->staged.get()](std::size_t rank) { staged->noted_wait(static_cast<std::uint32_t>(rank)); });
   if (team_->spans_nodes())
     memory_->rails = std::make_unique<Rails>(team_, bootstrap, device_, *budget, scratch_, c, *memory_->reports,
                                              memory_->staged ? memory_->staged->memory() : StagedMemory{});
@@ -218,7 +227,7 @@ void Collectives::share_staged_memory(Bootstrap& bootstrap) {
   std::string why_not;
   memory_->staged = StagedCalls::make(bootstrap, device_, team_->locals(), prototype_, room, why_not);
   if (memory_->staged) return;
-  if (ways_.way == CollectiveWay::staged)
+  if (is_led_by_service(ways_.way))
     throw Error(Fault::memory, "the ranks cannot share memory of the host" + (why_not.empty() ? "" : ": " + why_not));
 }
 
@@ -284,7 +293,15 @@ Collectives::Went Collectives::enqueue_on_node(const Call& call, const InStream&
   if (c.kind == CollectiveKind::alltoall || c.kind == CollectiveKind::reduce_scatter) c.send_stride = c.bytes;
   if (c.kind == CollectiveKind::alltoall || c.kind == CollectiveKind::allgather) c.recv_stride = c.bytes;
   c.word = in.word;
-  if (is_staged(c, way != CollectiveWay::automatic ? way : ways_.way)) {
+  if (way == CollectiveWay::automatic) way = ways_.way;
+  if (way == CollectiveWay::copies) {
+    if (is_copied(c)) {
+      enqueue_copied(c, call.in_place, in);
+      return Went::copied;
+    }
+    way = CollectiveWay::automatic;
+  }
+  if (is_staged(c, way)) {
     enqueue_staged(c, in);
     return Went::staged;
   }
@@ -292,7 +309,7 @@ Collectives::Went Collectives::enqueue_on_node(const Call& call, const InStream&
     enqueue_guarded(launch, in);
     return Went::in_turns;
   }
-  choose_way(launch, call, way != CollectiveWay::automatic ? way : ways_.way);
+  choose_way(launch, call, way);
   const Went went = launch.ways.count > 0   ? Went::as_chosen
                     : launch.tree.count > 0 ? Went::along_tree
                     : c.packed              ? Went::by_packs
@@ -307,6 +324,20 @@ void Collectives::enqueue_staged(const Collective& call, const InStream& in) {
   try {
     if (in.captured) device_.keep_for_graph(in.stream, in.keep);
     memory_->staged->enqueue(call, in.stream, in.captured);
+  } catch (const std::exception& error) {  // the other ranks wait for what could not be enqueued
+    memory_->reports->fail(error.what());
+    throw;
+  }
+}
+
+void Collectives::enqueue_copied(const Collective& call, bool in_place, const InStream& in) {
+  CopiedCall copied{call.kind, in_place, call.root, call.send, call.recv, call.bytes, not_attached};
+  // Results would be written over what others still read.
+  if (copied.gives(call.me) && !copied.replaces())
+    copied.place = place_of(call.send, call.bytes * (copied.sends_blocks() ? call.ranks() : 1));
+  try {
+    if (in.captured) device_.keep_for_graph(in.stream, in.keep);
+    memory_->staged->enqueue(call, copied, in.stream, in.captured);
   } catch (const std::exception& error) {  // the other ranks wait for what could not be enqueued
     memory_->reports->fail(error.what());
     throw;
@@ -384,6 +415,7 @@ void Collectives::enqueue(const Call& call, Stream stream) {
        : went == Went::along_tree ? counts_.along_trees
        : went == Went::in_turns   ? counts_.in_turns
        : went == Went::staged     ? counts_.staged
+       : went == Went::copied     ? counts_.copied
        : went == Went::direct     ? counts_.direct
                                   : counts_.by_lines);
   }
@@ -426,6 +458,7 @@ void Collectives::attach(Bootstrap& bootstrap, void* base, std::size_t bytes) {
   const std::vector<int>& locals = team_->locals();
   made.mapped.resize(locals.size());
   const auto index = static_cast<std::size_t>(free - attachments_.begin());
+  std::vector<char*> map(locals.size());
   try {
     for (std::size_t i = 0; i < locals.size(); ++i) {
       const Offer& offer = all[static_cast<std::size_t>(locals[i])];
@@ -435,6 +468,7 @@ void Collectives::attach(Bootstrap& bootstrap, void* base, std::size_t bytes) {
         made.mapped[i] = device_.import_memory(offer.exported);
         at = made.mapped[i] + offer.offset;
       }
+      map[i] = at;
       device_.write(memory_->attached + (i * most_attached + index) * sizeof(char*), &at, sizeof at);
     }
     (void)bootstrap.allgather(std::uint64_t{0});
@@ -443,6 +477,7 @@ void Collectives::attach(Bootstrap& bootstrap, void* base, std::size_t bytes) {
     throw;
   }
   const std::lock_guard<std::mutex> hold(mutex_);
+  memory_->maps[index] = std::move(map);
   *free = std::move(made);
 }
 
@@ -457,6 +492,7 @@ void Collectives::detach(Bootstrap& bootstrap, void* base) {
     throw Error(Fault::attach, "the ranks name different attachments");
   (void)bootstrap.allgather(std::uint64_t{0});
   const std::lock_guard<std::mutex> hold(mutex_);
+  memory_->maps[static_cast<std::size_t>(found - attachments_.begin())].clear();
   unmap(*found);
 }
 

@@ -72,7 +72,7 @@ class Collectives final : public WaitsForPeers {
 
   struct Counts {
     std::uint64_t calls = 0, by_lines = 0, by_packs = 0, direct = 0, along_trees = 0, in_turns = 0, staged = 0,
-                  between_nodes = 0;
+                  copied = 0, between_nodes = 0;
     std::uint64_t bytes = 0;
     std::uint64_t chosen = 0, chosen_direct = 0;  ///< where they ran: those enqueued, and of those that ran
   };
@@ -120,7 +120,7 @@ class Collectives final : public WaitsForPeers {
 
   void check(const Call& call) const;
   void begin_reports();
-  enum class Went { by_lines, by_packs, direct, along_tree, in_turns, staged, as_chosen };
+  enum class Went { by_lines, by_packs, direct, along_tree, in_turns, staged, copied, as_chosen };
   /// `way`: of this call alone; automatic: as others.
   Went enqueue_on_node(const Call& call, const InStream& in, CollectiveWay way = CollectiveWay::automatic);
   float seconds_of(const Call& call, CollectiveWay way, OwnStream& stream);
@@ -130,6 +130,7 @@ class Collectives final : public WaitsForPeers {
   void share_staged_memory(Bootstrap& bootstrap);
   void enqueue_guarded(const CollectiveLaunch& launch, const InStream& in);
   void enqueue_staged(const Collective& call, const InStream& in);
+  void enqueue_copied(const Collective& call, bool in_place, const InStream& in);
   void enqueue_between_nodes(const Call& call, const InStream& in);
   CollectivePlaces choose_places(Bootstrap& bootstrap);
   std::uint32_t choose_pack_places(Bootstrap& bootstrap, const std::vector<std::uint64_t>& devices,
@@ -138,6 +139,7 @@ class Collectives final : public WaitsForPeers {
   std::uint64_t place_of(const void* buffer, std::size_t bytes) const;
   // In choose_way.cpp:
   bool is_staged(const Collective& c, CollectiveWay forced) const;
+  static bool is_copied(const Collective& c);
   void choose_way(CollectiveLaunch& launch, const Call& call, CollectiveWay forced) const;
   bool choose_tree(CollectiveLaunch& launch, const Call& call) const;
   void choose_lines(Collective& c, std::uint32_t blocks) const;

@@ -90,7 +90,8 @@ CollectiveReports::CollectiveReports(CollectiveWords* words, const std::vector<i
       seconds_(settings.timeout_seconds),
       fail_(settings.fail_on_timeout),
       seen_(locals.size() + static_cast<std::size_t>(ranks)),
-      for_whom_(static_cast<std::size_t>(ranks), -1) {}
+      for_whom_(static_cast<std::size_t>(ranks), -1),
+      noticed_(locals.size()) {}
 
 CollectiveReports::~CollectiveReports() {
   if (begun_) end_service(*this);
@@ -133,6 +134,19 @@ void CollectiveReports::note_wait(std::uint32_t rank, std::uint64_t note, int fo
 void CollectiveReports::set_others(Others others) {
   const std::lock_guard<std::mutex> hold(others_mutex_);
   others_ = std::move(others);
+}
+
+void CollectiveReports::set_noticing(std::function<void(std::size_t local)> notice) {
+  const std::lock_guard<std::mutex> hold(others_mutex_);
+  notice_ = std::move(notice);
+}
+
+void CollectiveReports::notice() {
+  const std::lock_guard<std::mutex> hold(others_mutex_);
+  for (std::size_t i = 0; notice_ && i < noticed_.size(); ++i) {
+    const std::uint64_t note = load_acquire(&words_->notes[i]);
+    if (std::exchange(noticed_[i], note) != note) notice_(i);
+  }
 }
 
 /// Early enough for the others' reports.
@@ -215,6 +229,7 @@ bool CollectiveReports::is_overdue(Seen& seen, std::uint64_t note, Clock::time_p
 }
 
 Poller::Clock::duration CollectiveReports::look(Clock::time_point now) {
+  notice();
   tell_of_difference();
   if (seconds_ <= 0) return between_looks;
   std::string missing;

@@ -44,6 +44,8 @@ class CollectiveReports final : public Poller {
     std::function<int(std::size_t local)> ask;
   };
   void set_others(Others others);
+  /// Called when a note of a wait for a rank of this node has changed; by the service. Null: nobody is.
+  void set_noticing(std::function<void(std::size_t local)> notice);
   void note_difference(std::uint32_t rank, std::uint64_t mine, std::uint64_t theirs);
   /// Nothing comes any more.
   void fail(const std::string& why);
@@ -69,6 +71,7 @@ class CollectiveReports final : public Poller {
   std::string name_of_rank(std::uint64_t index) const;
   std::string missing_text(std::size_t index);
   void tell_others(std::size_t index, Clock::time_point now);
+  void notice();
 
   CollectiveWords* const words_;
   const std::vector<int> locals_;
@@ -82,6 +85,8 @@ class CollectiveReports final : public Poller {
   std::vector<int> for_whom_;  ///< by rank
   std::mutex others_mutex_;
   Others others_;
+  std::function<void(std::size_t local)> notice_;
+  std::vector<std::uint64_t> noticed_;  ///< notes, by rank of this node
 };
 
 }  // namespace mpix

@@ -69,16 +69,64 @@ StagedCalls::StagedCalls(Device& device, const Collective& any, std::shared_ptr<
       base_(std::move(base)),
       memory_{base_.get(), any.ranks(), room},
       steps_(memory_, any.me),
-      has_own_core_(has_cores_to_spare(static_cast<int>(any.ranks()))) {}
+      has_own_core_(has_cores_to_spare(static_cast<int>(any.ranks()))),
+      ahead_(any.ranks()) {}
 
 StagedCalls::~StagedCalls() {
   if (begun_) end_service(*this);
 }
 
-void StagedCalls::enqueue(const Collective& call, Stream stream, bool captured) {
+void StagedCalls::prepare_copies(const std::vector<char*>& memory, const AttachedMaps& maps) {
+  CopiedMoves<Copier>::Places places{memory, any_.places.scratch_bytes};
+  for (char*& one : places.of_rank) one += any_.places.sent();
+  const auto attached = [&maps](std::uint32_t rank, std::uint64_t place) -> const char* {
+    const std::vector<char*>& mapped = maps[place >> 56];
+    if (rank >= mapped.size() || !mapped[rank]) throw Error(Fault::attach, "a call of memory that is not attached");
+    return mapped[rank] + (place & ((std::uint64_t{1} << 56) - 1));
+  };
+  moves_ = std::make_unique<CopiedMoves<Copier>>(memory_, any_.me, std::move(places), attached, device_.new_copier(),
+                                                 device_.new_copier());
+}
+
+void StagedCalls::begin(bool captured) {
   if (!begun_) begin_service(*this, when_woken);
   begun_ = true;
   if (captured) was_captured_ = true;
+}
+
+void StagedCalls::enqueue(const Collective& call, const CopiedCall& copied, Stream stream, bool captured) {
+  begin(captured);
+  const CopiedCall* kept = nullptr;
+  if (captured) {
+    const auto of_graph = std::make_shared<const CopiedCall>(copied);
+    device_.keep_for_graph(stream, of_graph);
+    kept = of_graph.get();
+  } else {
+    const std::lock_guard<std::mutex> hold(mutex_);
+    kept = to_come_.emplace_back(std::make_unique<const CopiedCall>(copied)).get();
+    ++enqueued_;
+  }
+  StagedWords& words = memory_.words(any_.me);
+  const std::vector<MemoryOp> ops = {{&words.copied, reinterpret_cast<std::uintptr_t>(kept), false},
+                                     {&words.place, copied.place, false},
+                                     {&words.sent, call.word, false},
+                                     {&words.go, 1, true},
+                                     {&words.go, 0, false},
+                                     {&words.over, 1, false}};
+  device_.run_memory_ops(stream, {ops, &words.bell, nullptr, any_.host});
+  wake_service(*this);
+}
+
+void StagedCalls::begin_moves() {
+  const auto* const copied = reinterpret_cast<const CopiedCall*>(steps_.copied());
+  moves_->begin(*copied, steps_.number());
+  const std::lock_guard<std::mutex> hold(mutex_);
+  const auto at = std::find_if(to_come_.begin(), to_come_.end(), [&](const auto& one) { return one.get() == copied; });
+  if (at != to_come_.end()) to_come_.erase(at);
+}
+
+void StagedCalls::enqueue(const Collective& call, Stream stream, bool captured) {
+  begin(captured);
   StagedWords& words = memory_.words(any_.me);
   const std::uint64_t part = CallWord{call.kind, call.operation, call.element, call.root, call.bytes}.packed();
   for (std::uint64_t at = 0; at == 0 || at < call.bytes;) {
@@ -110,6 +158,34 @@ void StagedCalls::note_waits(Clock::time_point now) {
       store_release(&any_.host->notes[rank], collective_note(static_cast<std::uint32_t>(steps_.number()), beat_));
 }
 
+void StagedCalls::differ(std::uint32_t rank, std::uint64_t mine, std::uint64_t theirs) {
+  CollectiveWords& host = *any_.host;
+  host.mine = mine;
+  host.theirs = theirs;
+  store_release(&host.differs, rank + 1);
+  store_release(&host.released, 1);
+}
+
+void StagedCalls::noted_wait(std::uint32_t rank) {
+  StagedWords& mine = memory_.words(any_.me);
+  const StagedWords& theirs = memory_.words(rank);
+  const std::uint64_t number = load_acquire(&theirs.arrived), called = load_relaxed(&any_.host->called);
+  const bool is_ahead = number == steps_.number() + 1;
+  if (!is_ahead || !steps_.is_idle() || load_acquire(&mine.sent) != 0 || called == 0) {
+    ahead_[rank] = {};
+    return;
+  }
+  if (ahead_[rank].number != number) ahead_[rank] = {number, 0};
+  // Where a rank has arrived, all that its calls before have told is there. A note may be of a look before that, and
+  // may have been late; but between the first and the second one that come behind it there has been a look.
+  if (++ahead_[rank].notes <= 2) {
+    if (!device_.hidden_from_host(any_.own())) ring(reinterpret_cast<Bell*>(any_.own()));
+    return;
+  }
+  store_release(&mine.instead, called);
+  differ(rank, called, theirs.word);
+}
+
 Poller::Clock::duration StagedCalls::look(Clock::time_point now) {
   bool moved = false;
   const auto pass = [&] {
@@ -117,31 +193,37 @@ Poller::Clock::duration StagedCalls::look(Clock::time_point now) {
     ring(&memory_.words(any_.me).bell);
   };
   if (load_acquire(&any_.host->released) != 0) {
-    moved = steps_.release();
+    if (moves_) moves_->end_copies();
+    moved = (!moves_ || moves_->is_quiet()) && steps_.release();
     if (moved) pass();
     return back_off_.next(moved, false, now);
   }
+  const auto move = [&] {
+    if (moves_->step()) moved = true;
+    if (moves_->is_over()) steps_.have_moved();
+  };
+  if (steps_.is_moving()) move();
   for (StagedSteps::Step step; (step = steps_.step()) != StagedSteps::Step::nothing;) {
     moved = true;
+    if (step == StagedSteps::Step::moves) {
+      begin_moves();
+      move();
+    }
     if (step == StagedSteps::Step::passed) pass();
     if (step == StagedSteps::Step::differs) {
-      CollectiveWords& host = *any_.host;
-      host.mine = steps_.word();
-      host.theirs = steps_.other_word();
-      store_release(&host.differs, steps_.other() + 1);
-      store_release(&host.released, 1);
+      differ(steps_.other(), steps_.word(), steps_.other_word());
       return {};
     }
   }
   if (moved) since_ = now;
   note_waits(now);
   if (!moved && steps_.is_idle() && !was_captured_ && passed_ >= enqueued_) return when_woken;
-  const Clock::duration nap = back_off_.next(moved, false, now);
+  const Clock::duration nap = back_off_.next(moved, steps_.is_moving(), now);
   return has_own_core_ ? nap : std::max<Clock::duration>(nap, least_nap);
 }
 
 void StagedCalls::failed(const char* why) noexcept {
-  log(LogLevel::error, std::string("collectives by way of the CPU: ") + why);
+  log(LogLevel::error, std::string("collectives that the service leads: ") + why);
   store_release(&any_.host->released, 1);
 }
 

@@ -162,6 +162,7 @@ struct CollectiveWords {
   std::uint64_t differs;       ///< by a rank whose call is not that of rank `differs - 1` ...
   std::uint64_t mine, theirs;  ///< ... and what they called
   std::uint64_t run;           ///< by a host stream: calls that have run
+  std::uint64_t called;        ///< by a call that waits for long, or that others may find waiting: what it is
   std::uint64_t notes[1];      ///< by rank waited for; as many as there are ranks
 };
 

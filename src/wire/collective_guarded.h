@@ -68,7 +68,10 @@ class GuardedCall {
       count(rank);
       crew_.tell(rank);
     }
-    if (crew_.part == 0 && workers.index == 0) store_release(c_.guard_mark(), 1);
+    if (crew_.part == 0 && workers.index == 0) {
+      c_.host->called = c_.word;
+      store_release(c_.guard_mark(), 1);
+    }
     return true;
   }
   MPIX_STEP void count(std::uint32_t rank) const {

@@ -14,6 +14,9 @@
 /// into memory of the host that the ranks of the node share, and waits there, in memory operations; the service of each
 /// rank combines, or moves, a part of it; then the stream copies the result out. No call is rooted: all wait for all.
 ///
+/// Calls whose data the copy engine moves take the same steps, but for what is between arrived and done
+/// (wire/collective_copied.h).
+///
 /// On a node a call is its one part; between nodes it may have others (collective/between_nodes.h), the same on all
 /// ranks of a node whose calls are the same.
 ///
@@ -23,9 +26,12 @@
 /// | word          | written by r's stream                 | by r's service                                          | read by            |
 /// |---------------|---------------------------------------|---------------------------------------------------------|--------------------|
 /// | part          | what is to be done, before sent       |                                                         | r's service        |
+/// | copied, place | not 0: a CopiedCall; and where its data lie; before sent | copied: 0, as it takes sent          | r's service; place: all services |
 /// | sent          | the call, behind the copies in        | 0, as it takes it                                       | r's service        |
 /// | arrived, word | | k and the call, when it has taken sent                                                          | all services       |
 /// | done          | | k, when its part of the result is there, of what all gave once arrived[] of all were k          | all services       |
+/// | filled, taken | | of a copied call                                                                                | all services       |
+/// | instead       | | once: a call of another way, in which r's stream waits for one that has arrived in k          | services that wait for r |
 /// | go            | 0, when it has passed                 | 1, once done[] of all are k                             | r's stream         |
 /// | over          | 1, behind the copies out              | 0, before go                                            | who ends the calls |
 ///
@@ -33,7 +39,7 @@
 /// |--------------|-----------------------------------------------|--------------------------------------------------------|
 /// | given(r)     | by r's copies in, before sent                 | behind go: all are done, and nobody reads it any more  |
 /// | result(...)  | by services, behind arrived[] of all          | behind arrived[] of all of k + 1: a stream tells sent behind its copies out |
-/// | word of r    | before arrived                                | behind go: all have read it before they were done      |
+/// | word, place of r | before arrived                            | behind go: all have read it before they were done      |
 /// | sent, part   | by r's stream                                 | behind go: the service has taken them before           |
 ///
 /// arrived and done are releases, and acquired; a memory operation comes behind what is in front of it in its stream,
@@ -44,11 +50,14 @@ struct StagedWords {
   alignas(64) Bell bell;  ///< of the stream, where it is the host's
   alignas(64) std::uint64_t sent;
   std::uint64_t part;
+  std::uint64_t copied;
   alignas(64) std::uint64_t go;
   alignas(64) std::uint64_t over;
   alignas(64) std::uint64_t arrived;
-  std::uint64_t word;
+  std::uint64_t word, place;
+  std::uint64_t instead;
   alignas(64) std::uint64_t done;
+  alignas(64) std::uint64_t filled;
   alignas(64) std::uint64_t waits;  ///< for a rank of another node; for reports (collective/rail_waits.h)
 };
 
@@ -59,10 +68,19 @@ struct StagedMemory {
   std::uint64_t room = 0;  ///< of what a rank gives in a piece, and of a result
 
   StagedWords& words(std::uint32_t rank) const { return reinterpret_cast<StagedWords*>(base)[rank]; }
-  char* given(std::uint32_t rank) const { return base + ranks * sizeof(StagedWords) + rank * room; }
+  /// What rank `by` has taken of what `of` has filled.
+  std::uint64_t* taken(std::uint32_t by, std::uint32_t of) const {
+    return reinterpret_cast<std::uint64_t*>(base + ranks * sizeof(StagedWords) + by * taken_bytes(ranks)) + of;
+  }
+  char* given(std::uint32_t rank) const {
+    return base + ranks * (sizeof(StagedWords) + taken_bytes(ranks)) + rank * room;
+  }
   char* result(std::uint32_t rank) const { return given(ranks + rank); }
+  static std::uint64_t taken_bytes(std::uint32_t ranks) {
+    return (ranks * sizeof(std::uint64_t) + 63) / 64 * 64;  // written by one rank
+  }
   static std::uint64_t bytes(std::uint32_t ranks, std::uint64_t room) {
-    return ranks * (sizeof(StagedWords) + 2 * room);
+    return ranks * (sizeof(StagedWords) + taken_bytes(ranks) + 2 * room);
   }
 };
 
@@ -157,18 +175,25 @@ class StagedSteps {
     store_release(&mine_.over, 1);
   }
 
-  enum class Step { nothing, took, made, passed, differs };
-  /// The next one, if it can be made.
+  enum class Step { nothing, took, made, moves, passed, differs };
+  /// The next one, if it can be made. Behind `moves`, none until have_moved().
   Step step() {
     switch (state_) {
       case State::idle:
         return take();
       case State::gathering:
         return gather();
+      case State::moving:
+        return Step::nothing;
       case State::finishing:
         return finish();
     }
     return Step::nothing;
+  }
+  /// The data of the call that moves have.
+  void have_moved() {
+    store_release(&mine_.done, number_);
+    state_ = State::finishing;
   }
   /// Of a broken communicator: let the stream pass.
   bool release() {
@@ -188,18 +213,26 @@ class StagedSteps {
     return load_acquire(state_ == State::gathering ? &words.arrived : &words.done) != number_;
   }
   std::uint64_t number() const { return number_; }
+  bool is_moving() const { return state_ == State::moving; }
+  /// The CopiedCall of the call that is under way; 0: it is a staged one.
+  std::uint64_t copied() const { return copied_; }
   /// Behind `differs`: whose call is another one, and which.
   std::uint32_t other() const { return other_; }
   std::uint64_t word() const { return word_; }
-  std::uint64_t other_word() const { return memory_.words(other_).word; }
+  std::uint64_t other_word() const {
+    const std::uint64_t instead = load_acquire(&memory_.words(other_).instead);
+    return instead != 0 ? instead : memory_.words(other_).word;
+  }
 
  private:
-  enum class State { idle, gathering, finishing };
+  enum class State { idle, gathering, moving, finishing };
 
   Step take() {
     const std::uint64_t word = load_acquire(&mine_.sent);
     if (word == 0) return Step::nothing;
     part_ = mine_.part;
+    copied_ = mine_.copied;
+    mine_.copied = 0;
     store_release(&mine_.sent, 0);
     store_release(&mine_.over, 0);
     mine_.word = word_ = word;
@@ -208,10 +241,17 @@ class StagedSteps {
     return Step::took;
   }
   Step gather() {
-    for (std::uint32_t rank = 0; rank < memory_.ranks; ++rank)
-      if (misses(rank)) return Step::nothing;
+    for (std::uint32_t rank = 0; rank < memory_.ranks; ++rank) {
+      if (!misses(rank)) continue;
+      other_ = rank;
+      return load_acquire(&memory_.words(rank).instead) != 0 ? Step::differs : Step::nothing;
+    }
     for (other_ = 0; other_ < memory_.ranks; ++other_)
       if (other_word() != word_) return Step::differs;
+    if (copied_ != 0) {
+      state_ = State::moving;
+      return Step::moves;
+    }
     const CallWord part = CallWord::of(part_);
     const StagedPiece piece = staged_piece(memory_, part.kind, at_, part.bytes);
     StagedPart(memory_, part, me_, piece.bytes).make();
@@ -232,7 +272,7 @@ class StagedSteps {
   const std::uint32_t me_;
   StagedWords& mine_;
   State state_ = State::idle;
-  std::uint64_t number_ = 0, word_ = 0, part_ = 0;
+  std::uint64_t number_ = 0, word_ = 0, part_ = 0, copied_ = 0;
   std::uint64_t at_ = 0;  ///< of the next piece, in its call
   std::uint32_t other_ = 0;
 };

@@ -5,7 +5,7 @@
 # Check the epoch protocol with the model checker spin: on a node (epoch.pml), posts that ride between nodes
 # (riding.pml), where the first one tells where messages go, and messages of kernels (relay.pml); and notifications
 # between ranks inside kernels (lanes.pml), and what they put to other nodes (far.pml); and collectives on streams
-# (collective.pml, packs.pml, tree.pml, guarded.pml, staged.pml), and between nodes (rail.pml); and channels between kernels and the CPU (channel.pml). What
+# (collective.pml, packs.pml, tree.pml, guarded.pml, staged.pml, copied.pml), and between nodes (rail.pml); and channels between kernels and the CPU (channel.pml). What
 # is checked is said there.
 # "verify": the whole state space, no error. "control": a rule of the protocol is left out, and spin must find
 # a violation of the named property; a model that cannot fail proves nothing.
@@ -331,6 +331,17 @@ control 'staged, sent before the copies out'       whole     -DRANKS=2 -DCOPIED_
 control 'staged, taken behind the go'              deadlock  -DRANKS=2 -DTAKEN_LATE
 control 'staged, go cleared behind what is sent'     deadlock  -DRANKS=2 -DCLEARED_BEHIND_SENT
 control 'staged, over cleared behind the go'       over      -DRANKS=2 -DOVER_LATE
+
+model=copied
+verify 'copied calls, 2 ranks'
+verify 'copied calls, 2 ranks, one attached'       -DATTACHED -DCALLS=3
+verify 'copied calls, 3 ranks'                     -DRANKS=3 -DCALLS=1
+
+control 'copied, before all have come'             there     -DATTACHED -DNOT_ALL_ARRIVED
+control 'copied, on before all are done'           there     -DATTACHED -DNOT_ALL_DONE
+control 'copied, a place filled before it is free' whole     -DNOT_TAKEN
+control 'copied, pieces of the call before'        whole     -DNO_NUMBERS
+control 'copied, blocks replaced at once'          emptied   -DREPLACED_AT_ONCE
 
 model=tree
 verify 'calls along trees'

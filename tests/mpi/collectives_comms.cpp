@@ -203,7 +203,7 @@ TEST_CASE("calls are counted") {
   const std::string way = setting ? setting : "auto";
   if (size() > 1) {
     CHECK(stats.calls_lines + stats.calls_packs + stats.calls_direct + stats.calls_trees + stats.calls_turns +
-              stats.calls_staged + stats.calls_nodes ==
+              stats.calls_staged + stats.calls_copies + stats.calls_nodes ==
           10);
     CHECK(stats.calls_nodes == (spans_nodes() ? 10 : 0));
     CHECK(stats.memory_bytes > 0);

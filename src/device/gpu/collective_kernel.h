@@ -13,6 +13,7 @@ inline namespace GPU_NAMESPACE {
 
 /// A wait has taken a while, again. False: it is released.
 GPU_OUT_OF_LINE bool still_waits(const Collective& c, std::uint32_t call, std::uint32_t rank, std::uint32_t beat) {
+  c.host->called = c.word;
   store_after_loads(&c.host->notes[rank], collective_note(call, beat));
   return load_relaxed(&c.host->released) == 0;
 }

@@ -88,7 +88,9 @@ struct Alone {
       patience.pause();
       if (look()) return true;
       if (load_relaxed(&call.host->released) != 0) return false;
-      if (patience.slept()) store_release(&call.host->notes[rank], collective_note(call_number(), beat));
+      if (!patience.slept()) continue;
+      store_release(&call.host->called, call.word);
+      store_release(&call.host->notes[rank], collective_note(call_number(), beat));
     }
   }
   std::uint32_t call_number() const { return next_number(call.states()->call); }
