@@ -118,6 +118,7 @@ class Benchmark {
       if (before->calls_trees > then.calls_trees) return "tree";
       if (before->calls_turns > then.calls_turns) return "turns";
       if (before->calls_staged > then.calls_staged) return "staged";
+      if (before->calls_copies > then.calls_copies) return "copies";
       if (before->calls_packs > then.calls_packs && !lines && !direct) return "packs";
       return lines && direct ? "both" : lines ? "lines" : direct ? "direct" : "other";
     };

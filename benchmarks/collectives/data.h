@@ -160,6 +160,12 @@ class Data {
     else
       compare_as<float>(call);
   }
+  /// Its kernels have run: CUDA loads them then, and with MPIX_COLL=copies that must not be behind a call.
+  void load(const Call& call) {
+    fill(call);
+    compare(call);
+    (void)wrong_since();
+  }
   /// Words that were wrong on any rank since it was asked last. Collective; waits.
   std::uint64_t wrong_since() {
     std::uint64_t mine = place::fetch(stream_, wrong()), all = 0;

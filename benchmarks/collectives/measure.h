@@ -173,6 +173,7 @@ class Candidate {
 /// All variants in turn, so that what changes with time changes all. Collective.
 inline std::vector<Result> measure_all(const std::vector<Variant>& variants, const Call& call, Data& data,
                                        launcher::Stream& stream, const Options& options) {
+  data.load(call);
   std::vector<std::unique_ptr<Candidate>> candidates;
   for (const Variant& variant : variants)
     candidates.push_back(std::make_unique<Candidate>(variant, call, data, stream, options));

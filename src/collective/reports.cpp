@@ -83,10 +83,12 @@ std::string text_of(const CallWord& call) {
 }
 
 CollectiveReports::CollectiveReports(CollectiveWords* words, const std::vector<int>& locals, int ranks,
-                                     const std::string& name, const Settings& settings)
+                                     const std::string& name, const Settings& settings,
+                                     const std::string& hang_advice)
     : words_(words),
       locals_(locals),
       name_(name),
+      hang_advice_(hang_advice),
       seconds_(settings.timeout_seconds),
       fail_(settings.fail_on_timeout),
       seen_(locals.size() + static_cast<std::size_t>(ranks)),
@@ -246,7 +248,8 @@ Poller::Clock::duration CollectiveReports::look(Clock::time_point now) {
   if (!missing.empty() && !is_broken()) {
     const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(longest).count();
     const std::string text = "a call waits for rank " + missing + ", for " + std::to_string(seconds) +
-                             " s: it has not made the call, or its stream has not come to it";
+                             " s: it has not made the call, or its stream has not come to it" +
+                             (hang_advice_.empty() ? "" : "; or " + hang_advice_);
     log(fail_ ? LogLevel::error : LogLevel::warn, "collectives of '" + name_ + "': " + text);
     if (fail_) break_with(text);
   }

@@ -23,8 +23,9 @@ std::string text_of(const CallWord& call);
 class CollectiveReports final : public Poller {
  public:
   /// `locals`: the ranks of this node. The words have a note for each of them, and one for each rank.
+  /// `hang_advice`: what else may be the matter; or empty.
   CollectiveReports(CollectiveWords* words, const std::vector<int>& locals, int ranks, const std::string& name,
-                    const Settings& settings);
+                    const Settings& settings, const std::string& hang_advice);
   ~CollectiveReports() override;
 
   /// Calls may wait from now on.
@@ -75,7 +76,7 @@ class CollectiveReports final : public Poller {
 
   CollectiveWords* const words_;
   const std::vector<int> locals_;
-  const std::string name_;
+  const std::string name_, hang_advice_;
   const double seconds_;
   const bool fail_;
   bool begun_ = false, told_of_difference_ = false;

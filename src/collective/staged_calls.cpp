@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <thread>
 #include <utility>
 
 #include "base/cores.h"
@@ -84,8 +85,26 @@ void StagedCalls::prepare_copies(const std::vector<char*>& memory, const Attache
     if (rank >= mapped.size() || !mapped[rank]) throw Error(Fault::attach, "a call of memory that is not attached");
     return mapped[rank] + (place & ((std::uint64_t{1} << 56) - 1));
   };
-  moves_ = std::make_unique<CopiedMoves<Copier>>(memory_, any_.me, std::move(places), attached, device_.new_copier(),
-                                                 device_.new_copier());
+  std::unique_ptr<Copier> fills = device_.new_copier(), takes = device_.new_copier();
+  load_copies(places, *fills, *takes);
+  moves_ = std::make_unique<CopiedMoves<Copier>>(memory_, any_.me, std::move(places), attached, std::move(fills),
+                                                 std::move(takes));
+}
+
+/// CUDA loads what copies on a GPU need when there is one for the first time, and that waits for streams which wait for
+/// the copy.
+void StagedCalls::load_copies(const CopiedMoves<Copier>::Places& places, Copier& fills, Copier& takes) const {
+  const std::uint64_t half = places.bytes / 2;
+  char* const mine = places.of_rank[any_.me];
+  for (std::uint64_t bytes = 1; bytes < half; bytes *= 8) {
+    (void)fills.start(mine + half, mine, bytes);
+    (void)fills.start(mine + half, mine + 1, bytes);
+    for (std::uint32_t rank = 0; rank < any_.ranks(); ++rank)
+      if (rank != any_.me) (void)takes.start(mine + half, places.of_rank[rank], bytes);
+  }
+  const std::uint64_t last[] = {fills.start(mine, mine, 0), takes.start(mine, mine, 0)};
+  while (fills.finished() < last[0] || takes.finished() < last[1])
+    std::this_thread::sleep_for(std::chrono::microseconds(20));
 }
 
 void StagedCalls::begin(bool captured) {

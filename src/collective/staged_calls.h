@@ -53,6 +53,7 @@ class StagedCalls final : public Poller {
 
  private:
   StagedCalls(Device& device, const Collective& any, std::shared_ptr<char> base, std::uint64_t room);
+  void load_copies(const CopiedMoves<Copier>::Places& places, Copier& fills, Copier& takes) const;
   void begin(bool captured);
   void differ(std::uint32_t rank, std::uint64_t mine, std::uint64_t theirs);
   void note_waits(Clock::time_point now);

@@ -17,7 +17,7 @@
 /// arrived[] of all and before done, each rank's service
 ///
 /// - takes what others give it, from where it lies in attached memory, at once;
-/// - or in pieces through memory of the library, which has two places for them: it fills places with what it gives
+/// - or in pieces through memory of the library, which has some places for them: it fills places with what it gives
 ///   itself, and takes what others have filled.
 ///
 /// | word of the call        | by                     | when                                  | order            |
@@ -25,12 +25,15 @@
 /// | filled = number, p      | the service of r       | p pieces of r's have come to a place  | release, acquire |
 /// | taken(t, r) = number, p | the service of t       | t has copied p pieces of r's          | release, acquire |
 ///
-/// Piece p goes where p - 2 was: when all that it is for have taken that. Words of the call before count for nothing,
+/// Piece p goes where p - copied_places was: when all that it is for have taken that. Words of the call before count for nothing,
 /// and none of the next is there before this rank is done. A service is done when it has taken everything, and filled
 /// everything; when all are done, nobody reads a place, or what a rank gave, any more. Behind arrived[] of all no kernel
 /// of a call before uses the places. Where blocks are replaced (alltoall in place), a
 /// rank takes piece p of the others when its own piece p has been filled. tests/model/copied.pml.
 namespace mpix {
+
+/// For pieces, of a rank. A copy is told of some 10 us after it has ended: several are under way meanwhile.
+constexpr std::uint32_t copied_places = 4;
 
 /// What the service has to know of one.
 struct CopiedCall {
@@ -71,10 +74,8 @@ class CopiedMoves {
   void begin(const CopiedCall& call, std::uint64_t number) {
     call_ = call;
     number_ = static_cast<std::uint32_t>(number);
-    // Many pieces: the first is on its way soon, and few are enough to hide what starting one takes.
-    constexpr std::uint64_t unit = 64, most = std::uint64_t{4} << 20;
-    const std::uint64_t half = places_.bytes / 2 / (call.sends_blocks() ? memory_.ranks : 1);
-    piece_ = std::max(unit, std::min(most, half) / unit * unit);
+    constexpr std::uint64_t unit = 64;
+    piece_ = std::max(unit, place_bytes() / (call.sends_blocks() ? memory_.ranks : 1) / unit * unit);
     const auto pieces = static_cast<std::uint32_t>((call.bytes + piece_ - 1) / piece_);
     fills_wanted_ = call.gives(me_) && call.place == not_attached ? pieces : 0;
     fills_started_ = fills_ended_ = 0;
@@ -134,15 +135,16 @@ class CopiedMoves {
     const std::uint64_t seen = load_acquire(word);
     return seen >> 32 == number_ ? static_cast<std::uint32_t>(seen) : 0;
   }
+  std::uint64_t place_bytes() const { return places_.bytes / copied_places / 64 * 64; }
   std::uint64_t bytes_of(std::uint32_t piece) const { return std::min(piece_, call_.bytes - piece * piece_); }
   char* place_of(std::uint32_t rank, std::uint32_t piece, std::uint32_t block) const {
-    return places_.of_rank[rank] + (piece % 2) * (places_.bytes / 2) + (call_.sends_blocks() ? block * piece_ : 0);
+    return places_.of_rank[rank] + piece % copied_places * place_bytes() + (call_.sends_blocks() ? block * piece_ : 0);
   }
 
   bool is_free(std::uint32_t piece) const {
-    if (piece < 2) return true;
+    if (piece < copied_places) return true;
     for (std::uint32_t rank = 0; rank < memory_.ranks; ++rank)
-      if (rank != me_ && call_.takes(rank) && pieces_in(memory_.taken(rank, me_)) < piece - 1) return false;
+      if (rank != me_ && call_.takes(rank) && pieces_in(memory_.taken(rank, me_)) <= piece - copied_places) return false;
     return true;
   }
   bool is_there(std::uint32_t rank, const Source& source) const {

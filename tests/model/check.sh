@@ -335,6 +335,7 @@ control 'staged, over cleared behind the go'       over      -DRANKS=2 -DOVER_LA
 model=copied
 verify 'copied calls, 2 ranks'
 verify 'copied calls, 2 ranks, one attached'       -DATTACHED -DCALLS=3
+verify 'copied calls, 2 ranks, 3 places'           -DPLACES=3 -DPIECES=4
 verify 'copied calls, 3 ranks'                     -DRANKS=3 -DCALLS=1
 
 control 'copied, before all have come'             there     -DATTACHED -DNOT_ALL_ARRIVED

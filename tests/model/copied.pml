@@ -3,7 +3,7 @@
  *
  * Copied collectives (src/wire/collective_copied.h), for the model checker spin. check.sh runs it.
  *
- * The services of RANKS ranks make CALLS calls, an alltoall in place of PIECES pieces each; what rank 0 gives lies in
+ * The services of RANKS ranks make CALLS calls, an alltoall in place of PIECES pieces each, by PLACES places; what rank 0 gives lies in
  * attached memory where ATTACHED is defined, and then its blocks are not replaced. A copy takes a while: it reads, and
  * writes, from when it is started until it has ended.
  *
@@ -18,6 +18,9 @@
 #endif
 #ifndef PIECES
 #define PIECES 3
+#endif
+#ifndef PLACES
+#define PLACES 2
 #endif
 #ifndef CALLS
 #define CALLS 2
@@ -45,9 +48,9 @@
 #define has_taken(by, piece) true
 #else
 #define has_taken(by, piece) \
-  ((by) == me || (of_call(taken[(by) * RANKS + me]) && taken[(by) * RANKS + me] % 8 >= piece - 1))
+  ((by) == me || (of_call(taken[(by) * RANKS + me]) && taken[(by) * RANKS + me] % 8 > piece - PLACES))
 #endif
-#define is_free(piece) (piece < 2 || (has_taken(0, piece) && has_taken(1, piece) && has_taken(RANKS - 1, piece)))
+#define is_free(piece) (piece < PLACES || (has_taken(0, piece) && has_taken(1, piece) && has_taken(RANKS - 1, piece)))
 #ifdef NO_NUMBERS
 #define is_filled(rank, piece) (filled[rank] % 8 > piece)
 #else
@@ -62,13 +65,13 @@
 byte arrived[RANKS], finished[RANKS];
 byte filled[RANKS], taken[RANKS * RANKS]; /* 8 calls + pieces */
 byte given[RANKS];                        /* in attached memory: of which call; 0: the program writes it */
-byte data[RANKS * 2];                     /* in a place: 8 calls + piece; 0: it is being written */
+byte data[RANKS * PLACES];                     /* in a place: 8 calls + piece; 0: it is being written */
 bool moved[RANKS * 4];                    /* the piece of a rank's blocks is replaced */
 
 inline check(rank, piece) {
   if
   :: is_whole(rank) -> assert(given[rank] == call) /* there */
-  :: else -> assert(data[rank * 2 + piece % 2] == call * 8 + piece) /* whole */
+  :: else -> assert(data[rank * PLACES + piece % PLACES] == call * 8 + piece) /* whole */
   fi
 }
 
@@ -99,13 +102,13 @@ proctype Service(byte me) {
     :: atomic {
          fills_started < PIECES && fills_started == fills_ended && is_free(fills_started) ->
          assert(!moved[me * 4 + fills_started]); /* emptied */
-         data[me * 2 + fills_started % 2] = 0;
+         data[me * PLACES + fills_started % PLACES] = 0;
          fills_started++
        }
     :: atomic {
          fills_started > fills_ended ->
          assert(!moved[me * 4 + fills_ended]); /* emptied */
-         data[me * 2 + fills_ended % 2] = call * 8 + fills_ended;
+         data[me * PLACES + fills_ended % PLACES] = call * 8 + fills_ended;
          fills_ended++;
          filled[me] = call * 8 + fills_ended
        }

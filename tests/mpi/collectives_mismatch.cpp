@@ -148,8 +148,12 @@ void try_out(const Difference& difference, int odd) {
     report = errors.end();
   }
   INFO("report: " << report);
-  const bool reported = contains(report, difference.in_report[0]) && contains(report, difference.in_report[1]) &&
-                        contains(report, "rank ");
+  // With copies a rank that only sends to a root may be through with it, and be found in its next call.
+  const char* const way = std::getenv("MPIX_COLL");
+  const bool in_next = way && std::string(way) == "copies" && difference.one.what == What::reduce &&
+                       difference.most.what == What::bcast && contains(report, "MPIX_Allreduce_stream");
+  const bool reported = contains(report, difference.in_report[0]) &&
+                        (contains(report, difference.in_report[1]) || in_next) && contains(report, "rank ");
   CHECK_FALSE(on_all_ranks(!reported));  // one rank has seen the difference
   if (difference.all_notice && !spans_nodes()) CHECK(contains(report, "the ranks call different things"));
   if (!report.empty()) CHECK(contains(report, "pressure"));

@@ -163,7 +163,7 @@ void nap(std::mt19937& random) {
 
 TEST_CASE("copied calls, attached, in pieces, in place", "[collective]") {
   const std::uint32_t count = GENERATE(2u, 3u, 5u);
-  const std::uint64_t places = GENERATE(std::uint64_t{128}, std::uint64_t{1024}) * count;
+  const std::uint64_t places = GENERATE(std::uint64_t{256}, std::uint64_t{2048}) * count;
   constexpr std::uint32_t calls = 150;
   Node node(count, places);
   std::vector<std::vector<std::unique_ptr<RankCall>>> of_rank(count);

@@ -29,7 +29,7 @@ class Bench {
     settings.timeout_seconds = 1;
     settings.fail_on_timeout = true;
     words_ = reinterpret_cast<CollectiveWords*>(memory_.data());
-    reports_ = std::make_unique<CollectiveReports>(words_, std::vector<int>{0}, 2, "reports", settings);
+    reports_ = std::make_unique<CollectiveReports>(words_, std::vector<int>{0}, 2, "reports", settings, "");
   }
   void note(std::uint32_t call) { reports_->note_wait(1, collective_note(call, ++beat_), -1); }
   void look(int at) { (void)reports_->look(begin_ + milliseconds(at)); }
