@@ -25,11 +25,11 @@
 /// | filled = number, p      | the service of r       | p pieces of r's have come to a place  | release, acquire |
 /// | taken(t, r) = number, p | the service of t       | t has copied p pieces of r's          | release, acquire |
 ///
-/// Piece p goes where p - copied_places was: when all that it is for have taken that. Words of the call before count for nothing,
-/// and none of the next is there before this rank is done. A service is done when it has taken everything, and filled
-/// everything; when all are done, nobody reads a place, or what a rank gave, any more. Behind arrived[] of all no kernel
-/// of a call before uses the places. Where blocks are replaced (alltoall in place), a
-/// rank takes piece p of the others when its own piece p has been filled. tests/model/copied.pml.
+/// Piece p goes where p - copied_places was: when all that it is for have taken that. Words of the call before count
+/// for nothing, and none of the next is there before this rank is done. A service is done when it has taken everything,
+/// and filled everything; when all are done, nobody reads a place, or what a rank gave, any more. Behind arrived[] of
+/// all no kernel of a call before uses the places. Where blocks are replaced (alltoall in place), a rank takes piece p
+/// of the others when its own piece p has been filled. tests/model/copied.pml.
 namespace mpix {
 
 /// For pieces, of a rank. A copy is told of some 10 us after it has ended: several are under way meanwhile.
@@ -144,7 +144,8 @@ class CopiedMoves {
   bool is_free(std::uint32_t piece) const {
     if (piece < copied_places) return true;
     for (std::uint32_t rank = 0; rank < memory_.ranks; ++rank)
-      if (rank != me_ && call_.takes(rank) && pieces_in(memory_.taken(rank, me_)) <= piece - copied_places) return false;
+      if (rank != me_ && call_.takes(rank) && pieces_in(memory_.taken(rank, me_)) <= piece - copied_places)
+        return false;
     return true;
   }
   bool is_there(std::uint32_t rank, const Source& source) const {
