@@ -39,7 +39,7 @@ struct Collectives::Memory {
   explicit Memory(Device& to) : device(to) {}
   ~Memory() {
     rails.reset();
-    if (reports) reports->set_noticing(nullptr);
+    if (reports) reports->set_watch({});
     staged.reset();
     reports.reset();
     guards.reset();
@@ -212,8 +212,9 @@ Collectives::Collectives(std::shared_ptr<const Team> team, Bootstrap& bootstrap,
   if (is_led_by_service(ways_.way) || stages_in_turns_) share_staged_memory(bootstrap);
   if (memory_->staged && ways_.way == CollectiveWay::copies) memory_->staged->prepare_copies(segments, memory_->maps);
   if (memory_->staged)
-    memory_->reports->set_noticing(
-        [staged = memory_->staged.get()](std::size_t rank) { staged->noted_wait(static_cast<std::uint32_t>(rank)); });
+    memory_->reports->set_watch(
+        {[staged = memory_->staged.get()](std::size_t rank) { staged->noted_wait(static_cast<std::uint32_t>(rank)); },
+         [staged = memory_->staged.get()](double seconds) { return staged->stuck(seconds); }});
   if (team_->spans_nodes())
     memory_->rails = std::make_unique<Rails>(team_, bootstrap, device_, *budget, scratch_, c, *memory_->reports,
                                              memory_->staged ? memory_->staged->memory() : StagedMemory{});

@@ -138,17 +138,26 @@ void CollectiveReports::set_others(Others others) {
   others_ = std::move(others);
 }
 
-void CollectiveReports::set_noticing(std::function<void(std::size_t local)> notice) {
+void CollectiveReports::set_watch(Watch watch) {
   const std::lock_guard<std::mutex> hold(others_mutex_);
-  notice_ = std::move(notice);
+  watch_ = std::move(watch);
 }
 
 void CollectiveReports::notice() {
   const std::lock_guard<std::mutex> hold(others_mutex_);
-  for (std::size_t i = 0; notice_ && i < noticed_.size(); ++i) {
+  for (std::size_t i = 0; watch_.notice && i < noticed_.size(); ++i) {
     const std::uint64_t note = load_acquire(&words_->notes[i]);
-    if (std::exchange(noticed_[i], note) != note) notice_(i);
+    if (std::exchange(noticed_[i], note) != note) watch_.notice(i);
   }
+}
+
+void CollectiveReports::tell_if_stuck() {
+  std::string what;
+  {
+    const std::lock_guard<std::mutex> hold(others_mutex_);
+    if (watch_.stuck) what = watch_.stuck(seconds_);
+  }
+  if (!what.empty()) log(fail_ ? LogLevel::error : LogLevel::warn, "collectives of '" + name_ + "': " + what);
 }
 
 /// Early enough for the others' reports.
@@ -234,6 +243,7 @@ Poller::Clock::duration CollectiveReports::look(Clock::time_point now) {
   notice();
   tell_of_difference();
   if (seconds_ <= 0) return between_looks;
+  tell_if_stuck();
   std::string missing;
   Clock::duration longest{};
   for (std::size_t i = 0; i < seen_.size(); ++i) {

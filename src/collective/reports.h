@@ -45,8 +45,14 @@ class CollectiveReports final : public Poller {
     std::function<int(std::size_t local)> ask;
   };
   void set_others(Others others);
-  /// Called when a note of a wait for a rank of this node has changed; by the service. Null: nobody is.
-  void set_noticing(std::function<void(std::size_t local)> notice);
+  /// Who is asked at each look, by the service. Either may be null.
+  struct Watch {
+    /// A note of a wait for a rank of this node has changed.
+    std::function<void(std::size_t local)> notice;
+    /// What has kept calls up for longer than so many seconds, where no wait is noted; empty: nothing.
+    std::function<std::string(double seconds)> stuck;
+  };
+  void set_watch(Watch watch);
   void note_difference(std::uint32_t rank, std::uint64_t mine, std::uint64_t theirs);
   /// Nothing comes any more.
   void fail(const std::string& why);
@@ -73,6 +79,7 @@ class CollectiveReports final : public Poller {
   std::string missing_text(std::size_t index);
   void tell_others(std::size_t index, Clock::time_point now);
   void notice();
+  void tell_if_stuck();
 
   CollectiveWords* const words_;
   const std::vector<int> locals_;
@@ -86,7 +93,7 @@ class CollectiveReports final : public Poller {
   std::vector<int> for_whom_;  ///< by rank
   std::mutex others_mutex_;
   Others others_;
-  std::function<void(std::size_t local)> notice_;
+  Watch watch_;
   std::vector<std::uint64_t> noticed_;  ///< notes, by rank of this node
 };
 

@@ -108,7 +108,8 @@ void StagedCalls::load_copies(const CopiedMoves<Copier>::Places& places, Copier&
 }
 
 void StagedCalls::begin(bool captured) {
-  if (!begun_) begin_service(*this, when_woken);
+  // The copies of a call may have to wait in calls of CUDA.
+  if (!begun_) begin_service(*this, when_woken, moves_ ? Looks::may_wait : Looks::at_once);
   begun_ = true;
   if (captured) was_captured_ = true;
 }
@@ -185,7 +186,20 @@ void StagedCalls::differ(std::uint32_t rank, std::uint64_t mine, std::uint64_t t
   store_release(&host.released, 1);
 }
 
+std::string StagedCalls::stuck(double seconds) {
+  const Clock::rep since = looks_since_;
+  if (since == 0 || since == told_stuck_) return "";
+  const std::chrono::duration<double> lasts = Clock::now().time_since_epoch() - Clock::duration(since);
+  if (lasts.count() < seconds) return "";
+  told_stuck_ = since;
+  return "the device has not taken the copies of a call, for " + std::to_string(static_cast<long>(lasts.count())) +
+         " s: with CUDA another thread is perhaps freeing memory, which waits for the stream of the call, and holds up "
+         "all that is to be started meanwhile";
+}
+
 void StagedCalls::noted_wait(std::uint32_t rank) {
+  const std::unique_lock<std::mutex> hold(looks_, std::try_to_lock);
+  if (!hold) return;
   StagedWords& mine = memory_.words(any_.me);
   const StagedWords& theirs = memory_.words(rank);
   const std::uint64_t number = load_acquire(&theirs.arrived), called = load_relaxed(&any_.host->called);
@@ -206,6 +220,14 @@ void StagedCalls::noted_wait(std::uint32_t rank) {
 }
 
 Poller::Clock::duration StagedCalls::look(Clock::time_point now) {
+  const std::lock_guard<std::mutex> hold(looks_);
+  looks_since_ = now.time_since_epoch().count();
+  const Clock::duration next = look_at_calls(now);
+  looks_since_ = 0;
+  return next;
+}
+
+Poller::Clock::duration StagedCalls::look_at_calls(Clock::time_point now) {
   bool moved = false;
   const auto pass = [&] {
     ++passed_;
@@ -242,6 +264,7 @@ Poller::Clock::duration StagedCalls::look(Clock::time_point now) {
 }
 
 void StagedCalls::failed(const char* why) noexcept {
+  looks_since_ = 0;
   log(LogLevel::error, std::string("collectives that the service leads: ") + why);
   store_release(&any_.host->released, 1);
 }

@@ -47,6 +47,8 @@ class StagedCalls final : public Poller {
   /// A note has changed of a wait for that rank. It has come to one of these calls where it waits for this rank, which
   /// is in a call of another way: they have called different things. By the service.
   void noted_wait(std::uint32_t rank);
+  /// See CollectiveReports::Watch.
+  std::string stuck(double seconds);
 
   Clock::duration look(Clock::time_point now) override;
   void failed(const char* why) noexcept override;
@@ -56,6 +58,7 @@ class StagedCalls final : public Poller {
   void load_copies(const CopiedMoves<Copier>::Places& places, Copier& fills, Copier& takes) const;
   void begin(bool captured);
   void differ(std::uint32_t rank, std::uint64_t mine, std::uint64_t theirs);
+  Clock::duration look_at_calls(Clock::time_point now);
   void note_waits(Clock::time_point now);
   void begin_moves();
 
@@ -70,7 +73,9 @@ class StagedCalls final : public Poller {
   std::atomic<std::uint64_t> enqueued_{0}, passed_{0};  ///< pieces: not those of graphs; and those, too
   std::mutex mutex_;
   std::deque<std::unique_ptr<const CopiedCall>> to_come_;  ///< not those of graphs
-  // Of the service:
+  std::atomic<Clock::rep> looks_since_{0};  ///< 0: no look is under way
+  Clock::rep told_stuck_ = 0;
+  std::mutex looks_;  ///< guards what follows: of the service's looks, and of reports, which another thread may make
   std::unique_ptr<CopiedMoves<Copier>> moves_;
   BackOff back_off_;
   Clock::time_point since_{}, noted_{};

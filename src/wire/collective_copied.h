@@ -51,8 +51,7 @@ struct CopiedCall {
   bool takes(std::uint32_t rank) const { return kind != CollectiveKind::bcast || rank != root; }
 };
 
-/// The copies of a rank, of one call at a time. `Copier`: start(to, from, bytes) returns the number of the copy, and
-/// finished() that of the last one that is over, with all before it.
+/// The copies of a rank, of one call at a time. `Copier`: device/copier.h.
 template <class Copier>
 class CopiedMoves {
  public:
@@ -89,10 +88,6 @@ class CopiedMoves {
       source.wanted = source.is_whole ? 1 : pieces;
       takes_to_end_ += source.wanted;
     }
-    if (has_own_) {
-      const std::uint64_t at = me_ * call.bytes;
-      start(fills_, call.recv + at, call.send + (call.sends_blocks() ? at : 0), call.bytes, {0, false});
-    }
   }
 
   /// Starts what can be started. Whether anything went on.
@@ -103,9 +98,10 @@ class CopiedMoves {
     for (std::uint32_t rank = 0; rank < memory_.ranks; ++rank)
       for (Source& source = sources_[rank]; source.started < source.wanted && is_there(rank, source); moved = true)
         take(rank, source.started++);
+    if (has_own_ && fills_started_ == fills_wanted_) copy_own();  // nobody waits for it
     return moved;
   }
-  bool is_over() const { return is_quiet() && fills_ended_ == fills_wanted_ && takes_to_end_ == 0; }
+  bool is_over() const { return !has_own_ && is_quiet() && fills_ended_ == fills_wanted_ && takes_to_end_ == 0; }
   /// No copy is under way.
   bool is_quiet() const { return fills_.under_way.empty() && takes_.under_way.empty(); }
   /// Of a call that is given up.
@@ -157,6 +153,7 @@ class CopiedMoves {
   void start(Line& line, char* to, const char* from, std::uint64_t bytes, Copy copy) {
     copy.number = line.copier->start(to, from, bytes);
     line.under_way.push_back(copy);
+    if (copy.counts) line.copier->mark();
   }
   void fill(std::uint32_t piece) {
     const std::uint64_t at = piece * piece_;
@@ -167,6 +164,11 @@ class CopiedMoves {
       if (rank != me_)
         start(fills_, place_of(me_, piece, rank), call_.send + rank * call_.bytes + at, bytes_of(piece),
               {me_, rank == last});
+  }
+  void copy_own() {
+    has_own_ = false;
+    const std::uint64_t at = me_ * call_.bytes;
+    start(fills_, call_.recv + at, call_.send + (call_.sends_blocks() ? at : 0), call_.bytes, {me_, false});
   }
   void take(std::uint32_t rank, std::uint32_t piece) {
     char* const to = call_.recv + (call_.kind == CollectiveKind::bcast ? 0 : rank * call_.bytes);
@@ -207,7 +209,7 @@ class CopiedMoves {
   std::uint32_t number_ = 0;
   std::uint64_t piece_ = 0;
   std::uint32_t fills_wanted_ = 0, fills_started_ = 0, fills_ended_ = 0;
-  bool has_own_ = false;
+  bool has_own_ = false;  ///< to copy: what it gives itself
   std::vector<Source> sources_;
   std::uint64_t takes_to_end_ = 0;
 };

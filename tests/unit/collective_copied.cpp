@@ -29,6 +29,7 @@ class SlowCopier {
     copies_.push_back({to, from, bytes});
     return ++started_;
   }
+  void mark() {}
   std::uint64_t finished() {
     for (; !copies_.empty() && random_() % 3 == 0; copies_.pop_front(), ++finished_)
       std::memcpy(copies_.front().to, copies_.front().from, copies_.front().bytes);

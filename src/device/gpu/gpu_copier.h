@@ -38,6 +38,13 @@ class GpuCopier final : public Copier {
     return started_;
   }
 
+  void mark() override {
+    if (marked_ == started_ || begun_ - ended_ == marks_.size()) return;
+    const OutsideCapture outside;
+    DeviceScope scope(device_);
+    record();
+  }
+
   std::uint64_t finished() override {
     if (finished_ == started_) return finished_;
     const OutsideCapture outside;
@@ -53,16 +60,18 @@ class GpuCopier final : public Copier {
       finished_ = mark.number;
       ++ended_;
     }
-    if (marked_ != started_ && begun_ - ended_ < marks_.size()) {
-      Mark& mark = marks_[begun_ % marks_.size()];
-      MPIX_CHECK_GPU(gpuEventRecord(mark.event, stream_));
-      mark.number = marked_ = started_;
-      ++begun_;
-    }
+    if (marked_ != started_ && begun_ - ended_ < marks_.size()) record();
     return finished_;
   }
 
  private:
+  void record() {
+    Mark& mark = marks_[begun_ % marks_.size()];
+    MPIX_CHECK_GPU(gpuEventRecord(mark.event, stream_));
+    mark.number = marked_ = started_;
+    ++begun_;
+  }
+
   struct Mark {
     gpuEvent_t event = nullptr;
     std::uint64_t number = 0;
