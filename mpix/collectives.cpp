@@ -5,7 +5,6 @@
 #include "collectives.h"
 
 #include <algorithm>
-#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <cstring>
@@ -13,6 +12,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <thread>
 #include <utility>
@@ -34,7 +34,8 @@
 namespace mpix {
 namespace {
 
-std::atomic<int> alive{0};
+std::mutex alive_mutex;
+auto& alive = *new std::set<Collectives*>;  // to the end of the process
 
 constexpr const char way_key[] = "mpix_coll", selection_key[] = "mpix_coll_select", blocks_key[] = "mpix_coll_blocks";
 
@@ -87,7 +88,8 @@ void build(MPI_Comm comm, MPI_Info info) {
   if (failure.empty()) {
     // Its own, so that its end meets nobody else's calls.
     check(PMPI_Comm_dup(comm, &ranks.own));
-    ++alive;
+    const std::lock_guard<std::mutex> hold(alive_mutex);
+    alive.insert(ranks.collectives.get());
     return;
   }
   if (bootstrap.flags_of_all() & MpiBootstrap::lacks_team) forget_comm_state(comm);
@@ -225,7 +227,10 @@ void keep(std::unique_ptr<Collectives> broken) noexcept {
 
 void end_collectives(CommState& state) noexcept {
   if (!state.collectives) return;
-  --alive;
+  {
+    const std::lock_guard<std::mutex> hold(alive_mutex);
+    alive.erase(state.collectives.get());
+  }
   // MPI calls this: nothing may be thrown.
   bool broken = true;
   try {
@@ -249,7 +254,23 @@ void end_collectives(CommState& state) noexcept {
   if (verdict != Verdict::some_missing) PMPI_Comm_free(&state.own);
 }
 
-bool any_collectives_alive() { return alive > 0; }
+void wait_for_collectives() noexcept {
+  std::vector<Collectives*> all;
+  try {
+    {
+      const std::lock_guard<std::mutex> hold(alive_mutex);
+      all.assign(alive.begin(), alive.end());
+    }
+    for (Collectives* const one : all) (void)one->wait_for_all();
+  } catch (const std::exception& error) {
+    log(LogLevel::error, std::string("MPI_Finalize: the collectives of a communicator do not end: ") + error.what());
+  }
+}
+
+bool any_collectives_alive() {
+  const std::lock_guard<std::mutex> hold(alive_mutex);
+  return !alive.empty();
+}
 
 }  // namespace mpix
 

@@ -76,6 +76,7 @@ MPIX_INTERPOSED int MPI_Finalize(void) {
   mpix::end_device_requests();
   mpix::end_channels();
   if (mpix::program_uses_libmpix()) mpix::say_farewell_on_all_windows(mpix::Farewell::finalize);
+  mpix::wait_for_collectives();
   mpix::release_window_keyval();
   mpix::forget_comm_state(MPI_COMM_WORLD);
   mpix::forget_comm_state(MPI_COMM_SELF);

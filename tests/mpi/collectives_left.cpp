@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the libmpix authors
+//
+// Calls on communicators that the program neither frees nor waits for: MPI_Finalize does.
+#include <mpix.h>
+#include <mpix_collectives.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <initializer_list>
+
+namespace {
+
+constexpr int calls = 30;
+
+extern "C" void nap(void*) { usleep(20000); }
+
+struct Chain {
+  MPI_Comm comm = MPI_COMM_NULL;
+  MPIX_Host_stream stream = nullptr;
+  long mine = 1, sum = 0, gathered[64] = {};
+
+  void enqueue() {
+    MPIX_Host_stream_create(&stream);
+    for (int i = 0; i < calls; ++i) {
+      MPIX_Host_stream_launch(stream, nap, nullptr);
+      MPIX_Allreduce_stream(i == 0 ? &mine : MPI_IN_PLACE, &sum, 1, MPI_LONG, i == 0 ? MPI_SUM : MPI_MAX, comm, stream);
+      MPIX_Allgather_stream(&sum, 1, MPI_LONG, gathered, 1, MPI_LONG, comm, stream);
+    }
+  }
+  bool is_right(int size) const {
+    for (int i = 0; i < size; ++i)
+      if (gathered[i] != size) return false;
+    return sum == size;
+  }
+};
+
+}  // namespace
+
+int main(int argc, char* argv[]) {
+  static Chain first, second, alone;
+  int provided = 0, rank = 0, size = 0;
+  MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided);
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  MPI_Comm_size(MPI_COMM_WORLD, &size);
+  MPI_Comm_dup(MPI_COMM_WORLD, &first.comm);
+  MPI_Comm_split(MPI_COMM_WORLD, 0, size - rank, &second.comm);
+  MPI_Comm_dup(MPI_COMM_SELF, &alone.comm);
+  for (Chain* const chain : {&first, &second, &alone}) MPIX_Comm_prepare_stream(chain->comm, MPI_INFO_NULL);
+  // in different orders, as they are different communicators
+  for (Chain* const chain : {rank % 2 ? &first : &second, rank % 2 ? &second : &first, &alone}) chain->enqueue();
+  MPI_Finalize();
+  const bool right = first.is_right(size) && second.is_right(size) && alone.is_right(1);
+  if (!right) std::printf("rank %d: FAILED: sums %ld %ld %ld\n", rank, first.sum, second.sum, alone.sum);
+  return right ? 0 : 1;
+}
