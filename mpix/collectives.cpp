@@ -58,11 +58,47 @@ Collectives::Ways ways_of(const Runtime& runtime, MPI_Info info) {
   return ways;
 }
 
+/// While it is there: says that others have not made the first call, or the one that prepares. It cannot be released.
+class FirstCall final : public Poller {
+ public:
+  FirstCall(const std::string& comm, double seconds)
+      : comm_(comm), patience_(std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds))) {
+    if (seconds <= 0) return;
+    try {
+      begin_service(*this, patience_);
+      begun_ = true;
+    } catch (const Error&) {  // no thread: then it is not told
+    }
+  }
+  ~FirstCall() override {
+    if (begun_) end_service(*this);
+  }
+  FirstCall(const FirstCall&) = delete;
+  FirstCall& operator=(const FirstCall&) = delete;
+
+  Clock::duration look(Clock::time_point now) override {
+    const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(now - since_).count();
+    log(LogLevel::warn, "collectives of '" + comm_ +
+                            "': the first call on the communicator waits for other ranks, for " +
+                            std::to_string(seconds) + " s: it is collective, as MPIX_Comm_prepare_stream is");
+    return patience_;
+  }
+  void failed(const char*) noexcept override {}  // no memory for a text
+
+ private:
+  const std::string comm_;
+  const Clock::duration patience_;
+  const Clock::time_point since_ = Clock::now();
+  bool begun_ = false;
+};
+
 /// Throws, on all ranks, where it cannot be.
 void build(MPI_Comm comm, MPI_Info info) {
-  if (!runtime_if_mpi_works())
+  const Runtime* const here = runtime_if_mpi_works();
+  if (!here)
     throw Error(Fault::unsupported,
                 "libmpix does not stand in front of MPI here (mpicc app.c -lmpix, and no -lmpi before it)");
+  const FirstCall first(name_of(comm), here->settings.timeout_seconds);
   CommState& ranks = comm_state_of(comm);
   MpiBootstrap bootstrap(comm, ranks, 0, 1);
   std::optional<Error> own;

@@ -193,8 +193,8 @@ std::string StagedCalls::stuck(double seconds) {
   if (lasts.count() < seconds) return "";
   told_stuck_ = since;
   return "the device has not taken the copies of a call, for " + std::to_string(static_cast<long>(lasts.count())) +
-         " s: with CUDA another thread is perhaps freeing memory, which waits for the stream of the call, and holds up "
-         "all that is to be started meanwhile";
+         " s: with CUDA the program is perhaps freeing memory, or launching a kernel for the first time "
+         "(CUDA_MODULE_LOADING=EAGER excludes that), which waits for the stream of the call, and holds up all copies";
 }
 
 void StagedCalls::noted_wait(std::uint32_t rank) {

@@ -261,6 +261,20 @@ TEST_CASE("a rank that never calls") {
   }
 }
 
+TEST_CASE("a rank that comes late to the first call") {
+  NEEDS_RANKS(2);
+  const Comm comm(Comm::duplicate());
+  MPI_OK(MPI_Comm_set_name(comm, "moisture"));
+  Capture errors(STDERR_FILENO);
+  if (rank() == size() - 1) usleep(static_cast<useconds_t>(1600000 * time_scale()));
+  MPI_OK(MPIX_Comm_prepare_stream(comm, MPI_INFO_NULL));
+  const std::string report = errors.end();
+  INFO("report: " << report);
+  const bool told =
+      contains(report, "collectives of 'moisture': the first call on the communicator waits for other ranks");
+  CHECK(told == (rank() != size() - 1));
+}
+
 // A rank that comes late, but within the time, is nobody's fault.
 TEST_CASE("a rank that comes late") {
   NEEDS_RANKS(2);
