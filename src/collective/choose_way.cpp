@@ -154,8 +154,8 @@ bool Collectives::is_staged(const Collective& c, CollectiveWay forced) const {
 
 /// Where copies are forced.
 bool Collectives::is_copied(const Collective& c) {
-  const bool moves_data = c.kind == CollectiveKind::bcast || c.kind == CollectiveKind::allgather ||
-                          c.kind == CollectiveKind::alltoall;
+  const bool moves_data =
+      c.kind == CollectiveKind::bcast || c.kind == CollectiveKind::allgather || c.kind == CollectiveKind::alltoall;
   return moves_data && c.bytes > 0 && c.ranks() > 1;
 }
 

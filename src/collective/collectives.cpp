@@ -203,8 +203,8 @@ Collectives::Collectives(std::shared_ptr<const Team> team, Bootstrap& bootstrap,
   const std::size_t notes = ranks + static_cast<std::size_t>(size());
   memory_->words = device_.allocate_pinned(sizeof(CollectiveWords) + notes * sizeof(std::uint64_t));
   c.host = reinterpret_cast<CollectiveWords*>(memory_->words.get());
-  memory_->reports = std::make_unique<CollectiveReports>(c.host, team_->locals(), size(), name, settings,
-                                                           device_.hang_advice());
+  memory_->reports =
+      std::make_unique<CollectiveReports>(c.host, team_->locals(), size(), name, settings, device_.hang_advice());
   // Guards know nothing of networks. MPIX_WAIT is the same on all ranks: Team compares it.
   const bool waits_in_memory_ops =
       settings.waits == Waits::automatic ? share_in_turns_ : settings.waits == Waits::memory;

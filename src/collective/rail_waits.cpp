@@ -9,14 +9,21 @@ namespace {
 
 /// In waits[]. Never 0.
 std::uint64_t wait_of(std::uint64_t number, std::uint32_t rank) { return (number + 1) << 32 | rank; }
+std::uint64_t difference_of(std::uint32_t rank) { return std::uint64_t{UINT32_MAX} << 32 | rank; }
 
 }  // namespace
 
 void RailWaits::tell_partners(std::uint64_t number, std::uint32_t rank) {
+  tell_partners(number, wait_of(number, rank));
+}
+
+void RailWaits::tell_partners_of_difference(std::uint32_t rank) { tell_partners(0, difference_of(rank)); }
+
+void RailWaits::tell_partners(std::uint64_t number, std::uint64_t word) {
   shipments_.remove_if([](const auto& shipment) { return shipment->is_over(); });
   for (const Listener& partner : partners_) {
     Shipment::Content content{partner.to, "wait", number, {}, std::nullopt};
-    content.signal = NetworkSignal{NetworkSignal::Kind::set, wait_of(number, rank), partner.memory, partner.at};
+    content.signal = NetworkSignal{NetworkSignal::Kind::set, word, partner.memory, partner.at};
     OperationBudget::Turn turn;  // it is not worth waiting for
     try {
       if (auto shipment = Shipment::dispatch(budget_, owner_, std::move(content), turn).shipment)
@@ -25,6 +32,17 @@ void RailWaits::tell_partners(std::uint64_t number, std::uint32_t rank) {
       // Whoever cannot be reached is found out when there is something to send.
     }
   }
+}
+
+bool RailWaits::are_telling() {
+  shipments_.remove_if([](const auto& shipment) { return shipment->is_over(); });
+  return !shipments_.empty();
+}
+
+int RailWaits::difference_of_partner(std::size_t partner) const {
+  const std::uint64_t told = load_relaxed(told_ + partner);
+  const auto rank = static_cast<std::uint32_t>(told);
+  return told == difference_of(rank) ? static_cast<int>(rank) : -1;
 }
 
 void RailWaits::tell_node(int rank) {

@@ -22,6 +22,7 @@ namespace mpix {
 /// | waits                  | for          | tells         | by a word                                  |
 /// |------------------------|--------------|---------------|--------------------------------------------|
 /// | a rank, for a while    | its node's   | its partners  | waits[] there (wire/rail.h): since which exchange |
+/// | nobody any more: a rank of its node calls another thing | its node's | its partners | waits[] there: that one, and no exchange |
 /// | its service, for long  | another node's | its node    | in its memory for collectives, or where there are staged calls in the node's: 0 or a rank |
 ///
 /// The owner sees to it that calls do not overlap, but for of_node.
@@ -47,16 +48,24 @@ class RailWaits {
 
   /// This rank waits for that one of its node, before exchange `number` + 1.
   void tell_partners(std::uint64_t number, std::uint32_t rank);
+  /// This rank's calls are over, as that one of its node calls another thing.
+  void tell_partners_of_difference(std::uint32_t rank);
+  /// Something that was told is on its way.
+  bool are_telling();
   /// For whom of another node; -1: for nobody any more.
   void tell_node(int rank);
   /// Whom a partner waits for before exchange `number` + 1; -1: it has not told.
   int of_partner(std::size_t partner, std::uint64_t number) const;
+  /// Which rank's calls differ, as a partner has told; -1: it has not.
+  int difference_of_partner(std::size_t partner) const;
   /// Whom a rank of this node, by its number there, waits for; -1: it has not told. Any thread.
   int of_node(std::size_t local) const;
   /// What is on its way is nobody's any more.
   void close() { shipments_.clear(); }
 
  private:
+  void tell_partners(std::uint64_t number, std::uint64_t word);
+
   Device& device_;
   OperationBudget& budget_;
   const void* const owner_;

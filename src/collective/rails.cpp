@@ -112,7 +112,12 @@ Rails::Rails(std::shared_ptr<const Team> team, Bootstrap& bootstrap, Device& dev
                          Hold hold(mutex_);
                          if (!is_released()) waits_->tell_partners(taken_, rank);
                        },
-                       [this](std::size_t local) { return waits_->of_node(local); }});
+                       [this](std::size_t local) { return waits_->of_node(local); },
+                       [this](std::uint32_t rank) {
+                         Hold hold(mutex_);
+                         waits_->tell_partners_of_difference(rank);
+                         wake_service(*this);
+                       }});
   budget_.enter(this);
   begin_service(*this);
   listed_ = true;
@@ -155,7 +160,8 @@ Poller::Clock::duration Rails::look(Clock::time_point now) {
     moved = serve_all();
     look_for_trouble(now);
     idle = exchanges_.empty() || is_released();
-    served = is_served_;
+    served = is_served_ && !is_released();
+    if (idle && waits_->are_telling()) idle = false;
   }
   if (streams_serve_ && (idle || served)) return when_woken;
   budget_.progress_once(service_round());
@@ -318,6 +324,11 @@ bool Rails::is_quiet(std::uint64_t exchanges) {
 void Rails::look_for_trouble(Clock::time_point now) {
   if (now - looked_ < between_looks || is_released()) return;
   looked_ = now;
+  for (std::uint32_t i = 0; i < peers_.size(); ++i)
+    if (const int other = waits_->difference_of_partner(i); other >= 0)
+      return reports_.fail("the ranks call different things: rank " + std::to_string(shape_.partners()[i].rank) +
+                           " says that the call of rank " + std::to_string(other) +
+                           " is not its own; nothing is reduced or moved any more");
   std::string trouble = budget_.network().failure();
   bool waits = false;
   Clock::time_point oldest = now;

@@ -83,8 +83,7 @@ std::string text_of(const CallWord& call) {
 }
 
 CollectiveReports::CollectiveReports(CollectiveWords* words, const std::vector<int>& locals, int ranks,
-                                     const std::string& name, const Settings& settings,
-                                     const std::string& hang_advice)
+                                     const std::string& name, const Settings& settings, const std::string& hang_advice)
     : words_(words),
       locals_(locals),
       name_(name),
@@ -214,6 +213,9 @@ void CollectiveReports::tell_of_difference() {
   }
   log(LogLevel::error, "collectives of '" + name_ + "': " + text + "; nothing is reduced or moved any more");
   break_with(text);
+  const std::lock_guard<std::mutex> hold(others_mutex_);
+  if (others_.tell_of_difference && differs <= locals_.size())
+    others_.tell_of_difference(static_cast<std::uint32_t>(locals_[differs - 1]));
 }
 
 bool CollectiveReports::is_overdue(Seen& seen, std::uint64_t note, Clock::time_point now) const {

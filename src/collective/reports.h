@@ -43,6 +43,8 @@ class CollectiveReports final : public Poller {
     std::function<void(std::uint32_t rank)> tell;
     /// Whom a rank of this node, by its number there, waits for; -1: not known.
     std::function<int(std::size_t local)> ask;
+    /// The calls of that rank of this node differ from this rank's.
+    std::function<void(std::uint32_t rank)> tell_of_difference;
   };
   void set_others(Others others);
   /// Who is asked at each look, by the service. Either may be null.

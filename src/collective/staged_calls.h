@@ -73,7 +73,7 @@ class StagedCalls final : public Poller {
   std::atomic<std::uint64_t> enqueued_{0}, passed_{0};  ///< pieces: not those of graphs; and those, too
   std::mutex mutex_;
   std::deque<std::unique_ptr<const CopiedCall>> to_come_;  ///< not those of graphs
-  std::atomic<Clock::rep> looks_since_{0};  ///< 0: no look is under way
+  std::atomic<Clock::rep> looks_since_{0};                 ///< 0: no look is under way
   Clock::rep told_stuck_ = 0;
   std::mutex looks_;  ///< guards what follows: of the service's looks, and of reports, which another thread may make
   std::unique_ptr<CopiedMoves<Copier>> moves_;

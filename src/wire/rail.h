@@ -23,7 +23,7 @@
 /// | a task                | the stream, one at a time: its out is filled, and what lay in in[k - 1] is used | the service | channel.h |
 /// | in[k mod 2][p]        | p's network; the number in the header is its signal | the service; the stream, its data | who sees the signal sees the data |
 /// | arrived = k           | the service                          | the stream, one thread  | release, acquire         |
-/// | waits[p]              | p's network: k, and a rank of its node that it waits for before k + 1 | reports | none |
+/// | waits[p]              | p's network: k, and a rank of its node that it waits for before k + 1, or whose calls differ | reports | none |
 /// | over = k              | the stream: data of k are where they belong | the host         | release, acquire         |
 ///
 /// **A rank sends k to p when it has got k - 1 from p**, in its service, which has compared what both have called. Two

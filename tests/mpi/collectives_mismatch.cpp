@@ -199,6 +199,25 @@ TEST_CASE("ranks that call different things") {
   for (const Difference& difference : differences) try_out(difference, turn++ % size());
 }
 
+// Ranks of one node find out by themselves, and tell those of the others.
+TEST_CASE("ranks of one node that call different things, and another node", "[nodes]") {
+  NEEDS_RANKS(2);
+  if (!spans_nodes() || size() != 4) return checked(1);
+  Bench bench;
+  Capture errors(STDERR_FILENO);
+  CHECK(bench.call(call_of(What::allreduce, rank() == 1 ? 5 : 4)) == MPI_SUCCESS);
+  (void)bench.synchronize();
+  const double limit = MPI_Wtime() + 20 * slowdown();
+  while (MPI_Wtime() < limit && !contains(errors.text(), "pressure")) usleep(10000);
+  const std::string report = errors.end();
+  INFO("report: " << report);
+  const std::string told = rank() < 2 ? std::to_string(1 - rank()) + " MPIX_Allreduce_stream"
+                                      : std::to_string(rank() - 2) + " says that the call of rank " +
+                                            std::to_string(3 - rank()) + " is not its own";
+  CHECK(contains(report, "the ranks call different things: rank " + told));
+  bench.check_others();
+}
+
 // Each takes itself for the root, and may hear from nobody; and no call follows that would.
 TEST_CASE("the roots of the last broadcast differ") {
   NEEDS_RANKS(2);
