@@ -14,12 +14,12 @@ std::uint64_t difference_of(std::uint32_t rank) { return std::uint64_t{UINT32_MA
 }  // namespace
 
 void RailWaits::tell_partners(std::uint64_t number, std::uint32_t rank) {
-  tell_partners(number, wait_of(number, rank));
+  tell(number, wait_of(number, rank));
 }
 
-void RailWaits::tell_partners_of_difference(std::uint32_t rank) { tell_partners(0, difference_of(rank)); }
+void RailWaits::tell_partners_of_difference(std::uint32_t rank) { tell(0, difference_of(rank)); }
 
-void RailWaits::tell_partners(std::uint64_t number, std::uint64_t word) {
+void RailWaits::tell(std::uint64_t number, std::uint64_t word) {
   shipments_.remove_if([](const auto& shipment) { return shipment->is_over(); });
   for (const Listener& partner : partners_) {
     Shipment::Content content{partner.to, "wait", number, {}, std::nullopt};

@@ -64,7 +64,7 @@ class RailWaits {
   void close() { shipments_.clear(); }
 
  private:
-  void tell_partners(std::uint64_t number, std::uint64_t word);
+  void tell(std::uint64_t number, std::uint64_t word);
 
   Device& device_;
   OperationBudget& budget_;

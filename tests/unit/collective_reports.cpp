@@ -109,4 +109,10 @@ TEST_CASE("collective reports: whom a partner waited for before another exchange
     CHECK(waits.of_partner(0, number + 1) == -1);
     CHECK(waits.of_partner(1, number) == -1);
   }
+  CHECK(waits.difference_of_partner(0) == -1);
+  waits.tell_partners_of_difference(6);
+  while (waits.are_telling()) network.progress();
+  CHECK(waits.difference_of_partner(0) == 6);
+  CHECK(waits.difference_of_partner(1) == -1);
+  CHECK(waits.of_partner(0, 7) == -1);
 }
