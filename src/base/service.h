@@ -50,9 +50,9 @@ class Poller {
 /// of fork(), which has no such thread, and whose pollers nobody looks at.
 ///
 /// Streams and kernels wait for it, so no look may wait for them. Those that copy on a GPU may: CUDA lets all copies
-/// that are started meanwhile wait where the program frees memory, or launches a kernel for the first time (and so has it
-/// loaded), while one of its streams waits. They have a second thread, which starts with the first of them; no stream
-/// waits for it, but those of copied collectives (MPIX_COLL=copies).
+/// that are started meanwhile wait where the program frees memory, or launches a kernel for the first time (and so has
+/// it loaded), while one of its streams waits. They have a second thread, which starts with the first of them; no
+/// stream waits for it, but those of copied collectives (MPIX_COLL=copies).
 ///
 /// begin: throws Error where there can be no thread. Both may be called under locks that looks take, but for
 /// end_service while the poller's own look may wait for one of them.

@@ -13,9 +13,7 @@ std::uint64_t difference_of(std::uint32_t rank) { return std::uint64_t{UINT32_MA
 
 }  // namespace
 
-void RailWaits::tell_partners(std::uint64_t number, std::uint32_t rank) {
-  tell(number, wait_of(number, rank));
-}
+void RailWaits::tell_partners(std::uint64_t number, std::uint32_t rank) { tell(number, wait_of(number, rank)); }
 
 void RailWaits::tell_partners_of_difference(std::uint32_t rank) { tell(0, difference_of(rank)); }
 
