@@ -220,25 +220,46 @@ struct End {
   bool calls_differ;
 };
 
+/// What ranks tell each other at the end. Where some do not come in time it is kept for good: MPI has it, and they may
+/// come yet.
+struct EndWords {
+  long long mine[4], most[4];
+};
+void keep(std::unique_ptr<EndWords> words) noexcept {
+  static std::mutex mutex;
+  static auto* const all = new std::vector<EndWords*>;
+  EndWords* const kept = words.release();
+  try {
+    const std::lock_guard<std::mutex> hold(mutex);
+    all->push_back(kept);
+  } catch (const std::exception&) {
+    // Then nobody knows it.
+  }
+}
+
 /// All ranks come, but where this one is broken it does not wait for longer than MPIX_TIMEOUT: the others may be dead.
 End agree_on_end(MPI_Comm comm, bool broken, std::uint32_t fingerprint) {
   // Whether any is broken, and whether any has no fingerprint; the greatest of them, and, negated, the least.
-  const long long print = fingerprint, mine[] = {broken, print == 0, print, -print};
-  long long most[] = {0, 0, 0, 0};
+  const long long print = fingerprint;
+  auto words = std::make_unique<EndWords>(EndWords{{broken, print == 0, print, -print}, {}});
+  const long long* const most = words->most;
+  const auto missing = [&] {
+    keep(std::move(words));
+    return End{Verdict::some_missing, false};
+  };
   int come = 0;
   MPI_Request all = MPI_REQUEST_NULL;
-  if (PMPI_Iallreduce(mine, most, 4, MPI_LONG_LONG, MPI_MAX, comm, &all) != MPI_SUCCESS)
-    return {Verdict::some_missing, false};
+  if (PMPI_Iallreduce(words->mine, words->most, 4, MPI_LONG_LONG, MPI_MAX, comm, &all) != MPI_SUCCESS) return missing();
   const double patience = ensure_runtime(launcher_local_ranks()).settings.timeout_seconds;
   const auto begin = std::chrono::steady_clock::now();
   for (int looks = 0;; ++looks) {
-    if (PMPI_Test(&all, &come, MPI_STATUS_IGNORE) != MPI_SUCCESS) return {Verdict::some_missing, false};
+    if (PMPI_Test(&all, &come, MPI_STATUS_IGNORE) != MPI_SUCCESS) return missing();
     if (come) {
       const bool calls_differ = !most[1] && most[2] != -most[3];
       return {most[0] || calls_differ ? Verdict::some_broken : Verdict::all_well, calls_differ};
     }
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
-    if (broken && patience > 0 && seconds.count() > patience) return {Verdict::some_missing, false};
+    if (broken && patience > 0 && seconds.count() > patience) return missing();
     if (looks < 100)
       std::this_thread::yield();
     else
