@@ -220,15 +220,12 @@ struct End {
   bool calls_differ;
 };
 
-/// What ranks tell each other at the end. Where some do not come in time it is kept for good: MPI has it, and they may
-/// come yet.
-struct EndWords {
-  long long mine[4], most[4];
-};
-void keep(std::unique_ptr<EndWords> words) noexcept {
+/// For good. Known, so that a leak checker tells it from what is lost.
+template <class What>
+void keep(std::unique_ptr<What> what) noexcept {
   static std::mutex mutex;
-  static auto* const all = new std::vector<EndWords*>;
-  EndWords* const kept = words.release();
+  static auto* const all = new std::vector<What*>;
+  What* const kept = what.release();
   try {
     const std::lock_guard<std::mutex> hold(mutex);
     all->push_back(kept);
@@ -236,6 +233,12 @@ void keep(std::unique_ptr<EndWords> words) noexcept {
     // Then nobody knows it.
   }
 }
+
+/// What ranks tell each other at the end. Where some do not come in time it is kept for good: MPI has it, and they may
+/// come yet.
+struct EndWords {
+  long long mine[4], most[4];
+};
 
 /// All ranks come, but where this one is broken it does not wait for longer than MPIX_TIMEOUT: the others may be dead.
 End agree_on_end(MPI_Comm comm, bool broken, std::uint32_t fingerprint) {
@@ -264,19 +267,6 @@ End agree_on_end(MPI_Comm comm, bool broken, std::uint32_t fingerprint) {
       std::this_thread::yield();
     else
       std::this_thread::sleep_for(std::chrono::microseconds(100));
-  }
-}
-
-/// For good. Known, so that a leak checker tells it from what is lost.
-void keep(std::unique_ptr<Collectives> broken) noexcept {
-  static std::mutex mutex;
-  static auto* const all = new std::vector<Collectives*>;
-  Collectives* const kept = broken.release();
-  try {
-    const std::lock_guard<std::mutex> hold(mutex);
-    all->push_back(kept);
-  } catch (const std::exception&) {
-    // Then nobody knows it.
   }
 }
 
