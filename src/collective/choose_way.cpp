@@ -48,8 +48,7 @@ void Collectives::choose_lines(Collective& c, std::uint32_t blocks) const {
 /// Of a call by packs. Rooted ones have one step, but for those in shares.
 bool Collectives::has_shares(const Collective& c) const {
   if (c.kind == CollectiveKind::allreduce) return c.bytes > pack_form_.shared_above_bytes;
-  const bool is_rooted = c.kind == CollectiveKind::bcast || c.kind == CollectiveKind::reduce;
-  return is_rooted && c.ranks() > 2 && c.bytes > std::uint64_t{c.places.packs} * Pack::words * 8;
+  return c.has_root() && c.ranks() > 2 && c.bytes > std::uint64_t{c.places.packs} * Pack::words * 8;
 }
 
 /// False: it is no call that goes by packs. Else it does; `blocks`: 0: by size.
@@ -59,7 +58,7 @@ bool Collectives::choose_packs(Collective& c, std::uint32_t blocks) const {
   if (c.combines() && !c.combines_usually()) return false;
   c.shared = has_shares(c);
   const std::uint64_t of_data = ((c.bytes + 7) / 8 + Pack::words - 1) / Pack::words, groups = pack_form_.groups;
-  const std::uint64_t packs = c.shared ? (of_data + c.ranks() - 1) / c.ranks() : of_data;
+  const std::uint64_t packs = c.shared ? (of_data + c.holders() - 1) / c.holders() : of_data;
   const std::uint64_t most_here = std::min<std::uint64_t>(c.places.packs / (groups * pack_form_.turns), most_blocks);
   const std::uint64_t parts = std::clamp<std::uint64_t>(blocks ? blocks : (packs + groups - 1) / groups, 1, most_here);
   const std::uint64_t of_turn = parts * groups, turns = rounded_down(c.places.packs / of_turn, pack_form_.turns);
@@ -174,11 +173,10 @@ void Collectives::choose_way(CollectiveLaunch& launch, const Call& call, Collect
   // Attaching is collective: all ranks have the same number of them.
   const bool any_attached =
       std::any_of(attachments_.begin(), attachments_.end(), [](const Attachment& a) { return a.is_used; });
-  const std::size_t most_by_packs = !any_attached                      ? pack_form_.most_bytes
-                                    : c.is_rooted() && c.ranks() == 2  ? pack_form_.most_attached_rooted_bytes
-                                    : !has_shares(c)                   ? pack_form_.most_attached_bytes
-                                    : c.kind == CollectiveKind::reduce ? pack_form_.most_attached_rooted_bytes
-                                                                       : SIZE_MAX;
+  const std::size_t most_by_packs = !any_attached                     ? pack_form_.most_bytes
+                                    : has_shares(c)                   ? SIZE_MAX
+                                    : c.is_rooted() && c.ranks() == 2 ? pack_form_.most_attached_rooted_bytes
+                                                                      : pack_form_.most_attached_bytes;
   const bool is_best_by_packs = c.bytes > pack_form_.above_bytes && c.bytes <= most_by_packs;
   if (way == CollectiveWay::packs || (way == CollectiveWay::automatic && is_best_by_packs)) {
     if (choose_packs(c, blocks_wanted)) return;

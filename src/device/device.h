@@ -286,7 +286,7 @@ class Device {
     /// Where that is the best way: up to where memory is attached, and where none is.
     std::size_t above_bytes = 0, most_attached_bytes = 0, most_bytes = 0;
     std::size_t shared_above_bytes = SIZE_MAX;          ///< all-reduce is in shares
-    std::size_t most_attached_rooted_bytes = SIZE_MAX;  ///< reduce in shares; of two ranks, bcast and reduce
+    std::size_t most_attached_rooted_bytes = SIZE_MAX;  ///< of two ranks, bcast and reduce
   };
   virtual PackForm pack_form(std::uint32_t) const noexcept { return {}; }
   /// Whether links carry packs to the devices of these places, of which one is the own.

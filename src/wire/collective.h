@@ -181,9 +181,9 @@ struct Collective {
   CollectiveKind kind;
   Operation operation;
   Element element;
-  bool direct, packed;  ///< neither: by lines
-  bool shared;          ///< by packs: each rank has a share of the work, and all hear from all; see collective_packs.h
-  bool all_hear;        ///< by packs: all hear from all, though there is a root
+  bool direct, packed;     ///< neither: by lines
+  bool shared;             ///< by packs: ranks have shares of the work, and tell each other; see collective_packs.h
+  bool all_hear;           ///< by packs: all hear from all, though there is a root
   bool takes_from_others;  ///< direct; see collective_direct.h
   CallHalf half;           ///< not whole: none of these; see collective_guarded.h
   std::uint32_t me, root;
@@ -209,9 +209,9 @@ struct Collective {
   MPIX_FN std::uint32_t ranks() const { return places.ranks; }
   MPIX_FN char* memory(std::uint32_t rank) const { return rank < most_near ? near[rank] : far[rank]; }
   MPIX_FN char* own() const { return mine; }
-  MPIX_FN bool is_rooted() const {
-    return !shared && !all_hear && (kind == CollectiveKind::bcast || kind == CollectiveKind::reduce);
-  }
+  MPIX_FN bool has_root() const { return kind == CollectiveKind::bcast || kind == CollectiveKind::reduce; }
+  /// Some ranks hear from no other one.
+  MPIX_FN bool is_rooted() const { return has_root() && !shared && !all_hear; }
   MPIX_FN bool combines() const {
     return kind == CollectiveKind::reduce || kind == CollectiveKind::allreduce ||
            kind == CollectiveKind::reduce_scatter;
@@ -221,6 +221,8 @@ struct Collective {
     return element >= Element::i32 && element <= Element::f64 && operation >= Operation::sum &&
            operation <= Operation::minimum;
   }
+  /// Ranks that have a share, of a call in shares: a root has none.
+  MPIX_FN std::uint32_t holders() const { return ranks() - (has_root() ? 1 : 0); }
   /// Whether this rank sends data to the other one, or gets some of it; where calls are not shared.
   MPIX_FN bool sends_to(std::uint32_t rank) const {
     return rank != me && (kind == CollectiveKind::bcast ? me == root : kind != CollectiveKind::reduce || rank == root);

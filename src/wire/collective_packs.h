@@ -22,12 +22,35 @@
 /// the group has a pack of K: K - 1 has ended. Rooted calls have one step: nobody tells the root how far the others
 /// are. Of two ranks those of several steps are not rooted: both send packs, one of them without data (all_hear).
 ///
-/// **In shares**, of three ranks and more: what each would send to all others is much. So rank r has a share: of each
-/// row of as many packs as there are ranks, the one in place r. A turn takes two steps. In the first one all send r
-/// what it has a share in, and r combines that, or takes what the root sent; in the second all send their shares to
-/// all. All hear from all in both, also where there is a root: those who have nothing to send send packs without data.
-/// Turns that lie in one place may follow each other in these two steps: a rank has what it waits for in both before it
-/// goes on to the next two.
+/// **In shares**, of three ranks and more: what each would send to all others is much. So ranks hold shares: all of
+/// them, or where there is a root all but that; then a link carries the data once. A row has a pack for each holder. A
+/// turn takes two steps:
+///
+/// | packs with data | in the first step      | in the second              |
+/// |-----------------|------------------------|----------------------------|
+/// | all-reduce      | from all to holders    | from holders to all        |
+/// | reduce          | from all to holders    | from holders to the root   |
+/// | bcast           | from the root to them  | from holders to each other |
+///
+/// A holder combines what it has got in the first step, or takes what the root sent. The next turn's first packs go out
+/// before the second ones of this turn are awaited, so that a link does not rest: in a turn T a rank
+///
+///   receives 1(T), sends 2(T), sends 1(T + 1), receives 2(T)
+///
+/// A pack without data is its number alone, and costs a link little. In the first and in the last turn of a group all
+/// tell all others in both steps: so for what is in front of the call, or behind it, these are steps in which each
+/// group has heard from all. Between them, what o has stored at t in turn T was read before o stores in the same place,
+/// in turn T + turns of a place, which are two at least:
+///
+/// | place of | that t has read it is known to o                                            | read by o in    |
+/// |----------|-----------------------------------------------------------------------------|-----------------|
+/// | 1(T), o gets 2(T) of t | by 2(T). (For a bcast holders tell the root their numbers)    | T, before 1(T + 2) |
+/// | 1(T), else             | by 1(T + 1): both are holders of a reduction                  | before 1(T + 2) |
+/// | 2(T), o gets 1 of t    | by 1(T + 2), which t sends behind T + 1's second step         | before 2(T + 2) |
+/// | 2(T), else             | by 2(T + 1): both are holders of a bcast                      | T + 1           |
+///
+/// Where a place has one turn alone, all tell all in each, and a rank sends 1(T + 1) when it has received 2(T). So it
+/// does for a bcast (4 H100: 64 MiB 234 us for 248), of which links are full all the same.
 ///
 /// Those who do the steps are a crew, as by lines, which has, too:
 ///
@@ -47,11 +70,20 @@ namespace mpix {
 /// What a thread has of a turn's packs.
 template <std::uint32_t each>
 struct TurnOfPacks {
+  std::uint64_t number;    ///< of its step; in shares of the first one
+  std::uint32_t first;     ///< the first pack of its place
   std::uint32_t at[each];  ///< which pack of the call
   bool has[each];
 };
 
 enum class PackWork { move, combine, share };
+
+/// One of the two steps of a turn in shares: bits of ranks.
+struct ShareStep {
+  std::uint32_t data_to;  ///< to whom this rank sends data
+  std::uint32_t to;       ///< to whom it sends packs between the first turn and the last
+  std::uint32_t from;     ///< from whom it gets some then
+};
 
 /// `each`: turns at once; pack_turns is a multiple of it. `aligned`: whole words, at addresses that are multiples of 8.
 template <std::uint32_t most, std::uint32_t each, PackWork work, bool aligned, class Crew>
@@ -72,7 +104,9 @@ class PackCall {
         of_turn_(c.parts * (movers_.size / lanes)),
         of_step_(c.pack_turns * of_turn_),
         words_(static_cast<std::uint32_t>((c.bytes + 7) / 8)),
-        packs_(in_shares ? rows_of(c) : packs_of(c)) {}
+        packs_(in_shares ? rows_of(c) : packs_of(c)) {
+    if (in_shares) know_shares();
+  }
 
   /// False: released, or the ranks call different things.
   MPIX_STEP bool run() {
@@ -89,10 +123,10 @@ class PackCall {
       if (rank != c_.me) write_line(c_.call_line(rank, c_.me, state.call), c_.word, state.call);
     bool good = true;
     for (std::uint32_t begin = 0;;) {
-      send(mine, sent, differ());
+      if (begin == 0 || !in_shares) send(mine, sent, differ(), 0);
       if (begin == 0 && askers.index < askers.size) {
         for (std::uint32_t rank = askers.index; good && rank < c_.ranks(); rank += askers.size)
-          if (hears(rank)) good = calls_the_same(crew_, c_, c_.word, state.call, rank);
+          if (in_shares ? rank != c_.me : hears(rank)) good = calls_the_same(crew_, c_, c_.word, state.call, rank);
         crew_.judge(good);
       }
       if (movers_.index >= movers_.size) break;
@@ -103,17 +137,17 @@ class PackCall {
         for (std::uint32_t w = 0; w < each * own; ++w) all[rank][w] = differ() ? sent[rank][w] : sent[0][w];
       }
       // Nobody writes a result before all have been asked what they call.
-      if (!receive(mine, all, state.call) || (begin == 0 && !crew_.judged_good())) return false;
-      if (in_shares && !exchange_shares(mine, all, state.call)) return false;
-      if (c_.gets_result()) store(mine, all);
+      if (!receive(mine, all, state.call, 0) || (begin == 0 && !crew_.judged_good())) return false;
+      const TurnOfPacks<each> now = mine;
       begin += each * of_turn_;
-      if (begin >= packs_) break;
-      if (begin - first_ == of_step_) {
-        number_ += steps_of_a_turn;
-        first_ = begin;
+      const bool goes_on = begin < packs_;
+      if (goes_on) mine = turn_behind(begin);
+      if constexpr (in_shares) {
+        if (!exchange_shares(now, all, state.call, goes_on, mine, sent)) return false;
       }
-      mine = turn_of(begin);
-      load(mine, sent);
+      if (c_.gets_result()) store(now, all);
+      if (!goes_on) break;
+      if (!in_shares) load(mine, sent);
     }
     if (good) leave(state);
     return good;
@@ -123,16 +157,34 @@ class PackCall {
   static MPIX_STEP std::uint32_t packs_of(const Collective& c) {
     return static_cast<std::uint32_t>(((c.bytes + 7) / 8 + Pack::words - 1) / Pack::words);
   }
-  static MPIX_STEP std::uint32_t rows_of(const Collective& c) { return (packs_of(c) + c.ranks() - 1) / c.ranks(); }
+  static MPIX_STEP std::uint32_t rows_of(const Collective& c) { return (packs_of(c) + c.holders() - 1) / c.holders(); }
 
-  MPIX_STEP bool sends_to(std::uint32_t rank) const {
-    return in_shares || c_.all_hear ? rank != c_.me : c_.sends_to(rank);
+  MPIX_STEP void know_shares() {
+    const bool has_root = c_.has_root(), is_bcast = c_.kind == CollectiveKind::bcast, is_root = c_.me == c_.root;
+    const std::uint32_t others = ((1u << c_.ranks()) - 1) & ~(1u << c_.me), root = has_root ? 1u << c_.root : 0;
+    const std::uint32_t holders = others & ~root;
+    steps_[0] = is_bcast ? ShareStep{is_root ? holders : 0, is_root ? holders : 0, root & others}
+                         : ShareStep{holders, holders, has_root && is_root ? 0 : others};
+    if (!has_root)
+      steps_[1] = ShareStep{others, others, others};
+    else if (is_bcast)
+      steps_[1] = is_root ? ShareStep{0, 0, holders} : ShareStep{holders, others, holders};
+    else
+      steps_[1] = is_root ? ShareStep{0, 0, holders} : ShareStep{root, root, 0};
   }
-  MPIX_STEP bool hears(std::uint32_t rank) const { return in_shares || c_.all_hear ? rank != c_.me : c_.hears(rank); }
+  MPIX_STEP bool holds_share(std::uint32_t rank) const { return !c_.has_root() || rank != c_.root; }
+  /// In the first turn of a group, and in the last one, all tell all.
+  MPIX_STEP bool all_tell(const TurnOfPacks<each>& mine) const {
+    return mine.at[0] == group_ || mine.at[0] + of_turn_ >= packs_ || c_.pack_turns < 2;
+  }
+
+  /// Of a call that has no shares.
+  MPIX_STEP bool sends_to(std::uint32_t rank) const { return c_.all_hear ? rank != c_.me : c_.sends_to(rank); }
+  MPIX_STEP bool hears(std::uint32_t rank) const { return c_.all_hear ? rank != c_.me : c_.hears(rank); }
   /// Whether what comes from there, or is there already, is part of the result; of what is not combined.
   MPIX_STEP bool takes(std::uint32_t rank) const {
-    if (in_shares || c_.kind != CollectiveKind::bcast) return rank == c_.me || hears(rank);
-    return c_.hears(rank);
+    if (in_shares) return holds_share(rank);
+    return c_.kind == CollectiveKind::bcast ? c_.hears(rank) : rank == c_.me || hears(rank);
   }
   /// Whether what goes to one rank is not what goes to the next.
   MPIX_STEP bool differ() const { return in_shares || c_.send_stride != 0; }
@@ -141,6 +193,8 @@ class PackCall {
   MPIX_STEP TurnOfPacks<each> turn_of(std::uint32_t begin) const {
     const bool one_at_least = begin == first_ && (in_shares || packs_ > of_step_);
     TurnOfPacks<each> mine;
+    mine.number = number_;
+    mine.first = first_;
     MPIX_UNROLL
     for (std::uint32_t i = 0; i < each; ++i) {
       mine.at[i] = begin + i * of_turn_ + group_;
@@ -149,9 +203,19 @@ class PackCall {
     return mine;
   }
 
+  MPIX_STEP TurnOfPacks<each> turn_behind(std::uint32_t begin) {
+    if (begin - first_ == of_step_) {
+      number_ += steps_of_a_turn;
+      first_ = begin;
+    }
+    return turn_of(begin);
+  }
+
   /// The first of the call's words that the thread has of pack `i` of a turn; in shares, of that rank's.
   MPIX_STEP std::uint32_t first_word(const TurnOfPacks<each>& mine, std::uint32_t i, std::uint32_t rank) const {
-    return (in_shares ? mine.at[i] * c_.ranks() + rank : mine.at[i]) * Pack::words + lane_ * own;
+    if (!in_shares) return mine.at[i] * Pack::words + lane_ * own;
+    const std::uint32_t place = c_.has_root() && rank > c_.root ? rank - 1 : rank;
+    return (mine.at[i] * c_.holders() + place) * Pack::words + lane_ * own;
   }
   /// Whether that of them is one. The last one of a pack is its number.
   MPIX_STEP bool has_word(const TurnOfPacks<each>& mine, std::uint32_t i, std::uint32_t rank, std::uint32_t w) const {
@@ -159,7 +223,7 @@ class PackCall {
   }
   MPIX_STEP bool loads_for(std::uint32_t rank) const {
     if (rank >= c_.ranks()) return false;
-    if (in_shares) return c_.kind != CollectiveKind::bcast || c_.me == c_.root;
+    if (in_shares) return holds_share(rank) && (c_.kind != CollectiveKind::bcast || c_.me == c_.root);
     // What goes to all ranks alike is loaded once.
     if (differ()) return rank == c_.me || sends_to(rank);
     return rank == 0 && (c_.kind != CollectiveKind::bcast || c_.me == c_.root);
@@ -184,38 +248,45 @@ class PackCall {
     }
   }
 
-  /// `differ`: of `sent` there is something for each rank; else one for all.
-  MPIX_STEP void send(const TurnOfPacks<each>& mine, const Words* sent, bool differ) const {
+  /// `differ`: of `sent` there is something for each rank; else one for all. `step`: of a turn in shares.
+  MPIX_STEP void send(const TurnOfPacks<each>& mine, const Words* sent, bool differ, std::uint32_t step) const {
+    const bool to_all = in_shares && all_tell(mine);
     crew_.converge();
     MPIX_UNROLL
     for (std::uint32_t rank = 0; rank < most; ++rank) {
-      if (rank >= c_.ranks() || !sends_to(rank)) continue;
-      Pack* const place = c_.packs(rank, c_.me, number_);
+      if (rank >= c_.ranks()) continue;
+      if (in_shares ? rank == c_.me || !(to_all || (steps_[step].to >> rank & 1)) : !sends_to(rank)) continue;
+      const bool has_data = !in_shares || (steps_[step].data_to >> rank & 1);
+      const std::uint64_t number = mine.number + step;
+      Pack* const place = c_.packs(rank, c_.me, number);
       MPIX_UNROLL
       for (std::uint32_t i = 0; i < each; ++i) {
         std::uint64_t words[own];
         MPIX_UNROLL
         for (std::uint32_t w = 0; w < own; ++w) words[w] = differ ? sent[rank][i * own + w] : sent[0][i * own + w];
-        if (lane_ == lanes - 1) words[own - 1] = number_;
-        if (mine.has[i]) crew_.store_pack(place + (mine.at[i] - first_), lane_, words);
+        if (lane_ == lanes - 1) words[own - 1] = number;
+        if (mine.has[i] && (has_data || lane_ == lanes - 1))
+          crew_.store_pack(place + (mine.at[i] - mine.first), lane_, words);
       }
     }
   }
 
   /// False: released.
-  MPIX_STEP bool receive(const TurnOfPacks<each>& mine, Words* all, std::uint32_t call) const {
+  MPIX_STEP bool receive(const TurnOfPacks<each>& mine, Words* all, std::uint32_t call, std::uint32_t step) const {
+    const bool from_all = in_shares && all_tell(mine);
     for (std::uint32_t polls = 1;; ++polls) {
       std::uint32_t lacking = c_.ranks();
       MPIX_UNROLL
       for (std::uint32_t rank = 0; rank < most; ++rank) {
-        if (rank >= c_.ranks() || !hears(rank)) continue;
-        const Pack* const place = c_.packs(c_.me, rank, number_);
+        if (rank >= c_.ranks()) continue;
+        if (in_shares ? rank == c_.me || !(from_all || (steps_[step].from >> rank & 1)) : !hears(rank)) continue;
+        const Pack* const place = c_.packs(c_.me, rank, mine.number + step);
         MPIX_UNROLL
         for (std::uint32_t i = 0; i < each; ++i)
-          if (mine.has[i]) crew_.load_pack(place + (mine.at[i] - first_), lane_, all[rank] + i * own);
+          if (mine.has[i]) crew_.load_pack(place + (mine.at[i] - mine.first), lane_, all[rank] + i * own);
         MPIX_UNROLL
         for (std::uint32_t i = 0; i < each; ++i)
-          if (mine.has[i] && lane_ == lanes - 1 && all[rank][i * own + own - 1] != number_) lacking = rank;
+          if (mine.has[i] && lane_ == lanes - 1 && all[rank][i * own + own - 1] != mine.number + step) lacking = rank;
       }
       if (crew_.together(lacking == c_.ranks())) return true;
       if (polls % Crew::polls_between_looks == 0 &&
@@ -229,20 +300,24 @@ class PackCall {
                                 reduction::CombineRanks<most, each * own>{all, c_.ranks(), result});
   }
 
-  /// `all`: what all have sent of this rank's share; then everybody's share, done. False: released.
-  MPIX_STEP bool exchange_shares(const TurnOfPacks<each>& mine, Words* all, std::uint32_t call) {
+  /// `all`: what all have sent of this rank's share; then everybody's share, done. `next`: the turn behind, if there is
+  /// one; its first packs, `sent`, go out, too. False: released.
+  MPIX_STEP bool exchange_shares(const TurnOfPacks<each>& mine, Words* all, std::uint32_t call, bool goes_on,
+                                 const TurnOfPacks<each>& next, Words* sent) const {
     Words share[1] = {};
-    if (c_.kind != CollectiveKind::bcast) combine(all, share[0]);
+    if (c_.kind != CollectiveKind::bcast && holds_share(c_.me)) combine(all, share[0]);
     MPIX_UNROLL
     for (std::uint32_t rank = 0; rank < most; ++rank) {
       MPIX_UNROLL
       for (std::uint32_t w = 0; w < each * own; ++w)
         if (c_.kind == CollectiveKind::bcast && rank == c_.root) share[0][w] = all[rank][w];
     }
-    ++number_;
-    send(mine, share, false);
-    if (!receive(mine, all, call)) return false;
-    --number_;
+    send(mine, share, false, 1);
+    if (goes_on) load(next, sent);
+    const bool ahead = c_.kind != CollectiveKind::bcast && c_.pack_turns > 1;
+    if (goes_on && ahead) send(next, sent, true, 0);
+    if (!receive(mine, all, call, 1)) return false;
+    if (goes_on && !ahead) send(next, sent, true, 0);
     MPIX_UNROLL
     for (std::uint32_t rank = 0; rank < most; ++rank) {
       MPIX_UNROLL
@@ -296,8 +371,9 @@ class PackCall {
   const std::uint32_t lane_, group_;
   const std::uint32_t of_turn_, of_step_;  ///< packs
   const std::uint32_t words_, packs_;      ///< of the call; in shares it is rows of packs that it has
-  std::uint64_t number_ = 0;               ///< of this step; in shares, of the first of its two
-  std::uint32_t first_ = 0;                ///< its first pack
+  ShareStep steps_[2] = {};
+  std::uint64_t number_ = 0;  ///< of this step; in shares, of the first of its two
+  std::uint32_t first_ = 0;   ///< its first pack
 };
 
 }  // namespace mpix

@@ -300,7 +300,10 @@ control '2 parts, one has no line in a step'      unread    -DTOGETHER -DRANKS=2
 model=packs
 verify 'packs, 2 calls of up to 3 steps'          -DCALLS=2 -DSHARES
 verify 'packs, 3 calls, all to all'               -DSTEPS=2 -DKINDS=ALL -DSHARES
-verify 'packs, 2 calls in shares, 4 steps'        -DCALLS=2 -DSTEPS=4 -DKINDS=ALL -DSHARES
+verify 'packs, 2 calls in shares, 4 steps'        -DCALLS=2 -DSTEPS=4 -DSHARES
+verify 'packs, a call in shares, 3 ranks'         -DRANKS=3 -DCALLS=1 -DSTEPS=8 -DSHARES
+verify_long 'packs, 2 calls in shares from a root, 3 ranks' -DRANKS=3 -DCALLS=2 -DSTEPS=4 -DSHARES -DKINDS=FROM
+verify_long 'packs, 2 calls in shares to a root, 3 ranks' -DRANKS=3 -DCALLS=2 -DSTEPS=4 -DSHARES -DKINDS=TO
 verify_long 'packs, 3 calls of a step'            -DSTEPS=1
 
 control 'packs, one place'                        unread    -DSTEPS=2 -DPLACES=1
@@ -308,6 +311,11 @@ control 'packs, no look who began the call before' unread   -DSTEPS=1 -DKINDS=FR
 control 'packs, several steps from a root'        unread    -DSTEPS=2 -DKINDS=FROM -DROOTED_STEPS
 control 'packs, none without data'                unread    -DCALLS=2 -DNOTHING_WITHOUT_DATA
 control 'packs, shares of others not awaited'     unread    -DCALLS=2 -DSTEPS=4 -DKINDS=ALL -DSHARES -DNO_SECOND_HALF
+control 'packs, shares, all ahead in one place'   unread    -DCALLS=2 -DSTEPS=4 -DKINDS=ALL -DSHARES -DALWAYS_AHEAD
+control 'packs, shares, the root hears nothing'   unread    -DCALLS=2 -DSTEPS=4 -DKINDS=FROM -DSHARES -DNOTHING_FOR_THE_ROOT
+control 'packs, shares, few tell in one place'    unread    -DRANKS=3 -DCALLS=1 -DSTEPS=6 -DKINDS=FROM -DSHARES -DONE_TURN_IS_ENOUGH
+control 'packs, shares, few tell in the first turn' unread  -DRANKS=3 -DCALLS=2 -DSTEPS=2 -DKINDS=FROM -DSHARES -DNO_FIRST_TURN
+control 'packs, shares, few tell in the last turn' unread   -DRANKS=3 -DCALLS=2 -DSTEPS=2 -DKINDS=TO -DSHARES -DNO_LAST_TURN
 
 model=guarded
 verify 'calls behind guards'                       -DPARTS=1

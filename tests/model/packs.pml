@@ -13,8 +13,9 @@
  * the number of its step. Nothing says when a pack has been read. Parts of a rank begin a call when all parts of the one
  * before have ended; the first one says to all others which call has begun.
  *
- * A call of all to all may be in shares: each two steps are made for one of the packs after the other, and in the second
- * of them a rank sends what it has made of the first.
+ * A call may be in shares: each two steps are made for one of the packs after the other, and in the second of them a rank
+ * sends what it has made of the first. Where there is a root, it has no share, and between the first and the last of a
+ * part's packs only those tell each other something who have to.
  *
  * Stores are seen at once, and those that no read comes between are made at once: see collective.pml.
  *
@@ -66,7 +67,7 @@
 #ifdef ROOTED_STEPS
 #define most_steps STEPS
 #else
-#define most_steps (is_rooted(k) -> 1 : STEPS)
+#define most_steps (has_root(k) && !shared[k] -> 1 : STEPS)
 #endif
 #ifdef NO_SECOND_HALF
 #define share_is_there (half == 1 || everybody(has_share))
@@ -77,6 +78,27 @@
 #define sends_nothing(r) (is_short && (r) == 1)
 #else
 #define sends_nothing(r) (is_short && (r) == 1 && (parts[k] == 1 || steps[k] == 1))
+#endif
+
+#ifdef NO_FIRST_TURN
+#define is_first_turn false
+#else
+#define is_first_turn (f - half == first[k] && slot == 0)
+#endif
+#ifdef NO_LAST_TURN
+#define is_last_turn false
+#else
+#define is_last_turn (f - half + 2 == first[k] + steps[k] && (slot == 1 || is_short))
+#endif
+#ifdef NOTHING_FOR_THE_ROOT
+#define tells_root false
+#else
+#define tells_root true
+#endif
+#ifdef ONE_TURN_IS_ENOUGH
+#define all_tell (is_first_turn || is_last_turn)
+#else
+#define all_tell (parts[k] == 2 || is_first_turn || is_last_turn)
 #endif
 
 /* What is called, by all: kind 0 is not yet chosen. Steps first … first + steps - 1; steps 0: not by packs. */
@@ -93,15 +115,21 @@ byte said[RANKS]; /* the last call that a rank has said it has begun */
 byte line_read[SLOTS * RANKS * RANKS];
 #define read_of(t, o, r) line_read[(r) * RANKS * RANKS + of(t, o)]
 
-#define is_rooted(call) (kind[call] & ROOTED)
+#define has_root(call) (kind[call] & ROOTED)
+#define is_rooted(call) (has_root(call) && !shared[call])
 #define is_target(t) ((t) != me && (kind[k] == ALL || (kind[k] == FROM -> root[k] == me : root[k] == (t))))
 #define is_source(o) ((o) != me && (kind[k] == ALL || (kind[k] == FROM -> root[k] == (o) : root[k] == me)))
+/* In shares: what o sends t in between. */
+#define in_first(o, t) (kind[k] == ALL || (kind[k] == FROM -> (o) == root[k] : (t) != root[k]))
+#define in_second(o, t) \
+  (kind[k] == ALL || ((o) != root[k] && (kind[k] == FROM -> (t) != root[k] || tells_root : (t) == root[k])))
+#define goes(o, t) ((o) != (t) && (all_tell || (half == 0 -> in_first(o, t) : in_second(o, t))))
 #define is_short (short_end[k] && f >= first[k] + steps[k] - (shared[k] -> 2 : 1))
 #define has_slot(r) ((parts[k] == 1 || part == (r)) && !sends_nothing(r))
 #define said_before(o) ((o) == me || said[o] >= k - 1)
-#define has_said(o) (!is_source(o) || said[o] >= k)
+#define has_said(o) (!(shared[k] -> (o) != me : is_source(o)) || said[o] >= k)
 #define has_pack_in(o, r) (!has_slot(r) || pack_of(me, o, f, r) == f)
-#define has_share(o) (!is_source(o) || has_pack_in(o, slot))
+#define has_share(o) (!goes(o, me) || has_pack_in(o, slot))
 #define has_packs(o) (!is_source(o) || (has_pack_in(o, 0) && has_pack_in(o, 1)))
 
 inline choose() {
@@ -125,14 +153,14 @@ inline choose() {
     if
     :: steps[k] = 0
     :: steps[k] = 1
+    :: with_shares -> steps[k] = 2; shared[k] = true
     fi;
     do
-    :: steps[k] > 0 && steps[k] < most_steps -> steps[k]++
+    :: steps[k] > 0 && steps[k] < most_steps -> steps[k] = steps[k] + (shared[k] -> 2 : 1)
     :: break
     od;
     parts[k] = 1;
     if :: parts[k] = 2 :: true fi;
-    if :: with_shares && kind[k] == ALL && steps[k] > 0 && steps[k] % 2 == 0 -> shared[k] = true :: true fi;
     if :: steps[k] > 0 -> short_end[k] = true :: true fi;
     first[k] = first[k - 1] + steps[k - 1]
   :: else
@@ -152,30 +180,58 @@ inline send() {
   for (t : 0 .. RANKS - 1) { if :: is_target(t) -> store_packs(t) :: else fi }; t = 0
 }
 inline send_one(r) {
-  for (t : 0 .. RANKS - 1) { if :: is_target(t) -> store_pack(t, r) :: else fi }; t = 0
+  for (t : 0 .. RANKS - 1) { if :: goes(me, t) -> store_pack(t, r) :: else fi }; t = 0
 }
 
 #define note(r) \
-  for (o : 0 .. RANKS - 1) { if :: is_source(o) && has_slot(r) -> read_of(me, o, r) = f :: else fi }; \
+  for (o : 0 .. RANKS - 1) { \
+    if :: (shared[k] -> goes(o, me) : is_source(o)) && has_slot(r) -> read_of(me, o, r) = f :: else fi \
+  }; \
   o = 0
 /* Those of a step are read one after another: the next of the group's is sent when all are. */
 inline receive() { note(0); note(1) }
 
-/* The first half of a turn has come, or the second. */
+#ifdef ALWAYS_AHEAD
+#define is_ahead true
+#else
+#define is_ahead (parts[k] == 1 && kind[k] != FROM)
+#endif
+
+inline go_on() {
+  half = 0;
+  f--;
+  if
+  :: parts[k] == 1 && slot == 0 && has_slot(1) -> slot = 1
+  :: else -> f = f + 2; slot = (parts[k] == 1 -> 0 : part)
+  fi
+}
+inline send_next() { if :: f < first[k] + steps[k] -> send_one(slot) :: else fi }
+
+/* The first half of a turn has come, or the second. The next turn's first packs go out before the second half is
+ * awaited, where a place has several turns. */
 inline next_half() {
   if :: everybody(has_share) -> note(slot) :: else fi;
   if
-  :: half == 0 -> half = 1; f++; send_one(slot)
-  :: else ->
-    half = 0;
-    f--;
+  :: half == 0 ->
+    half = 1;
+    f++;
+    send_one(slot);
     if
-    :: parts[k] == 1 && slot == 0 && has_slot(1) -> slot = 1; send_one(slot)
-    :: else ->
-      f = f + 2;
-      slot = (parts[k] == 1 -> 0 : part);
-      if :: f < first[k] + steps[k] -> send_one(slot) :: else fi
+    :: is_ahead ->
+      this_f = f;
+      this_slot = slot;
+      go_on();
+      send_next();
+      half = 1;
+      f = this_f;
+      slot = this_slot;
+      this_f = 0;
+      this_slot = 0
+    :: else
     fi
+  :: else ->
+    go_on();
+    if :: !is_ahead -> send_next() :: else fi
   fi
 }
 
@@ -183,7 +239,7 @@ byte called[RANKS * PARTS], ended[RANKS];
 #define called_by called[me * PARTS + part]
 
 proctype Stream(byte me; byte part) {
-  byte k, f, t, o, slot;
+  byte k, f, t, o, slot, this_f, this_slot;
   bit half;
   do
   :: atomic {

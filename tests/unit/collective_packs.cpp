@@ -68,20 +68,25 @@ enum class Way { lines, packs, direct };
 struct Chosen {
   Plan plan;
   Way way;
-  std::uint32_t parts;
+  std::uint32_t parts, turns;
   bool shared, all_hear;
 };
 Chosen chosen_for(std::uint32_t number, std::uint32_t ranks) {
   std::mt19937 random(number * 7919u + 17);
-  Chosen chosen{plan_of(number, ranks, 1500, true), Way::lines,
-                static_cast<std::uint32_t>(1 + random() % parts_of_a_rank), false, false};
+  Chosen chosen{plan_of(number, ranks, 1500, true),
+                Way::lines,
+                static_cast<std::uint32_t>(1 + random() % parts_of_a_rank),
+                0,
+                false,
+                false};
   if (chosen.plan.direct) chosen.way = Way::direct;
   const bool is_rooted = chosen.plan.kind == CollectiveKind::bcast || chosen.plan.kind == CollectiveKind::reduce;
-  const std::uint64_t of_turn = chosen.parts, turns = packs / of_turn / 4 * 4;
   chosen.shared = (is_rooted || chosen.plan.kind == CollectiveKind::allreduce) && random() % 2 == 0;
+  // A kernel that has several turns at once has so many in a place.
+  chosen.turns = chosen.shared ? 1 + static_cast<std::uint32_t>(random()) % 4 : packs / chosen.parts / 4 * 4;
   chosen.all_hear = is_rooted && !chosen.shared && random() % 2 == 0;
-  const bool fits =
-      chosen.shared || chosen.all_hear || !is_rooted || chosen.plan.words <= turns * of_turn * Pack::words;
+  const bool fits = chosen.shared || chosen.all_hear || !is_rooted ||
+                    chosen.plan.words <= std::uint64_t{chosen.turns} * chosen.parts * Pack::words;
   if (chosen.plan.words > 0 && fits && random() % 4 != 0) chosen.way = Way::packs;
   return chosen;
 }
@@ -132,7 +137,7 @@ TEST_CASE("packs, lines and direct calls follow each other, and results are righ
           call.packed = chosen.way == Way::packs;
           call.shared = call.packed && chosen.shared;
           call.all_hear = call.packed && chosen.all_hear;
-          call.pack_turns = packs / chosen.parts / 4 * 4;
+          call.pack_turns = chosen.turns;
           const PackCrew crew{{call, part, 0, random}};
           PlaceTable table;
           // How many turns a kernel has at once is its rank's affair.

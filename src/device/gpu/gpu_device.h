@@ -259,9 +259,8 @@ class GpuDevice final : public Device {
     return 1024 * 1024 / std::max(ranks - 1, 1u);
   }
   /// On 2 H100 lines are as fast up to 128 KiB, and with attached memory direct calls from 16 MiB on, bcast and reduce
-  /// from 8 MiB on; without, packs
-  /// are the fastest at all sizes; on 3 and 4 as well, and of what has no shares attached memory goes direct from 1 MiB
-  /// on. With more ranks this has not been measured.
+  /// from 8 MiB on; without, packs are the fastest at all sizes; on 3 and 4 as well, and of what has no shares attached
+  /// memory goes direct from 1 MiB on. With more ranks this has not been measured.
   PackForm pack_form(std::uint32_t ranks) const noexcept override {
     if (!gpu_has_packs || ranks < 2 || ranks > Collective::most_near) return {};
     PackForm form;
@@ -273,7 +272,7 @@ class GpuDevice final : public Device {
     // Where the bytes that shares save take as long as their second step; measured with 3 and 4 ranks.
     if (ranks == 3) form.shared_above_bytes = 512 * 1024;
     if (ranks > 3) form.shared_above_bytes = std::size_t{512} * 1024 * ranks / ((ranks - 1) * (ranks - 2));
-    form.most_attached_rooted_bytes = ranks == 2 ? 4 << 20 : 2 << 20;
+    form.most_attached_rooted_bytes = 4 << 20;
     return form;
   }
   bool carries_packs(const std::vector<std::uint64_t>& places) override {
