@@ -18,7 +18,7 @@
 ///
 /// | word                        | by                           | order                                                |
 /// |-----------------------------|------------------------------|------------------------------------------------------|
-/// | calls[call mod 4][o]        | part 0, at the begin: what is called, to all | none: a line                         |
+/// | calls[call mod 4][o]        | part 0, at the begin: what is called, to all; t polls it where it hears from o, where the call before was rooted, and before the second step of what it sends o | none: a line |
 /// | lines[step mod 2][o]        | each part its own, with data | none: each half line carries the step                |
 /// | packs[number mod 2][o]      | each part its own, with data | none: one store carries all; see collective_packs.h |
 /// | begun[part][o] = call, step     | each part, in each step of a rooted call, to all | relaxed: what it has read, it has |

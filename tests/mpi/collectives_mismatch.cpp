@@ -103,8 +103,8 @@ class Bench {
   }
 
  private:
-  /// Of what is called here: 40000 bytes, or a block of 20000 for each rank.
-  static std::size_t most_bytes() { return std::size_t{20000} * std::max(2, size()); }
+  /// Of what is called here: 300000 bytes, or a block of 20000 for each rank.
+  static std::size_t most_bytes() { return std::max(std::size_t{300000}, std::size_t{20000} * size()); }
 
   Comm comm_, other_;
   const Buffer a_, b_;
@@ -230,6 +230,30 @@ TEST_CASE("ranks of two nodes that call different things are all told", "[nodes]
       INFO("report: " << report);
       CHECK(contains(report, "the ranks call different things: rank "));
       for (const char* const part : difference.in_report) CHECK(contains(report, part));
+      bench.check_others();
+    }
+}
+
+// By lines a large call has several steps, between which a rank waits that hears from nobody.
+TEST_CASE("a rank that sends for several steps while another one calls another thing") {
+  NEEDS_RANKS(2);
+  constexpr std::size_t many = 75000;
+  for (const What large : {What::bcast, What::reduce})
+    for (const Call& other : {call_of(What::barrier), call_of(What::bcast, 4), call_of(What::allreduce, many)}) {
+      INFO(name(large) << ", and " << describe(other));
+      alive(describe(other));
+      Bench bench;
+      // All but one send, or one sends to all.
+      const int root = large == What::bcast ? 0 : size() - 1;
+      Capture errors(STDERR_FILENO);
+      CHECK(bench.call(rank() == size() - 1 ? other : call_of(large, many, MPI_INT, MPI_SUM, root)) == MPI_SUCCESS);
+      (void)bench.synchronize();
+      usleep(200000);
+      const std::string report = errors.end();
+      INFO("report: " << report);
+      CHECK(contains(report, "the ranks call different things: "));
+      CHECK(contains(report, name(large)));
+      CHECK(contains(report, name(other.what)));
       bench.check_others();
     }
 }
