@@ -4,6 +4,7 @@
 // Every wrong use of collectives on streams: its error class, what its text says, that it goes through the error
 // handler of the communicator, and that nothing has been enqueued, on whichever ranks the call is wrong.
 #include <algorithm>
+#include <cstdlib>
 #include <functional>
 #include <string>
 #include <vector>
@@ -16,6 +17,14 @@ using namespace test;
 namespace {
 
 bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+/// Before the library reads them.
+const bool settings_differ = [] {
+  if (!std::getenv("SETTINGS_DIFFER")) return false;
+  const char* rank = std::getenv("PMI_RANK");
+  if (!rank) rank = std::getenv("OMPI_COMM_WORLD_RANK");
+  return rank && setenv("MPIX_WAIT", *rank == '0' ? "auto" : "memory", 1) == 0;
+}();
 
 struct Seen {
   int calls = 0;
@@ -366,6 +375,25 @@ TEST_CASE("ranks of nodes that no network connects") {
   INFO(text);
   CHECK(contains(text, "node"));
   // those within a node have them
+  Stream stream;
+  try_call(call_of(100), stream, "alone", MPI_COMM_SELF);
+}
+
+TEST_CASE("ranks with different settings", "[differ]") {
+  NEEDS_RANKS(2);
+  NEEDS(settings_differ, "all ranks have the same settings");
+  Bench bench;
+  for (int turn = 0; turn < 2; ++turn) {
+    Call call = call_of(4);
+    for (What what : all_kinds) {
+      call.what = what;
+      try_out(bench, {std::string(name(what)) + " with other settings", MPI_ERR_UNSUPPORTED_OPERATION, name(what),
+                      [=](Bench& b) { return enqueue(call, b.send(), b.recv(), b.comm, b.stream); }});
+    }
+    const std::string text = error_text(MPIX_Comm_prepare_stream(bench.comm, MPI_INFO_NULL));
+    INFO(text);
+    CHECK(contains(text, "MPIX_WAIT differs between the ranks: auto on rank 0, memory on rank 1"));
+  }
   Stream stream;
   try_call(call_of(100), stream, "alone", MPI_COMM_SELF);
 }
