@@ -58,11 +58,15 @@ Collectives::Ways ways_of(const Runtime& runtime, MPI_Info info) {
   return ways;
 }
 
-/// While it is there: says that others have not made the first call, or the one that prepares. It cannot be released.
-class FirstCall final : public Poller {
+/// While it is there: says that others have not made the collective call that waits for them. It cannot be released.
+class WaitForRanks final : public Poller {
  public:
-  FirstCall(const std::string& comm, double seconds)
-      : comm_(comm), patience_(std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds))) {
+  /// `waits`: what does, and what it is.
+  WaitForRanks(const std::string& comm, const char* waits, const char* as, double seconds)
+      : comm_(comm),
+        waits_(waits),
+        as_(as),
+        patience_(std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds))) {
     if (seconds <= 0) return;
     try {
       begin_service(*this, patience_);
@@ -70,23 +74,23 @@ class FirstCall final : public Poller {
     } catch (const Error&) {  // no thread: then it is not told
     }
   }
-  ~FirstCall() override {
+  ~WaitForRanks() override {
     if (begun_) end_service(*this);
   }
-  FirstCall(const FirstCall&) = delete;
-  FirstCall& operator=(const FirstCall&) = delete;
+  WaitForRanks(const WaitForRanks&) = delete;
+  WaitForRanks& operator=(const WaitForRanks&) = delete;
 
   Clock::duration look(Clock::time_point now) override {
     const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(now - since_).count();
-    log(LogLevel::warn, "collectives of '" + comm_ +
-                            "': the first call on the communicator waits for other ranks, for " +
-                            std::to_string(seconds) + " s: it is collective, as MPIX_Comm_prepare_stream is");
+    log(LogLevel::warn, "collectives of '" + comm_ + "': " + waits_ + " waits for other ranks, for " +
+                            std::to_string(seconds) + " s: it is collective" + as_);
     return patience_;
   }
   void failed(const char*) noexcept override {}  // no memory for a text
 
  private:
   const std::string comm_;
+  const char *const waits_, *const as_;
   const Clock::duration patience_;
   const Clock::time_point since_ = Clock::now();
   bool begun_ = false;
@@ -98,7 +102,8 @@ void build(MPI_Comm comm, MPI_Info info) {
   if (!here)
     throw Error(Fault::unsupported,
                 "libmpix does not stand in front of MPI here (mpicc app.c -lmpix, and no -lmpi before it)");
-  const FirstCall first(name_of(comm), here->settings.timeout_seconds);
+  const WaitForRanks first(name_of(comm), "the first call on the communicator", ", as MPIX_Comm_prepare_stream is",
+                           here->settings.timeout_seconds);
   CommState& ranks = comm_state_of(comm);
   MpiBootstrap bootstrap(comm, ranks, 0, 1);
   std::optional<Error> own;
@@ -151,6 +156,19 @@ Collectives& collectives_of(MPI_Comm comm, MPI_Info info = MPI_INFO_NULL) {
 /// Those of a call without a communicator go through the handler of MPI_COMM_WORLD.
 Caller caller(const char* call, MPI_Comm comm) {
   return Caller::on_comm(call, comm == MPI_COMM_NULL ? MPI_COMM_WORLD : comm);
+}
+
+double patience() { return ensure_runtime(launcher_local_ranks()).settings.timeout_seconds; }
+
+/// A collective call on a communicator that is prepared: body(collectives, bootstrap).
+template <class Body>
+int call_together(const char* name, MPI_Comm comm, Body body) {
+  return guarded(caller(name, comm), [&] {
+    check_comm(comm);
+    Collectives& collectives = collectives_of(comm);
+    const WaitForRanks wait(name_of(comm), name, "", patience());
+    together(comm, *find_comm_state(comm), [&](Bootstrap& all) { body(collectives, all); });
+  });
 }
 
 /// The body of a call: fill(call, collectives) sets what is to be done.
@@ -253,7 +271,7 @@ End agree_on_end(MPI_Comm comm, bool broken, std::uint32_t fingerprint) {
   int come = 0;
   MPI_Request all = MPI_REQUEST_NULL;
   if (PMPI_Iallreduce(words->mine, words->most, 4, MPI_LONG_LONG, MPI_MAX, comm, &all) != MPI_SUCCESS) return missing();
-  const double patience = ensure_runtime(launcher_local_ranks()).settings.timeout_seconds;
+  const double limit = patience();
   const auto begin = std::chrono::steady_clock::now();
   for (int looks = 0;; ++looks) {
     if (PMPI_Test(&all, &come, MPI_STATUS_IGNORE) != MPI_SUCCESS) return missing();
@@ -262,7 +280,7 @@ End agree_on_end(MPI_Comm comm, bool broken, std::uint32_t fingerprint) {
       return {most[0] || calls_differ ? Verdict::some_broken : Verdict::all_well, calls_differ};
     }
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
-    if (broken && patience > 0 && seconds.count() > patience) return missing();
+    if (broken && limit > 0 && seconds.count() > limit) return missing();
     if (looks < 100)
       std::this_thread::yield();
     else
@@ -270,9 +288,20 @@ End agree_on_end(MPI_Comm comm, bool broken, std::uint32_t fingerprint) {
   }
 }
 
+/// A broken one does not wait for longer than it takes to report that; and that of MPI_COMM_WORLD ends in MPI_Finalize,
+/// where ranks may well wait for long.
+End agree_on_end_of(MPI_Comm comm, CommState& state, bool broken) noexcept {
+  std::optional<WaitForRanks> wait;
+  try {
+    if (!broken && comm != MPI_COMM_WORLD) wait.emplace(name_of(comm), "MPI_Comm_free", "", patience());
+  } catch (const std::exception&) {  // no memory for a text
+  }
+  return agree_on_end(state.own, broken, state.collectives->fingerprint());
+}
+
 }  // namespace
 
-void end_collectives(CommState& state) noexcept {
+void end_collectives(MPI_Comm comm, CommState& state) noexcept {
   if (!state.collectives) return;
   {
     const std::lock_guard<std::mutex> hold(alive_mutex);
@@ -286,7 +315,7 @@ void end_collectives(CommState& state) noexcept {
     log(LogLevel::error, std::string("the collectives of a communicator do not end: ") + error.what());
   }
   if (broken) let_service_look();  // which tells of it
-  const auto [verdict, calls_differ] = agree_on_end(state.own, broken, state.collectives->fingerprint());
+  const auto [verdict, calls_differ] = agree_on_end_of(comm, state, broken);
   // As the root of a broadcast hears from nobody, several that each take themselves for it do not notice.
   try {
     if (calls_differ) state.collectives->tell_of_different_calls();
@@ -404,22 +433,15 @@ MPIX_INTERPOSED int MPIX_Comm_prepare_stream(MPI_Comm comm, MPI_Info info) {
 }
 
 MPIX_INTERPOSED int MPIX_Comm_attach(MPI_Comm comm, void* base, MPI_Aint bytes) {
-  return mpix::guarded(mpix::caller("MPIX_Comm_attach", comm), [&] {
-    mpix::check_comm(comm);
-    Collectives& collectives = mpix::collectives_of(comm);
-    mpix::together(comm, *mpix::find_comm_state(comm), [&](mpix::Bootstrap& all) {
-      if (bytes < 0 || (bytes > 0 && !base)) throw Error(Fault::argument, "no memory to attach");
-      collectives.attach(all, base, static_cast<std::size_t>(bytes));
-    });
+  return mpix::call_together("MPIX_Comm_attach", comm, [&](Collectives& collectives, mpix::Bootstrap& all) {
+    if (bytes < 0 || (bytes > 0 && !base)) throw Error(Fault::argument, "no memory to attach");
+    collectives.attach(all, base, static_cast<std::size_t>(bytes));
   });
 }
 
 MPIX_INTERPOSED int MPIX_Comm_detach(MPI_Comm comm, void* base) {
-  return mpix::guarded(mpix::caller("MPIX_Comm_detach", comm), [&] {
-    mpix::check_comm(comm);
-    Collectives& collectives = mpix::collectives_of(comm);
-    mpix::together(comm, *mpix::find_comm_state(comm), [&](mpix::Bootstrap& all) { collectives.detach(all, base); });
-  });
+  return mpix::call_together("MPIX_Comm_detach", comm,
+                             [&](Collectives& collectives, mpix::Bootstrap& all) { collectives.detach(all, base); });
 }
 
 MPIX_INTERPOSED int MPIX_Comm_get_stats(MPI_Comm comm, MPIX_Comm_stats* stats, size_t size) {
