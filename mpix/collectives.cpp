@@ -29,6 +29,7 @@
 #include "mpix_collectives.h"
 #include "operation.h"
 #include "runtime.h"
+#include "team/differing.h"
 #include "team_state.h"
 
 namespace mpix {
@@ -160,6 +161,18 @@ Caller caller(const char* call, MPI_Comm comm) {
 
 double patience() { return ensure_runtime(launcher_local_ranks()).settings.timeout_seconds; }
 
+/// Throws, on all ranks, where they have not made the same call.
+void check_same_call(const std::string& name, Bootstrap& ranks) {
+  struct Called {
+    char name[32];
+  } mine{};
+  name.copy(mine.name, sizeof mine.name - 1);
+  std::vector<std::string> names;
+  for (const Called& called : ranks.allgather(mine)) names.push_back(called.name);
+  const std::string by_rank = differing(names);
+  if (!by_rank.empty()) throw Error(Fault::attach, "the ranks have made different calls: " + by_rank);
+}
+
 /// A collective call on a communicator that is prepared: body(collectives, bootstrap).
 template <class Body>
 int call_together(const char* name, MPI_Comm comm, Body body) {
@@ -167,7 +180,10 @@ int call_together(const char* name, MPI_Comm comm, Body body) {
     check_comm(comm);
     Collectives& collectives = collectives_of(comm);
     const WaitForRanks wait(name_of(comm), name, "", patience());
-    together(comm, *find_comm_state(comm), [&](Bootstrap& all) { body(collectives, all); });
+    together(comm, *find_comm_state(comm), [&](Bootstrap& all) {
+      check_same_call(name, all);
+      body(collectives, all);
+    });
   });
 }
 

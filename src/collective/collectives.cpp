@@ -495,10 +495,13 @@ void Collectives::detach(Bootstrap& bootstrap, void* base) {
                                   [base](const Attachment& one) { return one.is_used && one.own == base; });
   const std::uint64_t index = static_cast<std::uint64_t>(found - attachments_.begin());
   (void)wait_for_all();
-  const std::vector<std::uint64_t> all = bootstrap.allgather(index);
+  // Where some are wrong all say the same.
+  std::vector<std::string> names;
+  for (const std::uint64_t one : bootstrap.allgather(index))
+    names.push_back(one < attachments_.size() ? "attachment " + std::to_string(one + 1) : "none");
+  const std::string by_rank = differing(names);
+  if (!by_rank.empty()) throw Error(Fault::attach, "the ranks name different attachments: " + by_rank);
   if (found == attachments_.end()) throw Error(Fault::attach, "this memory is not attached");
-  if (std::any_of(all.begin(), all.end(), [index](std::uint64_t other) { return other != index; }))
-    throw Error(Fault::attach, "the ranks name different attachments");
   (void)bootstrap.allgather(std::uint64_t{0});
   const std::lock_guard<std::mutex> hold(mutex_);
   memory_->maps[static_cast<std::size_t>(found - attachments_.begin())].clear();
