@@ -31,6 +31,7 @@
 #include "runtime.h"
 #include "team/differing.h"
 #include "team_state.h"
+#include "wait_for_ranks.h"
 
 namespace mpix {
 namespace {
@@ -59,51 +60,13 @@ Collectives::Ways ways_of(const Runtime& runtime, MPI_Info info) {
   return ways;
 }
 
-/// While it is there: says that others have not made the collective call that waits for them. It cannot be released.
-class WaitForRanks final : public Poller {
- public:
-  /// `waits`: what does, and what it is.
-  WaitForRanks(const std::string& comm, const char* waits, const char* as, double seconds)
-      : comm_(comm),
-        waits_(waits),
-        as_(as),
-        patience_(std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds))) {
-    if (seconds <= 0) return;
-    try {
-      begin_service(*this, patience_);
-      begun_ = true;
-    } catch (const Error&) {  // no thread: then it is not told
-    }
-  }
-  ~WaitForRanks() override {
-    if (begun_) end_service(*this);
-  }
-  WaitForRanks(const WaitForRanks&) = delete;
-  WaitForRanks& operator=(const WaitForRanks&) = delete;
-
-  Clock::duration look(Clock::time_point now) override {
-    const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(now - since_).count();
-    log(LogLevel::warn, "collectives of '" + comm_ + "': " + waits_ + " waits for other ranks, for " +
-                            std::to_string(seconds) + " s: it is collective" + as_);
-    return patience_;
-  }
-  void failed(const char*) noexcept override {}  // no memory for a text
-
- private:
-  const std::string comm_;
-  const char *const waits_, *const as_;
-  const Clock::duration patience_;
-  const Clock::time_point since_ = Clock::now();
-  bool begun_ = false;
-};
-
 /// Throws, on all ranks, where it cannot be.
 void build(MPI_Comm comm, MPI_Info info) {
   const Runtime* const here = runtime_if_mpi_works();
   if (!here)
     throw Error(Fault::unsupported,
                 "libmpix does not stand in front of MPI here (mpicc app.c -lmpix, and no -lmpi before it)");
-  const WaitForRanks first(name_of(comm), "the first call on the communicator", ", as MPIX_Comm_prepare_stream is",
+  const WaitForRanks first(name_of(comm), "the first call on the communicator", "MPIX_Comm_prepare_stream",
                            here->settings.timeout_seconds);
   CommState& ranks = comm_state_of(comm);
   MpiBootstrap bootstrap(comm, ranks, 0, 1);
@@ -130,6 +93,7 @@ void build(MPI_Comm comm, MPI_Info info) {
   if (failure.empty()) {
     // Its own, so that its end meets nobody else's calls.
     check(PMPI_Comm_dup(comm, &ranks.own));
+    check(PMPI_Comm_set_errhandler(ranks.own, MPI_ERRORS_RETURN));
     const std::lock_guard<std::mutex> hold(alive_mutex);
     alive.insert(ranks.collectives.get());
     return;
@@ -229,13 +193,21 @@ void* moved(const void* buffer, std::size_t bytes) {
   return buffer ? reinterpret_cast<void*>(reinterpret_cast<std::uintptr_t>(buffer) + bytes) : const_cast<void*>(buffer);
 }
 
+/// What a call on `comm` moves.
+ByteRun data_of(MPI_Comm comm, int count, MPI_Datatype type, const char* side) {
+  const ByteRun run = run_of_bytes(count, type, side);
+  if (!is_committed(type, find_comm_state(comm)->own))
+    throw Error(Fault::datatype, std::string("the ") + side + " datatype is not committed");
+  return run;
+}
+
 /// Of calls that move a block to or from each rank.
-void set_blocks(Collectives::Call& call, const void* send, int send_count, MPI_Datatype send_type, void* recv,
-                int recv_count, MPI_Datatype recv_type) {
-  const ByteRun to = run_of_bytes(recv_count, recv_type, "receive");
+void set_blocks(Collectives::Call& call, MPI_Comm comm, const void* send, int send_count, MPI_Datatype send_type,
+                void* recv, int recv_count, MPI_Datatype recv_type) {
+  const ByteRun to = data_of(comm, recv_count, recv_type, "receive");
   call.bytes = to.bytes;
   if (send != MPI_IN_PLACE) {
-    const ByteRun from = run_of_bytes(send_count, send_type, "send");
+    const ByteRun from = data_of(comm, send_count, send_type, "send");
     if (from.bytes != to.bytes)
       throw Error(Fault::truncation,
                   "each rank sends " + std::to_string(from.bytes) + " bytes, and receives " + std::to_string(to.bytes));
@@ -381,7 +353,7 @@ MPIX_INTERPOSED int MPIX_Bcast_stream(void* buffer, int count, MPI_Datatype type
   return mpix::enqueue("MPIX_Bcast_stream", comm, stream, [&](Collectives::Call& call, Collectives& all) {
     mpix::check_root(root, all);
     if (buffer == MPI_IN_PLACE) throw Error(Fault::buffer, "MPI_IN_PLACE is no buffer of a broadcast");
-    const mpix::ByteRun run = mpix::run_of_bytes(count, type, "broadcast");
+    const mpix::ByteRun run = mpix::data_of(comm, count, type, "broadcast");
     call.kind = CollectiveKind::bcast;
     call.root = root;
     call.bytes = run.bytes;
@@ -426,7 +398,7 @@ MPIX_INTERPOSED int MPIX_Allgather_stream(const void* sendbuf, int sendcount, MP
                                           int recvcount, MPI_Datatype recvtype, MPI_Comm comm, void* stream) {
   return mpix::enqueue("MPIX_Allgather_stream", comm, stream, [&](Collectives::Call& call, Collectives& all) {
     call.kind = CollectiveKind::allgather;
-    mpix::set_blocks(call, sendbuf, sendcount, sendtype, recvbuf, recvcount, recvtype);
+    mpix::set_blocks(call, comm, sendbuf, sendcount, sendtype, recvbuf, recvcount, recvtype);
     if (call.in_place) call.send = mpix::moved(call.recv, static_cast<std::size_t>(all.rank()) * call.bytes);
   });
 }
@@ -435,7 +407,7 @@ MPIX_INTERPOSED int MPIX_Alltoall_stream(const void* sendbuf, int sendcount, MPI
                                          int recvcount, MPI_Datatype recvtype, MPI_Comm comm, void* stream) {
   return mpix::enqueue("MPIX_Alltoall_stream", comm, stream, [&](Collectives::Call& call, Collectives&) {
     call.kind = CollectiveKind::alltoall;
-    mpix::set_blocks(call, sendbuf, sendcount, sendtype, recvbuf, recvcount, recvtype);
+    mpix::set_blocks(call, comm, sendbuf, sendcount, sendtype, recvbuf, recvcount, recvtype);
   });
 }
 

@@ -253,6 +253,23 @@ TEST_CASE("derived types") {
   for (MPI_Datatype* type : {&contiguous, &strided, &permuted}) MPI_OK(MPI_Type_free(type));
 }
 
+TEST_CASE("types that are not committed") {
+  MPI_Datatype type;
+  MPI_OK(MPI_Type_contiguous(4, MPI_INT, &type));
+  std::vector<WrongCall> calls;
+  for (What what : {What::bcast, What::allgather, What::alltoall})
+    calls.push_back(wrong(what, "a type that is not committed", MPI_ERR_TYPE, call_of(1, type)));
+  calls.push_back({"a receive type that is not committed", MPI_ERR_TYPE, "MPIX_Allgather_stream", [=](Bench& b) {
+                     return MPIX_Allgather_stream(b.send(), 4, MPI_INT, b.recv(), 1, type, b.comm, b.stream);
+                   }});
+  try_out_all(calls);
+  MPI_OK(MPI_Type_commit(&type));
+  Bench bench;
+  MPI_OK(MPIX_Allgather_stream(bench.send(), 1, type, bench.recv(), 4, MPI_INT, bench.comm, bench.stream));
+  bench.stream.synchronize();
+  MPI_OK(MPI_Type_free(&type));
+}
+
 TEST_CASE("no datatype") {
   std::vector<WrongCall> calls;
   for (What what : all_kinds)
