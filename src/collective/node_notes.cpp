@@ -4,9 +4,9 @@
 
 namespace mpix {
 
-RankNote* NodeNotes::note_of(std::size_t local) const {
+CollectiveNote* NodeNotes::note_of(std::size_t local) const {
   return on_host_.base ? &on_host_.words(static_cast<std::uint32_t>(local)).note
-                       : reinterpret_cast<RankNote*>(memory_[local] + at_);
+                       : reinterpret_cast<CollectiveNote*>(memory_[local] + at_);
 }
 
 std::uint64_t NodeNotes::load(const std::uint64_t* word) const {

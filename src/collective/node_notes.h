@@ -34,7 +34,7 @@ class NodeNotes {
   CallDifference difference_of(std::size_t local) const;
 
  private:
-  RankNote* note_of(std::size_t local) const;
+  CollectiveNote* note_of(std::size_t local) const;
   std::uint64_t load(const std::uint64_t* word) const;
   void store(std::uint64_t* word, std::uint64_t value);
 

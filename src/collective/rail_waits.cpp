@@ -33,7 +33,7 @@ bool RailWaits::send(const Listener& partner, const char* what, std::vector<Netw
 void RailWaits::tell_partners(std::uint64_t number, std::uint32_t rank) {
   shipments_.remove_if([](const auto& shipment) { return shipment->is_over(); });
   for (const Listener& partner : partners_)
-    (void)send(partner, "wait", {}, wait_of(number, rank), offsetof(RankNote, waits));
+    (void)send(partner, "wait", {}, wait_of(number, rank), offsetof(CollectiveNote, waits));
 }
 
 void RailWaits::tell_partners(const CallDifference& difference) {
@@ -43,7 +43,7 @@ void RailWaits::tell_partners(const CallDifference& difference) {
 }
 
 bool RailWaits::go_on_telling() {
-  constexpr std::size_t at = offsetof(RankNote, difference);
+  constexpr std::size_t at = offsetof(CollectiveNote, difference);
   shipments_.remove_if([](const auto& shipment) { return shipment->is_over(); });
   const auto tell = [this](const Listener* partner) {
     return send(*partner, "difference",

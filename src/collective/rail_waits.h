@@ -32,7 +32,7 @@ class RailWaits {
     std::uint64_t at;
   };
   /// `owner`: for whom the budget counts. `told`: the notes of partners. `out`: for what is sent, which `source` has.
-  RailWaits(OperationBudget& budget, const void* owner, const RankNote* told, CallDifference* out,
+  RailWaits(OperationBudget& budget, const void* owner, const CollectiveNote* told, CallDifference* out,
             std::shared_ptr<const Registration> source, std::vector<Listener> partners)
       : budget_(budget),
         owner_(owner),
@@ -62,7 +62,7 @@ class RailWaits {
 
   OperationBudget& budget_;
   const void* const owner_;
-  const RankNote* const told_;
+  const CollectiveNote* const told_;
   CallDifference* const out_;
   const std::shared_ptr<const Registration> source_;
   const std::vector<Listener> partners_;

@@ -102,12 +102,12 @@ Rails::Rails(std::shared_ptr<const Team> team, Bootstrap& bootstrap, Device& dev
     peer.slots = static_cast<std::uint32_t>(there.partners().size());
     peer.to = std::make_shared<RailPeer>(team_, budget_, rank, peer.memory,
                                          peer.position * places_.slot() + offsetof(RailHeader, unused), memory_);
-    listeners.push_back(
-        {peer.to, peer.memory, std::uint64_t{2} * peer.slots * places_.slot() + peer.position * sizeof(RankNote)});
+    listeners.push_back({peer.to, peer.memory,
+                         std::uint64_t{2} * peer.slots * places_.slot() + peer.position * sizeof(CollectiveNote)});
     peers_.push_back(std::move(peer));
   }
   waits_ = std::make_unique<RailWaits>(
-      budget_, this, reinterpret_cast<const RankNote*>(places_.in + places_.slots_bytes()),
+      budget_, this, reinterpret_cast<const CollectiveNote*>(places_.in + places_.slots_bytes()),
       reinterpret_cast<CallDifference*>(places_.out + places_.slots_bytes()), source_, std::move(listeners));
   reports_.set_others({[this](std::uint32_t rank) {
                          Hold hold(mutex_);

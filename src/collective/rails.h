@@ -88,7 +88,7 @@ class Rails final : public Poller, public RailService {
     return (places_.slots_bytes() + sizeof(CallDifference) + sizeof(RailHeader) - 1) / sizeof(RailHeader) *
            sizeof(RailHeader);
   }
-  std::uint64_t in_bytes() const { return places_.slots_bytes() + places_.partners * sizeof(RankNote); }
+  std::uint64_t in_bytes() const { return places_.slots_bytes() + places_.partners * sizeof(CollectiveNote); }
   bool is_released() const { return load_acquire(&host_->released) != 0; }
   void look_for_trouble(Clock::time_point now);
   void note_missing(Clock::time_point now);

@@ -26,7 +26,7 @@
 /// |                             |                              | kernels that have ended                              |
 /// | ready[part][o] = call, step     | each part, when its share of what o gives lies in o's memory for pieces; along a tree, also: the result lies there | release, acquire |
 /// | ended[part][o] = call, step     | each part, when it has read what it reads of others' data, and written what it writes | release, acquire |
-/// | note (of o's own)           | o's service, of what it knows; see RankNote | release, acquire: for reports |
+/// | note (of o's own)           | o's service, of what it knows; see CollectiveNote | release, acquire: for reports |
 /// | times, choices              | see collective_chosen.h | |
 /// | came, all_came              | see collective_guarded.h | |
 ///
@@ -105,7 +105,7 @@ struct CallDifference {
 
 /// What a rank's service tells others for their reports: those of its node in memory of its own, its partners on other
 /// nodes in theirs. Nothing hangs on it.
-struct RankNote {
+struct CollectiveNote {
   std::uint64_t waits;        ///< for whom: see collective/node_notes.h, collective/rail_waits.h
   CallDifference difference;  ///< once: that calls are over, and why; its ranks are written last
 };
@@ -159,7 +159,7 @@ struct CollectivePlaces {
   MPIX_FN std::uint64_t sent() const { return lines_at() + std::uint64_t{2} * ranks * lines * sizeof(Line); }
   MPIX_FN std::uint64_t received() const { return sent() + scratch_bytes; }
   MPIX_FN std::uint64_t note() const { return received() + scratch_bytes; }
-  MPIX_FN std::uint64_t choices() const { return (note() + sizeof(RankNote) + 63) / 64 * 64; }
+  MPIX_FN std::uint64_t choices() const { return (note() + sizeof(CollectiveNote) + 63) / 64 * 64; }
   MPIX_FN std::uint64_t times() const { return choices() + choice_bytes; }
   MPIX_FN std::uint64_t packed() const { return times() + std::uint64_t{4} * ranks * sizeof(Line); }
   MPIX_FN std::uint64_t guards() const { return (packed() + most_parts * 8 + 63) / 64 * 64; }

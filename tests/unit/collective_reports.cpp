@@ -97,7 +97,7 @@ TEST_CASE("collective reports: whom a partner waited for before another exchange
   auto fake = std::make_unique<FakeNetwork>(Capacity{64, 64}, 1, false);
   FakeNetwork& network = *fake;
   OperationBudget budget(std::move(fake), settings);
-  RankNote told[2] = {};  // the second is that of another partner
+  CollectiveNote told[2] = {};  // the second is that of another partner
   CallDifference out{};
   const auto exposed = budget.network().expose(told, sizeof told);
   RailWaits waits(budget, told, told, &out, budget.network().register_source(&out, sizeof out),
