@@ -29,7 +29,9 @@
 #include "mpix_collectives.h"
 #include "operation.h"
 #include "runtime.h"
+#include "team/differing.h"
 #include "team_state.h"
+#include "wait_for_ranks.h"
 
 namespace mpix {
 namespace {
@@ -58,47 +60,14 @@ Collectives::Ways ways_of(const Runtime& runtime, MPI_Info info) {
   return ways;
 }
 
-/// While it is there: says that others have not made the first call, or the one that prepares. It cannot be released.
-class FirstCall final : public Poller {
- public:
-  FirstCall(const std::string& comm, double seconds)
-      : comm_(comm), patience_(std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds))) {
-    if (seconds <= 0) return;
-    try {
-      begin_service(*this, patience_);
-      begun_ = true;
-    } catch (const Error&) {  // no thread: then it is not told
-    }
-  }
-  ~FirstCall() override {
-    if (begun_) end_service(*this);
-  }
-  FirstCall(const FirstCall&) = delete;
-  FirstCall& operator=(const FirstCall&) = delete;
-
-  Clock::duration look(Clock::time_point now) override {
-    const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(now - since_).count();
-    log(LogLevel::warn, "collectives of '" + comm_ +
-                            "': the first call on the communicator waits for other ranks, for " +
-                            std::to_string(seconds) + " s: it is collective, as MPIX_Comm_prepare_stream is");
-    return patience_;
-  }
-  void failed(const char*) noexcept override {}  // no memory for a text
-
- private:
-  const std::string comm_;
-  const Clock::duration patience_;
-  const Clock::time_point since_ = Clock::now();
-  bool begun_ = false;
-};
-
 /// Throws, on all ranks, where it cannot be.
 void build(MPI_Comm comm, MPI_Info info) {
   const Runtime* const here = runtime_if_mpi_works();
   if (!here)
     throw Error(Fault::unsupported,
                 "libmpix does not stand in front of MPI here (mpicc app.c -lmpix, and no -lmpi before it)");
-  const FirstCall first(name_of(comm), here->settings.timeout_seconds);
+  const WaitForRanks first(name_of(comm), "the first call on the communicator", "MPIX_Comm_prepare_stream",
+                           here->settings.timeout_seconds);
   CommState& ranks = comm_state_of(comm);
   MpiBootstrap bootstrap(comm, ranks, 0, 1);
   std::optional<Error> own;
@@ -124,6 +93,7 @@ void build(MPI_Comm comm, MPI_Info info) {
   if (failure.empty()) {
     // Its own, so that its end meets nobody else's calls.
     check(PMPI_Comm_dup(comm, &ranks.own));
+    check(PMPI_Comm_set_errhandler(ranks.own, MPI_ERRORS_RETURN));
     const std::lock_guard<std::mutex> hold(alive_mutex);
     alive.insert(ranks.collectives.get());
     return;
@@ -151,6 +121,34 @@ Collectives& collectives_of(MPI_Comm comm, MPI_Info info = MPI_INFO_NULL) {
 /// Those of a call without a communicator go through the handler of MPI_COMM_WORLD.
 Caller caller(const char* call, MPI_Comm comm) {
   return Caller::on_comm(call, comm == MPI_COMM_NULL ? MPI_COMM_WORLD : comm);
+}
+
+double patience() { return ensure_runtime(launcher_local_ranks()).settings.timeout_seconds; }
+
+/// Throws, on all ranks, where they have not made the same call.
+void check_same_call(const std::string& name, Bootstrap& ranks) {
+  struct Called {
+    char name[32];
+  } mine{};
+  name.copy(mine.name, sizeof mine.name - 1);
+  std::vector<std::string> names;
+  for (const Called& called : ranks.allgather(mine)) names.push_back(called.name);
+  const std::string by_rank = differing(names);
+  if (!by_rank.empty()) throw Error(Fault::attach, "the ranks have made different calls: " + by_rank);
+}
+
+/// A collective call on a communicator that is prepared: body(collectives, bootstrap).
+template <class Body>
+int call_together(const char* name, MPI_Comm comm, Body body) {
+  return guarded(caller(name, comm), [&] {
+    check_comm(comm);
+    Collectives& collectives = collectives_of(comm);
+    const WaitForRanks wait(name_of(comm), name, "", patience());
+    together(comm, *find_comm_state(comm), [&](Bootstrap& all) {
+      check_same_call(name, all);
+      body(collectives, all);
+    });
+  });
 }
 
 /// The body of a call: fill(call, collectives) sets what is to be done.
@@ -195,13 +193,21 @@ void* moved(const void* buffer, std::size_t bytes) {
   return buffer ? reinterpret_cast<void*>(reinterpret_cast<std::uintptr_t>(buffer) + bytes) : const_cast<void*>(buffer);
 }
 
+/// What a call on `comm` moves.
+ByteRun data_of(MPI_Comm comm, int count, MPI_Datatype type, const char* side) {
+  const ByteRun run = run_of_bytes(count, type, side);
+  if (!is_committed(type, find_comm_state(comm)->own))
+    throw Error(Fault::datatype, std::string("the ") + side + " datatype is not committed");
+  return run;
+}
+
 /// Of calls that move a block to or from each rank.
-void set_blocks(Collectives::Call& call, const void* send, int send_count, MPI_Datatype send_type, void* recv,
-                int recv_count, MPI_Datatype recv_type) {
-  const ByteRun to = run_of_bytes(recv_count, recv_type, "receive");
+void set_blocks(Collectives::Call& call, MPI_Comm comm, const void* send, int send_count, MPI_Datatype send_type,
+                void* recv, int recv_count, MPI_Datatype recv_type) {
+  const ByteRun to = data_of(comm, recv_count, recv_type, "receive");
   call.bytes = to.bytes;
   if (send != MPI_IN_PLACE) {
-    const ByteRun from = run_of_bytes(send_count, send_type, "send");
+    const ByteRun from = data_of(comm, send_count, send_type, "send");
     if (from.bytes != to.bytes)
       throw Error(Fault::truncation,
                   "each rank sends " + std::to_string(from.bytes) + " bytes, and receives " + std::to_string(to.bytes));
@@ -253,7 +259,7 @@ End agree_on_end(MPI_Comm comm, bool broken, std::uint32_t fingerprint) {
   int come = 0;
   MPI_Request all = MPI_REQUEST_NULL;
   if (PMPI_Iallreduce(words->mine, words->most, 4, MPI_LONG_LONG, MPI_MAX, comm, &all) != MPI_SUCCESS) return missing();
-  const double patience = ensure_runtime(launcher_local_ranks()).settings.timeout_seconds;
+  const double limit = patience();
   const auto begin = std::chrono::steady_clock::now();
   for (int looks = 0;; ++looks) {
     if (PMPI_Test(&all, &come, MPI_STATUS_IGNORE) != MPI_SUCCESS) return missing();
@@ -262,7 +268,7 @@ End agree_on_end(MPI_Comm comm, bool broken, std::uint32_t fingerprint) {
       return {most[0] || calls_differ ? Verdict::some_broken : Verdict::all_well, calls_differ};
     }
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
-    if (broken && patience > 0 && seconds.count() > patience) return missing();
+    if (broken && limit > 0 && seconds.count() > limit) return missing();
     if (looks < 100)
       std::this_thread::yield();
     else
@@ -270,9 +276,20 @@ End agree_on_end(MPI_Comm comm, bool broken, std::uint32_t fingerprint) {
   }
 }
 
+/// A broken one does not wait for longer than it takes to report that; and that of MPI_COMM_WORLD ends in MPI_Finalize,
+/// where ranks may well wait for long.
+End agree_on_end_of(MPI_Comm comm, CommState& state, bool broken) noexcept {
+  std::optional<WaitForRanks> wait;
+  try {
+    if (!broken && comm != MPI_COMM_WORLD) wait.emplace(name_of(comm), "MPI_Comm_free", "", patience());
+  } catch (const std::exception&) {  // no memory for a text
+  }
+  return agree_on_end(state.own, broken, state.collectives->fingerprint());
+}
+
 }  // namespace
 
-void end_collectives(CommState& state) noexcept {
+void end_collectives(MPI_Comm comm, CommState& state) noexcept {
   if (!state.collectives) return;
   {
     const std::lock_guard<std::mutex> hold(alive_mutex);
@@ -286,7 +303,7 @@ void end_collectives(CommState& state) noexcept {
     log(LogLevel::error, std::string("the collectives of a communicator do not end: ") + error.what());
   }
   if (broken) let_service_look();  // which tells of it
-  const auto [verdict, calls_differ] = agree_on_end(state.own, broken, state.collectives->fingerprint());
+  const auto [verdict, calls_differ] = agree_on_end_of(comm, state, broken);
   // As the root of a broadcast hears from nobody, several that each take themselves for it do not notice.
   try {
     if (calls_differ) state.collectives->tell_of_different_calls();
@@ -336,7 +353,7 @@ MPIX_INTERPOSED int MPIX_Bcast_stream(void* buffer, int count, MPI_Datatype type
   return mpix::enqueue("MPIX_Bcast_stream", comm, stream, [&](Collectives::Call& call, Collectives& all) {
     mpix::check_root(root, all);
     if (buffer == MPI_IN_PLACE) throw Error(Fault::buffer, "MPI_IN_PLACE is no buffer of a broadcast");
-    const mpix::ByteRun run = mpix::run_of_bytes(count, type, "broadcast");
+    const mpix::ByteRun run = mpix::data_of(comm, count, type, "broadcast");
     call.kind = CollectiveKind::bcast;
     call.root = root;
     call.bytes = run.bytes;
@@ -381,7 +398,7 @@ MPIX_INTERPOSED int MPIX_Allgather_stream(const void* sendbuf, int sendcount, MP
                                           int recvcount, MPI_Datatype recvtype, MPI_Comm comm, void* stream) {
   return mpix::enqueue("MPIX_Allgather_stream", comm, stream, [&](Collectives::Call& call, Collectives& all) {
     call.kind = CollectiveKind::allgather;
-    mpix::set_blocks(call, sendbuf, sendcount, sendtype, recvbuf, recvcount, recvtype);
+    mpix::set_blocks(call, comm, sendbuf, sendcount, sendtype, recvbuf, recvcount, recvtype);
     if (call.in_place) call.send = mpix::moved(call.recv, static_cast<std::size_t>(all.rank()) * call.bytes);
   });
 }
@@ -390,7 +407,7 @@ MPIX_INTERPOSED int MPIX_Alltoall_stream(const void* sendbuf, int sendcount, MPI
                                          int recvcount, MPI_Datatype recvtype, MPI_Comm comm, void* stream) {
   return mpix::enqueue("MPIX_Alltoall_stream", comm, stream, [&](Collectives::Call& call, Collectives&) {
     call.kind = CollectiveKind::alltoall;
-    mpix::set_blocks(call, sendbuf, sendcount, sendtype, recvbuf, recvcount, recvtype);
+    mpix::set_blocks(call, comm, sendbuf, sendcount, sendtype, recvbuf, recvcount, recvtype);
   });
 }
 
@@ -404,22 +421,15 @@ MPIX_INTERPOSED int MPIX_Comm_prepare_stream(MPI_Comm comm, MPI_Info info) {
 }
 
 MPIX_INTERPOSED int MPIX_Comm_attach(MPI_Comm comm, void* base, MPI_Aint bytes) {
-  return mpix::guarded(mpix::caller("MPIX_Comm_attach", comm), [&] {
-    mpix::check_comm(comm);
-    Collectives& collectives = mpix::collectives_of(comm);
-    mpix::together(comm, *mpix::find_comm_state(comm), [&](mpix::Bootstrap& all) {
-      if (bytes < 0 || (bytes > 0 && !base)) throw Error(Fault::argument, "no memory to attach");
-      collectives.attach(all, base, static_cast<std::size_t>(bytes));
-    });
+  return mpix::call_together("MPIX_Comm_attach", comm, [&](Collectives& collectives, mpix::Bootstrap& all) {
+    if (bytes < 0 || (bytes > 0 && !base)) throw Error(Fault::argument, "no memory to attach");
+    collectives.attach(all, base, static_cast<std::size_t>(bytes));
   });
 }
 
 MPIX_INTERPOSED int MPIX_Comm_detach(MPI_Comm comm, void* base) {
-  return mpix::guarded(mpix::caller("MPIX_Comm_detach", comm), [&] {
-    mpix::check_comm(comm);
-    Collectives& collectives = mpix::collectives_of(comm);
-    mpix::together(comm, *mpix::find_comm_state(comm), [&](mpix::Bootstrap& all) { collectives.detach(all, base); });
-  });
+  return mpix::call_together("MPIX_Comm_detach", comm,
+                             [&](Collectives& collectives, mpix::Bootstrap& all) { collectives.detach(all, base); });
 }
 
 MPIX_INTERPOSED int MPIX_Comm_get_stats(MPI_Comm comm, MPIX_Comm_stats* stats, size_t size) {

@@ -7,7 +7,7 @@
 namespace mpix {
 
 /// Collective, before the communicator ends: waits for what was enqueued.
-void end_collectives(CommState& state) noexcept;
+void end_collectives(MPI_Comm comm, CommState& state) noexcept;
 /// Of all communicators that live: this rank's, so that no other has to agree.
 void wait_for_collectives() noexcept;
 /// Some communicator was not freed.

@@ -205,13 +205,18 @@ struct KnownType {
 constexpr unsigned known_bits = 4;
 __attribute__((tls_model("initial-exec"))) thread_local KnownType known_types[1u << known_bits];
 
-Layout known_layout_of(MPI_Datatype type, const char* side) {
+KnownType* find_known(MPI_Datatype type) {
   KnownType& slot = known_types[slot_of_handle<known_bits>(type)];
-  if (slot.known && slot.type == type) return slot.layout;
+  return slot.known && slot.type == type ? &slot : nullptr;
+}
+
+Layout known_layout_of(MPI_Datatype type, const char* side) {
+  if (const KnownType* const known = find_known(type)) return known->layout;
   if (type == MPI_DATATYPE_NULL)
     throw Error(Fault::datatype, std::string("the ") + side + " datatype is MPI_DATATYPE_NULL");
   const Layout layout = layout_of(type);
-  if (envelope_of(type).combiner == MPI_COMBINER_NAMED) slot = KnownType{type, layout, true};
+  if (envelope_of(type).combiner == MPI_COMBINER_NAMED)
+    known_types[slot_of_handle<known_bits>(type)] = KnownType{type, layout, true};
   return layout;
 }
 
@@ -239,6 +244,16 @@ ByteRun run_of_bytes(MPI_Count count, MPI_Datatype type, const char* side) {
   if (__builtin_mul_overflow(static_cast<std::uint64_t>(count), static_cast<std::uint64_t>(layout.bytes), &run.bytes))
     throw Error(Fault::count, std::string("the ") + side + " buffer is larger than memory can be");
   return run;
+}
+
+/// MPI has no query; but to pack nothing of a type that is not committed is an error.
+bool is_committed(MPI_Datatype type, MPI_Comm errors_return) {
+  if (find_known(type)) return true;
+  char nothing = 0, packed = 0;
+  int position = 0, error_class = MPI_SUCCESS;
+  const int code = PMPI_Pack(&nothing, 0, type, &packed, sizeof packed, &position, errors_return);
+  if (code != MPI_SUCCESS) PMPI_Error_class(code, &error_class);
+  return error_class != MPI_ERR_TYPE;
 }
 
 }  // namespace mpix

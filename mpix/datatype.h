@@ -17,4 +17,7 @@ struct ByteRun {
 /// negative count, for no datatype, and for elements that are more than one run of bytes, or begin before their buffer.
 ByteRun run_of_bytes(MPI_Count count, MPI_Datatype type, const char* side);
 
+/// As far as MPI checks its arguments. `errors_return`: a communicator on which they do.
+bool is_committed(MPI_Datatype type, MPI_Comm errors_return);
+
 }  // namespace mpix

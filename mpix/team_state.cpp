@@ -15,9 +15,9 @@ namespace {
 std::mutex keyval_mutex;
 int keyval = MPI_KEYVAL_INVALID;
 
-extern "C" int delete_comm_state(MPI_Comm, int, void* value, void*) {
+extern "C" int delete_comm_state(MPI_Comm comm, int, void* value, void*) {
   auto* const state = static_cast<CommState*>(value);
-  end_collectives(*state);
+  end_collectives(comm, *state);
   delete state;
   return MPI_SUCCESS;
 }

@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "collective/between_nodes.h"
 #include "collective/call_guards.h"
+#include "collective/node_notes.h"
 #include "collective/rails.h"
 #include "collective/staged_calls.h"
 #include "collective/tree.h"
@@ -57,6 +58,7 @@ struct Collectives::Memory {
   std::shared_ptr<const void> segments;  ///< by rank
   std::shared_ptr<char> words;
   std::unique_ptr<CallGuards> guards;  ///< null: kernels wait
+  std::unique_ptr<NodeNotes> notes;    ///< null: kernels do not wait, and calls by guards are heard by all
   std::unique_ptr<CollectiveReports> reports;
   AttachedMaps maps;
   std::unique_ptr<StagedCalls> staged;  ///< null: the service leads none
@@ -203,8 +205,8 @@ Collectives::Collectives(std::shared_ptr<const Team> team, Bootstrap& bootstrap,
   const std::size_t notes = ranks + static_cast<std::size_t>(size());
   memory_->words = device_.allocate_pinned(sizeof(CollectiveWords) + notes * sizeof(std::uint64_t));
   c.host = reinterpret_cast<CollectiveWords*>(memory_->words.get());
-  memory_->reports =
-      std::make_unique<CollectiveReports>(c.host, team_->locals(), size(), name, settings, device_.hang_advice());
+  memory_->reports = std::make_unique<CollectiveReports>(c.host, team_->locals(), rank(), size(), name, settings,
+                                                         device_.hang_advice());
   // Guards know nothing of networks. MPIX_WAIT is the same on all ranks: Team compares it.
   const bool waits_in_memory_ops =
       settings.waits == Waits::automatic ? share_in_turns_ : settings.waits == Waits::memory;
@@ -215,9 +217,14 @@ Collectives::Collectives(std::shared_ptr<const Team> team, Bootstrap& bootstrap,
     memory_->reports->set_watch(
         {[staged = memory_->staged.get()](std::size_t rank) { staged->noted_wait(static_cast<std::uint32_t>(rank)); },
          [staged = memory_->staged.get()](double seconds) { return staged->stuck(seconds); }});
+  if (!memory_->guards) {
+    memory_->notes = std::make_unique<NodeNotes>(device_, std::move(segments), c.places.note(), c.me,
+                                                 memory_->staged ? memory_->staged->memory() : StagedMemory{});
+    memory_->reports->set_notes(memory_->notes.get());
+  }
   if (team_->spans_nodes())
-    memory_->rails = std::make_unique<Rails>(team_, bootstrap, device_, *budget, scratch_, c, *memory_->reports,
-                                             memory_->staged ? memory_->staged->memory() : StagedMemory{});
+    memory_->rails = std::make_unique<Rails>(team_, bootstrap, device_, *budget, scratch_, c.host, *memory_->reports,
+                                             *memory_->notes);
   // All have filled theirs, and mapped the others'.
   (void)bootstrap.allgather(std::uint64_t{0});
   asked_.emplace(*this);
@@ -488,10 +495,13 @@ void Collectives::detach(Bootstrap& bootstrap, void* base) {
                                   [base](const Attachment& one) { return one.is_used && one.own == base; });
   const std::uint64_t index = static_cast<std::uint64_t>(found - attachments_.begin());
   (void)wait_for_all();
-  const std::vector<std::uint64_t> all = bootstrap.allgather(index);
+  // Where some are wrong all say the same.
+  std::vector<std::string> names;
+  for (const std::uint64_t one : bootstrap.allgather(index))
+    names.push_back(one < attachments_.size() ? "attachment " + std::to_string(one + 1) : "none");
+  const std::string by_rank = differing(names);
+  if (!by_rank.empty()) throw Error(Fault::attach, "the ranks name different attachments: " + by_rank);
   if (found == attachments_.end()) throw Error(Fault::attach, "this memory is not attached");
-  if (std::any_of(all.begin(), all.end(), [index](std::uint64_t other) { return other != index; }))
-    throw Error(Fault::attach, "the ranks name different attachments");
   (void)bootstrap.allgather(std::uint64_t{0});
   const std::lock_guard<std::mutex> hold(mutex_);
   memory_->maps[static_cast<std::size_t>(found - attachments_.begin())].clear();

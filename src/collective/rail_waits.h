@@ -9,23 +9,20 @@
 #include <utility>
 #include <vector>
 
-#include "device/device.h"
 #include "net/shipment.h"
-#include "wire/collective_staged.h"
 #include "wire/rail.h"
 
 namespace mpix {
 
-/// Whom ranks wait for, as they tell each other for the reports: a rank knows by itself for whom it waits, but not for
-/// whom that one does. Nothing hangs on it, so nobody waits to tell, and what is not told is not known.
+/// What ranks tell their partners on other nodes for the reports, by notes there (wire/rail.h): a rank knows by itself
+/// for whom it waits, but not for whom that one does. Nobody waits to tell.
 ///
-/// | waits                  | for          | tells         | by a word                                  |
-/// |------------------------|--------------|---------------|--------------------------------------------|
-/// | a rank, for a while    | its node's   | its partners  | waits[] there (wire/rail.h): since which exchange |
-/// | nobody any more: a rank of its node calls another thing | its node's | its partners | waits[] there: that one, and no exchange |
-/// | its service, for long  | another node's | its node    | in its memory for collectives, or where there are staged calls in the node's: 0 or a rank |
+/// | tells                                        | word       | where there is no room for it now |
+/// |----------------------------------------------|------------|-----------------------------------|
+/// | that it has waited for a rank of its node for a while | since which exchange | it is not known  |
+/// | once: that calls differ, and so it has stopped | who has called what | it is told later         |
 ///
-/// The owner sees to it that calls do not overlap, but for of_node.
+/// The owner sees to it that calls do not overlap.
 class RailWaits {
  public:
   /// Where a partner looks.
@@ -34,47 +31,43 @@ class RailWaits {
     RemoteMemory memory;
     std::uint64_t at;
   };
-  /// `owner`: for whom the budget counts. `told`: this rank's waits[]. `on_host`: where ranks of the node tell each
-  /// other, if there is some: staged calls wait for the service, which must not wait for a GPU then.
-  RailWaits(Device& device, OperationBudget& budget, const void* owner, const Collective& on_node,
-            const std::uint64_t* told, std::vector<Listener> partners, const StagedMemory& on_host)
-      : device_(device),
-        budget_(budget),
+  /// `owner`: for whom the budget counts. `told`: the notes of partners. `out`: for what is sent, which `source` has.
+  RailWaits(OperationBudget& budget, const void* owner, const CollectiveNote* told, CallDifference* out,
+            std::shared_ptr<const Registration> source, std::vector<Listener> partners)
+      : budget_(budget),
         owner_(owner),
-        on_node_(on_node),
         told_(told),
-        partners_(std::move(partners)),
-        on_host_(on_host) {}
+        out_(out),
+        source_(std::move(source)),
+        partners_(std::move(partners)) {}
 
   /// This rank waits for that one of its node, before exchange `number` + 1.
   void tell_partners(std::uint64_t number, std::uint32_t rank);
-  /// This rank's calls are over, as that one of its node calls another thing.
-  void tell_partners_of_difference(std::uint32_t rank);
-  /// Something that was told is on its way.
-  bool are_telling();
-  /// For whom of another node; -1: for nobody any more.
-  void tell_node(int rank);
+  /// Once.
+  void tell_partners(const CallDifference& difference);
+  /// False: all that was to be told has been.
+  bool go_on_telling();
   /// Whom a partner waits for before exchange `number` + 1; -1: it has not told.
   int of_partner(std::size_t partner, std::uint64_t number) const;
-  /// Which rank's calls differ, as a partner has told; -1: it has not.
-  int difference_of_partner(std::size_t partner) const;
-  /// Whom a rank of this node, by its number there, waits for; -1: it has not told. Any thread.
-  int of_node(std::size_t local) const;
+  CallDifference difference_of_partner(std::size_t partner) const;
   /// What is on its way is nobody's any more.
-  void close() { shipments_.clear(); }
+  void close() {
+    shipments_.clear();
+    untold_.clear();
+  }
 
  private:
-  void tell(std::uint64_t number, std::uint64_t word);
+  bool send(const Listener& partner, const char* what, std::vector<NetworkWrite> writes, std::uint64_t word,
+            std::size_t place);
 
-  Device& device_;
   OperationBudget& budget_;
   const void* const owner_;
-  const Collective on_node_;
-  const std::uint64_t* const told_;
+  const CollectiveNote* const told_;
+  CallDifference* const out_;
+  const std::shared_ptr<const Registration> source_;
   const std::vector<Listener> partners_;
-  const StagedMemory on_host_;
+  std::vector<const Listener*> untold_;  ///< of the difference
   std::list<std::shared_ptr<Shipment>> shipments_;
-  bool has_told_node_ = false;
 };
 
 }  // namespace mpix

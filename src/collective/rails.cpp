@@ -54,11 +54,11 @@ class RailPeer final : public Recipient {
 
 void Rails::allocate(std::size_t slot_bytes) {
   RailPlaces& p = places_ = shape_.places(slot_bytes);
-  const std::uint64_t slots = p.waits(), all = sizeof(RailWords) + slots + in_bytes();
+  const std::uint64_t all = sizeof(RailWords) + out_bytes() + in_bytes();
   memory_ = device_.allocate_pinned(all);
   p.words = reinterpret_cast<RailWords*>(memory_.get());
   p.out = memory_.get() + sizeof(RailWords);
-  p.in = p.out + slots;
+  p.in = p.out + out_bytes();
   // Blocks for ranks of this node, of which a slot takes as many as a node has ranks.
   const std::uint64_t block = p.columns * slot_bytes;
   device_memory_ = device_.allocate(sizeof(std::uint64_t) * 8 + 2 * block).base;
@@ -77,19 +77,20 @@ void Rails::allocate(std::size_t slot_bytes) {
 }
 
 Rails::Rails(std::shared_ptr<const Team> team, Bootstrap& bootstrap, Device& device, OperationBudget& budget,
-             std::size_t scratch, const Collective& on_node, CollectiveReports& reports, const StagedMemory& staged)
+             std::size_t scratch, CollectiveWords* host, CollectiveReports& reports, NodeNotes& notes)
     : team_(std::move(team)),
       device_(device),
       budget_(budget),
-      host_(on_node.host),
+      host_(host),
       reports_(reports),
+      notes_(notes),
       shape_(*team_, team_->rank()),
       streams_serve_(device.serves_remote_work()),
       patience_(reports.patience()) {
   budget_.begin();
   allocate(shape_.slot_bytes(scratch));
   exposed_ = budget_.network().expose(places_.in, in_bytes());
-  source_ = budget_.network().register_source(places_.out, places_.waits());
+  source_ = budget_.network().register_source(places_.out, out_bytes());
   const std::vector<RemoteMemory> all = bootstrap.allgather(exposed_->remote());
   std::vector<RailWaits::Listener> listeners;
   for (const RailPartner& partner : shape_.partners()) {
@@ -101,21 +102,20 @@ Rails::Rails(std::shared_ptr<const Team> team, Bootstrap& bootstrap, Device& dev
     peer.slots = static_cast<std::uint32_t>(there.partners().size());
     peer.to = std::make_shared<RailPeer>(team_, budget_, rank, peer.memory,
                                          peer.position * places_.slot() + offsetof(RailHeader, unused), memory_);
-    listeners.push_back(
-        {peer.to, peer.memory, std::uint64_t{2} * peer.slots * places_.slot() + peer.position * sizeof(std::uint64_t)});
+    listeners.push_back({peer.to, peer.memory,
+                         std::uint64_t{2} * peer.slots * places_.slot() + peer.position * sizeof(CollectiveNote)});
     peers_.push_back(std::move(peer));
   }
-  waits_ = std::make_unique<RailWaits>(device_, budget_, this, on_node,
-                                       reinterpret_cast<const std::uint64_t*>(places_.in + places_.waits()),
-                                       std::move(listeners), staged);
+  waits_ = std::make_unique<RailWaits>(
+      budget_, this, reinterpret_cast<const CollectiveNote*>(places_.in + places_.slots_bytes()),
+      reinterpret_cast<CallDifference*>(places_.out + places_.slots_bytes()), source_, std::move(listeners));
   reports_.set_others({[this](std::uint32_t rank) {
                          Hold hold(mutex_);
                          if (!is_released()) waits_->tell_partners(taken_, rank);
                        },
-                       [this](std::size_t local) { return waits_->of_node(local); },
-                       [this](std::uint32_t rank) {
+                       [this](const CallDifference& difference) {
                          Hold hold(mutex_);
-                         waits_->tell_partners_of_difference(rank);
+                         waits_->tell_partners(difference);
                          wake_service(*this);
                        }});
   budget_.enter(this);
@@ -161,7 +161,7 @@ Poller::Clock::duration Rails::look(Clock::time_point now) {
     look_for_trouble(now);
     idle = exchanges_.empty() || is_released();
     served = is_served_ && !is_released();
-    if (idle && waits_->are_telling()) idle = false;
+    if (idle && waits_->go_on_telling()) idle = false;
   }
   if (streams_serve_ && (idle || served)) return when_woken;
   budget_.progress_once(service_round());
@@ -273,7 +273,8 @@ bool Rails::hear(Peer& peer, std::uint32_t partner) {
       std::find_if(exchanges_.begin(), exchanges_.end(), [next](const Exchange& one) { return one.number == next; });
   const std::uint64_t mine = exchange->task.word[rail_word];
   if (header->word != mine) {
-    reports_.note_difference(shape_.partners()[partner].rank, mine, header->word);
+    reports_.note_difference(
+        CallDifference::of(static_cast<int>(shape_.partners()[partner].rank), header->word, team_->rank(), mine));
     return false;
   }
   peer.heard = next;
@@ -297,7 +298,7 @@ bool Rails::announce() {
   for (const Exchange& exchange : exchanges_) {
     if (exchange.number <= arrived_) continue;
     if (is_released() || !has_arrived(exchange)) break;
-    waits_->tell_node(-1);
+    notes_.tell_wait(-1);
     store_release(&places_.words->arrived, arrived_ = exchange.number);
     moved = true;
   }
@@ -325,10 +326,8 @@ void Rails::look_for_trouble(Clock::time_point now) {
   if (now - looked_ < between_looks || is_released()) return;
   looked_ = now;
   for (std::uint32_t i = 0; i < peers_.size(); ++i)
-    if (const int other = waits_->difference_of_partner(i); other >= 0)
-      return reports_.fail("the ranks call different things: rank " + std::to_string(shape_.partners()[i].rank) +
-                           " says that the call of rank " + std::to_string(other) +
-                           " is not its own; nothing is reduced or moved any more");
+    if (const CallDifference told = waits_->difference_of_partner(i); told.is_known())
+      return reports_.note_difference(told);
   std::string trouble = budget_.network().failure();
   bool waits = false;
   Clock::time_point oldest = now;
@@ -361,7 +360,7 @@ void Rails::note_missing(Clock::time_point now) {
     if (!holds_back && (!needs(*waits, i) || peers_[i].heard >= waits->number)) continue;
     const auto partner = static_cast<int>(shape_.partners()[i].rank);
     const int told = waits_->of_partner(i, peers_[i].heard);
-    if (is_long) waits_->tell_node(told >= 0 ? told : partner);
+    if (is_long) notes_.tell_wait(told >= 0 ? told : partner);
     reports_.note_wait(shape_.partners()[i].rank, collective_note(static_cast<std::uint32_t>(waits->number), beat_),
                        told);
   }

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/service.h"
+#include "collective/node_notes.h"
 #include "collective/rail_shape.h"
 #include "collective/rail_waits.h"
 #include "collective/reports.h"
@@ -34,7 +35,7 @@ class Rails final : public Poller, public RailService {
  public:
   /// Collective: an exchange of a few bytes. `scratch`: what its memory may take, roughly.
   Rails(std::shared_ptr<const Team> team, Bootstrap& bootstrap, Device& device, OperationBudget& budget,
-        std::size_t scratch, const Collective& on_node, CollectiveReports& reports, const StagedMemory& staged);
+        std::size_t scratch, CollectiveWords* host, CollectiveReports& reports, NodeNotes& notes);
   ~Rails() override;
 
   const RailShape& shape() const { return shape_; }
@@ -83,7 +84,11 @@ class Rails final : public Poller, public RailService {
   bool has_arrived(const Exchange& exchange) const;
   bool announce();
   bool forget();
-  std::uint64_t in_bytes() const { return places_.waits() + places_.partners * sizeof(std::uint64_t); }
+  std::uint64_t out_bytes() const {
+    return (places_.slots_bytes() + sizeof(CallDifference) + sizeof(RailHeader) - 1) / sizeof(RailHeader) *
+           sizeof(RailHeader);
+  }
+  std::uint64_t in_bytes() const { return places_.slots_bytes() + places_.partners * sizeof(CollectiveNote); }
   bool is_released() const { return load_acquire(&host_->released) != 0; }
   void look_for_trouble(Clock::time_point now);
   void note_missing(Clock::time_point now);
@@ -93,10 +98,11 @@ class Rails final : public Poller, public RailService {
   OperationBudget& budget_;
   CollectiveWords* const host_;
   CollectiveReports& reports_;
+  NodeNotes& notes_;
   const RailShape shape_;
   const bool streams_serve_;  ///< they do while they wait
   RailPlaces places_{};
-  std::shared_ptr<char> memory_;  ///< words, out, in
+  std::shared_ptr<char> memory_;  ///< words, out and what is told there, in
   std::shared_ptr<const void> tables_[4];
   char *device_memory_ = nullptr, *packed_ = nullptr, *collected_ = nullptr;
   std::uint64_t memory_bytes_ = 0;

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "collective/node_notes.h"
 
 namespace mpix {
 namespace {
@@ -82,10 +83,11 @@ std::string text_of(const CallWord& call) {
   return text + ")";
 }
 
-CollectiveReports::CollectiveReports(CollectiveWords* words, const std::vector<int>& locals, int ranks,
+CollectiveReports::CollectiveReports(CollectiveWords* words, const std::vector<int>& locals, int rank, int ranks,
                                      const std::string& name, const Settings& settings, const std::string& hang_advice)
     : words_(words),
       locals_(locals),
+      rank_(rank),
       name_(name),
       hang_advice_(hang_advice),
       seconds_(settings.timeout_seconds),
@@ -117,11 +119,6 @@ std::string CollectiveReports::cause() {
   tell_of_difference();
   const std::lock_guard<std::mutex> hold(mutex_);
   return cause_.empty() ? "a wait was given up" : cause_;
-}
-
-std::string CollectiveReports::name_of_rank(std::uint64_t index) const {
-  const std::uint64_t locals = locals_.size();
-  return std::to_string(index < locals ? static_cast<std::uint64_t>(locals_[index]) : index - locals);
 }
 
 void CollectiveReports::note_wait(std::uint32_t rank, std::uint64_t note, int for_whom) {
@@ -160,13 +157,22 @@ void CollectiveReports::tell_if_stuck() {
 }
 
 /// Early enough for the others' reports.
-void CollectiveReports::tell_others(std::size_t index, Clock::time_point now) {
-  Seen& seen = seen_[index];
-  if (index >= locals_.size() || seen.number == 0 || seen.told == seen.number) return;
-  if (now - seen.changed > note_lasts || std::chrono::duration<double>(now - seen.since).count() < seconds_ / 8) return;
-  seen.told = seen.number;
+bool CollectiveReports::lasts(const Seen& seen, Clock::time_point now) const {
+  return seen.number != 0 && now - seen.changed <= note_lasts &&
+         std::chrono::duration<double>(now - seen.since).count() >= (seconds_ > 0 ? seconds_ / 8 : 1);
+}
+
+void CollectiveReports::tell_others(std::size_t local) {
+  Seen& seen = seen_[local];
+  if (std::exchange(seen.told, seen.number) == seen.number) return;
   const std::lock_guard<std::mutex> hold(others_mutex_);
-  if (others_.tell) others_.tell(static_cast<std::uint32_t>(locals_[index]));
+  if (others_.tell) others_.tell(static_cast<std::uint32_t>(locals_[local]));
+}
+
+/// It may have stopped.
+void CollectiveReports::ask(std::size_t local) {
+  if (!notes_) return;
+  if (const CallDifference told = notes_->difference_of(local); told.is_known()) note_difference(told);
 }
 
 std::string CollectiveReports::missing_text(std::size_t index) {
@@ -175,19 +181,20 @@ std::string CollectiveReports::missing_text(std::size_t index) {
   if (is_far) {
     const std::lock_guard<std::mutex> hold(mutex_);
     for_whom = for_whom_[index - locals_.size()];
-  } else {
-    const std::lock_guard<std::mutex> hold(others_mutex_);
-    if (others_.ask) for_whom = others_.ask(index);
+  } else if (notes_) {
+    for_whom = notes_->wait_of(index);
   }
-  return name_of_rank(index) + (for_whom >= 0 ? " (which waits for rank " + std::to_string(for_whom) + ")"
-                                : is_far      ? " (of another node)"
-                                              : "");
+  return std::to_string(is_far ? static_cast<int>(index - locals_.size()) : locals_[index]) +
+         (for_whom >= 0 ? " (which waits for rank " + std::to_string(for_whom) + ")"
+          : is_far      ? " (of another node)"
+                        : "");
 }
 
-void CollectiveReports::note_difference(std::uint32_t rank, std::uint64_t mine, std::uint64_t theirs) {
-  words_->mine = mine;
-  words_->theirs = theirs;
-  store_release(&words_->differs, locals_.size() + rank + 1);
+void CollectiveReports::note_difference(const CallDifference& difference) {
+  {
+    const std::lock_guard<std::mutex> hold(mutex_);
+    if (!difference_.is_known()) difference_ = difference;
+  }
   store_release(&words_->released, 1);
 }
 
@@ -197,25 +204,33 @@ void CollectiveReports::fail(const std::string& why) {
   break_with(why);
 }
 
+std::string CollectiveReports::text_of(const CallDifference& difference) const {
+  const auto name = [&](unsigned index) {
+    return difference.rank(index) == rank_ ? std::string("this rank")
+                                           : "rank " + std::to_string(difference.rank(index));
+  };
+  if (difference.calls[0] == difference.calls[1])  // that ranks choose for themselves; it cannot be
+    return name(0) + " took another way in the call before";
+  return "the ranks call different things: " + name(0) + " " + mpix::text_of(CallWord::of(difference.calls[0])) + ", " +
+         name(1) + " " + mpix::text_of(CallWord::of(difference.calls[1]));
+}
+
 void CollectiveReports::tell_of_difference() {
   const std::uint64_t differs = load_acquire(&words_->differs);
-  if (differs == 0) return;
-  std::string text;
+  CallDifference difference{};
   {
     const std::lock_guard<std::mutex> hold(mutex_);
-    if (told_of_difference_) return;
+    difference =
+        differs == 0 ? difference_ : CallDifference::of(locals_[differs - 1], words_->theirs, rank_, words_->mine);
+    if (told_of_difference_ || !difference.is_known()) return;
     told_of_difference_ = true;
-    if (words_->theirs == words_->mine)  // that ranks choose for themselves; it cannot be
-      text = "rank " + name_of_rank(differs - 1) + " took another way in the call before";
-    else
-      text = "the ranks call different things: rank " + name_of_rank(differs - 1) + " " +
-             text_of(CallWord::of(words_->theirs)) + ", this rank " + text_of(CallWord::of(words_->mine));
   }
+  const std::string text = text_of(difference);
   log(LogLevel::error, "collectives of '" + name_ + "': " + text + "; nothing is reduced or moved any more");
   break_with(text);
+  if (notes_) notes_->tell_difference(difference);
   const std::lock_guard<std::mutex> hold(others_mutex_);
-  if (others_.tell_of_difference && differs <= locals_.size())
-    others_.tell_of_difference(static_cast<std::uint32_t>(locals_[differs - 1]));
+  if (others_.tell_of_difference) others_.tell_of_difference(difference);
 }
 
 bool CollectiveReports::is_overdue(Seen& seen, std::uint64_t note, Clock::time_point now) const {
@@ -236,7 +251,7 @@ bool CollectiveReports::is_overdue(Seen& seen, std::uint64_t note, Clock::time_p
     return false;
   }
   const auto patience = std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds_));
-  if (known_until - seen.since - seen.reported < patience) return false;
+  if (seconds_ <= 0 || known_until - seen.since - seen.reported < patience) return false;
   seen.reported = known_until - seen.since;
   return true;
 }
@@ -244,19 +259,22 @@ bool CollectiveReports::is_overdue(Seen& seen, std::uint64_t note, Clock::time_p
 Poller::Clock::duration CollectiveReports::look(Clock::time_point now) {
   notice();
   tell_of_difference();
-  if (seconds_ <= 0) return between_looks;
-  tell_if_stuck();
+  if (seconds_ > 0) tell_if_stuck();
   std::string missing;
   Clock::duration longest{};
   for (std::size_t i = 0; i < seen_.size(); ++i) {
     Seen& seen = seen_[i];
     const std::uint64_t note = load_acquire(&words_->notes[i]);
     const bool is_missing = note != 0 && is_overdue(seen, note, now);
-    tell_others(i, now);
+    if (i < locals_.size() && lasts(seen, now)) {
+      ask(i);
+      tell_others(i);
+    }
     if (!is_missing) continue;
     missing += (missing.empty() ? "" : ", ") + missing_text(i);
     longest = std::max(longest, seen.reported);
   }
+  tell_of_difference();
   if (!missing.empty() && !is_broken()) {
     const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(longest).count();
     const std::string text = "a call waits for rank " + missing + ", for " + std::to_string(seconds) +
@@ -265,6 +283,7 @@ Poller::Clock::duration CollectiveReports::look(Clock::time_point now) {
     log(fail_ ? LogLevel::error : LogLevel::warn, "collectives of '" + name_ + "': " + text);
     if (fail_) break_with(text);
   }
+  if (seconds_ <= 0) return between_looks;
   const auto patience = std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds_));
   return std::clamp<Clock::duration>(patience / 20, std::chrono::milliseconds(10), between_looks);
 }

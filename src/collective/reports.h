@@ -14,37 +14,42 @@
 
 namespace mpix {
 
+class NodeNotes;
+
 /// A call as text: "MPIX_Allreduce_stream (MPI_SUM, 8-byte floating, 64 bytes)".
 std::string text_of(const CallWord& call);
 
 /// The hang reports of a communicator's collectives: whom calls wait for, for longer than MPIX_TIMEOUT, and what ranks
-/// have called that have not called the same. With MPIX_ON_TIMEOUT=error nobody waits any more after the first. Words
-/// that name a rank name it by its number on this node, or, behind those, by that in the communicator.
+/// have called that have not called the same. With MPIX_ON_TIMEOUT=error nobody waits any more after the first. Notes
+/// are of ranks by their number on this node, or, behind those, by that in the communicator.
+///
+/// A rank that knows that calls differ stops, and tells all that it can: in a note for its node, where a rank looks
+/// that waits for it, and its partners on other nodes. Each that hears of it does the same. So all that wait are told:
+/// a rank waits for one of its node, or for a partner, and that one has stopped, or waits itself.
 class CollectiveReports final : public Poller {
  public:
   /// `locals`: the ranks of this node. The words have a note for each of them, and one for each rank.
   /// `hang_advice`: what else may be the matter; or empty.
-  CollectiveReports(CollectiveWords* words, const std::vector<int>& locals, int ranks, const std::string& name,
-                    const Settings& settings, const std::string& hang_advice);
+  CollectiveReports(CollectiveWords* words, const std::vector<int>& locals, int rank, int ranks,
+                    const std::string& name, const Settings& settings, const std::string& hang_advice);
   ~CollectiveReports() override;
 
+  /// Before begin: where ranks of this node tell each other, if there is some.
+  void set_notes(NodeNotes* notes) { notes_ = notes; }
   /// Calls may wait from now on.
   void begin();
   bool is_broken() const { return load_acquire(&words_->released) != 0; }
   /// Why; empty: it is not.
   std::string cause();
 
-  // What the service notices of ranks of other nodes; any thread.
+  // What the service hears; any thread.
   /// See collective_note. `for_whom`: it waits itself, for this rank; -1: that is not known.
   void note_wait(std::uint32_t rank, std::uint64_t note, int for_whom);
-  /// Who may know more of ranks that are waited for, and what to tell them. Any may be null.
+  /// How to tell ranks of other nodes. Any may be null.
   struct Others {
     /// This rank has waited for a while for one of its node.
     std::function<void(std::uint32_t rank)> tell;
-    /// Whom a rank of this node, by its number there, waits for; -1: not known.
-    std::function<int(std::size_t local)> ask;
-    /// The calls of that rank of this node differ from this rank's.
-    std::function<void(std::uint32_t rank)> tell_of_difference;
+    std::function<void(const CallDifference&)> tell_of_difference;
   };
   void set_others(Others others);
   /// Who is asked at each look, by the service. Either may be null.
@@ -55,7 +60,7 @@ class CollectiveReports final : public Poller {
     std::function<std::string(double seconds)> stuck;
   };
   void set_watch(Watch watch);
-  void note_difference(std::uint32_t rank, std::uint64_t mine, std::uint64_t theirs);
+  void note_difference(const CallDifference& difference);
   /// Nothing comes any more.
   void fail(const std::string& why);
   void break_with(const std::string& cause);
@@ -75,24 +80,29 @@ class CollectiveReports final : public Poller {
     Clock::duration reported{};
     std::uint32_t told = 0;  ///< of which number the others know
   };
+  std::string text_of(const CallDifference& difference) const;
   void tell_of_difference();
+  void ask(std::size_t local);
+  bool lasts(const Seen& seen, Clock::time_point now) const;
   bool is_overdue(Seen& seen, std::uint64_t note, Clock::time_point now) const;
-  std::string name_of_rank(std::uint64_t index) const;
   std::string missing_text(std::size_t index);
-  void tell_others(std::size_t index, Clock::time_point now);
+  void tell_others(std::size_t local);
   void notice();
   void tell_if_stuck();
 
   CollectiveWords* const words_;
   const std::vector<int> locals_;
+  const int rank_;
   const std::string name_, hang_advice_;
   const double seconds_;
   const bool fail_;
+  NodeNotes* notes_ = nullptr;
   bool begun_ = false, told_of_difference_ = false;
   std::vector<Seen> seen_;
   std::mutex mutex_;  ///< what follows
   std::string cause_;
-  std::vector<int> for_whom_;  ///< by rank
+  CallDifference difference_{};  ///< as others have told
+  std::vector<int> for_whom_;    ///< by rank
   std::mutex others_mutex_;
   Others others_;
   Watch watch_;

@@ -100,7 +100,7 @@ std::string Team::difference(const std::vector<Card>& cards, const std::string& 
 void Team::check_cards(const std::vector<Card>& cards) {
   const auto check = [&](const std::string& what, auto text_of) {
     const std::string text = difference(cards, what, text_of);
-    if (!text.empty()) throw Error(Fault::memory, text);
+    if (!text.empty()) throw Error(Fault::unsupported, text);
   };
   const auto same = [&](auto value_of) {
     return std::all_of(cards.begin(), cards.end(),

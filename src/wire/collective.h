@@ -18,7 +18,7 @@
 ///
 /// | word                        | by                           | order                                                |
 /// |-----------------------------|------------------------------|------------------------------------------------------|
-/// | calls[call mod 4][o]        | part 0, at the begin: what is called, to all | none: a line                         |
+/// | calls[call mod 4][o]        | part 0, at the begin: what is called, to all; t polls it where it hears from o, where the call before was rooted, and before the second step of what it sends o | none: a line |
 /// | lines[step mod 2][o]        | each part its own, with data | none: each half line carries the step                |
 /// | packs[number mod 2][o]      | each part its own, with data | none: one store carries all; see collective_packs.h |
 /// | begun[part][o] = call, step     | each part, in each step of a rooted call, to all | relaxed: what it has read, it has |
@@ -26,7 +26,7 @@
 /// |                             |                              | kernels that have ended                              |
 /// | ready[part][o] = call, step     | each part, when its share of what o gives lies in o's memory for pieces; along a tree, also: the result lies there | release, acquire |
 /// | ended[part][o] = call, step     | each part, when it has read what it reads of others' data, and written what it writes | release, acquire |
-/// | waits (of o's own)          | o's service: 0, or 1 and the rank of another node that o waits for | none: for reports |
+/// | note (of o's own)           | o's service, of what it knows; see CollectiveNote | release, acquire: for reports |
 /// | times, choices              | see collective_chosen.h | |
 /// | came, all_came              | see collective_guarded.h | |
 ///
@@ -87,6 +87,29 @@ struct CallWord {
   }
 };
 
+/// Two ranks of the communicator that have called different things.
+struct CallDifference {
+  std::uint64_t ranks;     ///< the one + 1, and the other; 0: none
+  std::uint64_t calls[2];  ///< CallWord of each
+
+  static CallDifference of(int one, std::uint64_t called, int other, std::uint64_t other_called) {
+    const std::uint64_t first = static_cast<std::uint32_t>(one) + std::uint64_t{1};
+    return {first << 32 | static_cast<std::uint32_t>(other), {called, other_called}};
+  }
+  bool is_known() const { return ranks != 0; }
+  int rank(unsigned index) const {
+    return static_cast<int>(index == 0 ? static_cast<std::uint32_t>(ranks >> 32) - 1
+                                       : static_cast<std::uint32_t>(ranks));
+  }
+};
+
+/// What a rank's service tells others for their reports: those of its node in memory of its own, its partners on other
+/// nodes in theirs. Nothing hangs on it.
+struct CollectiveNote {
+  std::uint64_t waits;        ///< for whom: see collective/node_notes.h, collective/rail_waits.h
+  CallDifference difference;  ///< once: that calls are over, and why; its ranks are written last
+};
+
 /// The number after n; never 0, and places of two and of four come in turns for ever.
 MPIX_FN std::uint32_t next_number(std::uint32_t n) { return n == UINT32_MAX ? 4 : n + 1; }
 
@@ -135,8 +158,8 @@ struct CollectivePlaces {
   MPIX_FN std::uint64_t lines_at() const { return (ended() + std::uint64_t{most_parts} * ranks * 8 + 255) / 256 * 256; }
   MPIX_FN std::uint64_t sent() const { return lines_at() + std::uint64_t{2} * ranks * lines * sizeof(Line); }
   MPIX_FN std::uint64_t received() const { return sent() + scratch_bytes; }
-  MPIX_FN std::uint64_t waits() const { return received() + scratch_bytes; }
-  MPIX_FN std::uint64_t choices() const { return (waits() + 64 + 63) / 64 * 64; }
+  MPIX_FN std::uint64_t note() const { return received() + scratch_bytes; }
+  MPIX_FN std::uint64_t choices() const { return (note() + sizeof(CollectiveNote) + 63) / 64 * 64; }
   MPIX_FN std::uint64_t times() const { return choices() + choice_bytes; }
   MPIX_FN std::uint64_t packed() const { return times() + std::uint64_t{4} * ranks * sizeof(Line); }
   MPIX_FN std::uint64_t guards() const { return (packed() + most_parts * 8 + 63) / 64 * 64; }

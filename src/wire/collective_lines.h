@@ -255,8 +255,10 @@ MPIX_STEP bool run_by_lines(const Crew& crew, const Collective& c) {
         if (rank == c.me) continue;
         store_after_loads(c.begun(rank, crew.part, c.me), progress_word(call, step));
         crew.tell(rank);
-        if (i > 0 && c.sends_to(rank))
-          good = good && crew.await(rank, c.begun(c.me, crew.part, rank), progress_word(call, before));
+        if (i == 0 || !c.sends_to(rank)) continue;
+        // In another call it may have no steps to wait for, and this rank need not hear from it.
+        good = good && (i > 1 || calls_the_same(crew, c, c.word, call, rank)) &&
+               crew.await(rank, c.begun(c.me, crew.part, rank), progress_word(call, before));
       }
       if (!crew.agree(good)) return false;
     }

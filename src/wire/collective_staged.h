@@ -58,7 +58,7 @@ struct StagedWords {
   std::uint64_t instead;
   alignas(64) std::uint64_t done;
   alignas(64) std::uint64_t filled;
-  alignas(64) std::uint64_t waits;  ///< for a rank of another node; for reports (collective/rail_waits.h)
+  alignas(64) CollectiveNote note;  ///< for reports (collective/node_notes.h)
 };
 
 /// What the ranks of a node share.

@@ -23,7 +23,8 @@
 /// | a task                | the stream, one at a time: its out is filled, and what lay in in[k - 1] is used | the service | channel.h |
 /// | in[k mod 2][p]        | p's network; the number in the header is its signal | the service; the stream, its data | who sees the signal sees the data |
 /// | arrived = k           | the service                          | the stream, one thread  | release, acquire         |
-/// | waits[p]              | p's network: k, and a rank of its node that it waits for before k + 1, or whose calls differ | reports | none |
+/// | notes[p].waits        | p's network: k, and a rank of its node that it waits for before k + 1 | reports | none |
+/// | notes[p].difference   | p's network, once; its ranks are the signal | reports | who sees the signal sees the calls |
 /// | over = k              | the stream: data of k are where they belong | the host         | release, acquire         |
 ///
 /// **A rank sends k to p when it has got k - 1 from p**, in its service, which has compared what both have called. Two
@@ -96,8 +97,8 @@ struct RailPlaces {
   MPIX_FN std::uint64_t at(std::uint64_t number, std::uint32_t of) const {
     return (number % 2 * partners + of) * slot();
   }
-  /// Of partners, behind what they send: whom they wait for.
-  MPIX_FN std::uint64_t waits() const { return std::uint64_t{2} * partners * slot(); }
+  /// Of all slots. Behind those of partners are their notes.
+  MPIX_FN std::uint64_t slots_bytes() const { return std::uint64_t{2} * partners * slot(); }
   MPIX_FN RailHeader* out_header(std::uint64_t number, std::uint32_t to) const {
     return reinterpret_cast<RailHeader*>(out + at(number, to));
   }

@@ -212,6 +212,43 @@ TEST_CASE("what cannot be attached or detached") {
   try_call(Call{}, stream, "after the errors", comm);
 }
 
+TEST_CASE("ranks that name different attachments, or make different calls") {
+  NEEDS_RANKS(2);
+  const ErrorsReturn comm;
+  constexpr MPI_Aint bytes = 100000;
+  const Buffer first(bytes, Kind::mapped), second(bytes, Kind::mapped), third(bytes, Kind::mapped);
+  MPI_OK(MPIX_Comm_attach(comm, first.data(), bytes));
+  MPI_OK(MPIX_Comm_attach(comm, second.data(), bytes));
+  const auto check = [&](int code, const std::string& call, const std::string& why) {
+    check_error(code, MPI_ERR_RMA_ATTACH, call.c_str());
+    INFO(error_text(code));
+    CHECK(error_text(code).find(why) != std::string::npos);
+  };
+  const bool odd = rank() == size() - 1;
+  const std::string detach = "MPIX_Comm_detach", on_odd = " on rank " + std::to_string(size() - 1);
+  const std::string others = size() == 2 ? "rank 0" : size() == 3 ? "ranks 0 and 1" : "ranks 0, 1 and 2";
+  const std::string differ = "the ranks name different attachments: attachment 1 on " + others;
+  check(MPIX_Comm_detach(comm, (odd ? second : first).data()), detach, differ + ", attachment 2" + on_odd);
+  check(MPIX_Comm_detach(comm, (odd ? third : first).data()), detach, differ + ", none" + on_odd);
+  check(odd ? MPIX_Comm_attach(comm, third.data(), bytes) : MPIX_Comm_detach(comm, first.data()),
+        odd ? "MPIX_Comm_attach" : detach,
+        "the ranks have made different calls: MPIX_Comm_detach on " + others + ", MPIX_Comm_attach" + on_odd);
+  // All is as it was.
+  Call call;
+  call.count = 20000;
+  Stream stream;
+  for (const bool attached : {true, false}) {
+    Trial trial(call, rank(), size(), Kind::unmapped, attached ? first.data() : nullptr,
+                attached ? second.data() : nullptr);
+    MPI_OK(trial.make(comm, stream));
+    stream.synchronize();
+    trial.check();
+    if (!attached) break;
+    MPI_OK(MPIX_Comm_detach(comm, second.data()));
+    MPI_OK(MPIX_Comm_detach(comm, first.data()));
+  }
+}
+
 TEST_CASE("memory that cannot be mapped is not attached") {
   const ErrorsReturn comm;
   const Buffer memory(100000, Kind::unmapped);

@@ -4,6 +4,7 @@
 // Every wrong use of collectives on streams: its error class, what its text says, that it goes through the error
 // handler of the communicator, and that nothing has been enqueued, on whichever ranks the call is wrong.
 #include <algorithm>
+#include <cstdlib>
 #include <functional>
 #include <string>
 #include <vector>
@@ -16,6 +17,14 @@ using namespace test;
 namespace {
 
 bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+/// Before the library reads them.
+const bool settings_differ = [] {
+  if (!std::getenv("SETTINGS_DIFFER")) return false;
+  const char* rank = std::getenv("PMI_RANK");
+  if (!rank) rank = std::getenv("OMPI_COMM_WORLD_RANK");
+  return rank && setenv("MPIX_WAIT", *rank == '0' ? "auto" : "memory", 1) == 0;
+}();
 
 struct Seen {
   int calls = 0;
@@ -244,6 +253,23 @@ TEST_CASE("derived types") {
   for (MPI_Datatype* type : {&contiguous, &strided, &permuted}) MPI_OK(MPI_Type_free(type));
 }
 
+TEST_CASE("types that are not committed") {
+  MPI_Datatype type;
+  MPI_OK(MPI_Type_contiguous(4, MPI_INT, &type));
+  std::vector<WrongCall> calls;
+  for (What what : {What::bcast, What::allgather, What::alltoall})
+    calls.push_back(wrong(what, "a type that is not committed", MPI_ERR_TYPE, call_of(1, type)));
+  calls.push_back({"a receive type that is not committed", MPI_ERR_TYPE, "MPIX_Allgather_stream", [=](Bench& b) {
+                     return MPIX_Allgather_stream(b.send(), 4, MPI_INT, b.recv(), 1, type, b.comm, b.stream);
+                   }});
+  try_out_all(calls);
+  MPI_OK(MPI_Type_commit(&type));
+  Bench bench;
+  MPI_OK(MPIX_Allgather_stream(bench.send(), 1, type, bench.recv(), 4, MPI_INT, bench.comm, bench.stream));
+  bench.stream.synchronize();
+  MPI_OK(MPI_Type_free(&type));
+}
+
 TEST_CASE("no datatype") {
   std::vector<WrongCall> calls;
   for (What what : all_kinds)
@@ -366,6 +392,25 @@ TEST_CASE("ranks of nodes that no network connects") {
   INFO(text);
   CHECK(contains(text, "node"));
   // those within a node have them
+  Stream stream;
+  try_call(call_of(100), stream, "alone", MPI_COMM_SELF);
+}
+
+TEST_CASE("ranks with different settings", "[differ]") {
+  NEEDS_RANKS(2);
+  NEEDS(settings_differ, "all ranks have the same settings");
+  Bench bench;
+  for (int turn = 0; turn < 2; ++turn) {
+    Call call = call_of(4);
+    for (What what : all_kinds) {
+      call.what = what;
+      try_out(bench, {std::string(name(what)) + " with other settings", MPI_ERR_UNSUPPORTED_OPERATION, name(what),
+                      [=](Bench& b) { return enqueue(call, b.send(), b.recv(), b.comm, b.stream); }});
+    }
+    const std::string text = error_text(MPIX_Comm_prepare_stream(bench.comm, MPI_INFO_NULL));
+    INFO(text);
+    CHECK(contains(text, "MPIX_WAIT differs between the ranks: auto on rank 0, memory on rank 1"));
+  }
   Stream stream;
   try_call(call_of(100), stream, "alone", MPI_COMM_SELF);
 }

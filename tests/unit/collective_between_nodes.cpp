@@ -88,8 +88,8 @@ struct Rank {
         sources(shape.sources()),
         targets(shape.targets()),
         by_rank(shape.by_rank()),
-        out(places.waits(), rubbish),
-        in(places.waits(), rubbish),
+        out(places.slots_bytes(), rubbish),
+        in(places.slots_bytes(), rubbish),
         packed(places.columns * slot_bytes, rubbish),
         collected(places.columns * slot_bytes, rubbish) {
     places.words = &words;

@@ -29,7 +29,7 @@ class Bench {
     settings.timeout_seconds = 1;
     settings.fail_on_timeout = true;
     words_ = reinterpret_cast<CollectiveWords*>(memory_.data());
-    reports_ = std::make_unique<CollectiveReports>(words_, std::vector<int>{0}, 2, "reports", settings, "");
+    reports_ = std::make_unique<CollectiveReports>(words_, std::vector<int>{0}, 0, 2, "reports", settings, "");
   }
   void note(std::uint32_t call) { reports_->note_wait(1, collective_note(call, ++beat_), -1); }
   void look(int at) { (void)reports_->look(begin_ + milliseconds(at)); }
@@ -94,13 +94,14 @@ TEST_CASE("collective reports: a long wait is reported after looks that were lat
 
 TEST_CASE("collective reports: whom a partner waited for before another exchange is not told") {
   const Settings settings = Settings::from_environment();
-  const auto device = make_host_device(settings, 1);
   auto fake = std::make_unique<FakeNetwork>(Capacity{64, 64}, 1, false);
   FakeNetwork& network = *fake;
   OperationBudget budget(std::move(fake), settings);
-  std::uint64_t told[2] = {};  // the second is that of another partner
+  CollectiveNote told[2] = {};  // the second is that of another partner
+  CallDifference out{};
   const auto exposed = budget.network().expose(told, sizeof told);
-  RailWaits waits(*device, budget, told, Collective{}, told, {{std::make_shared<Partner>(), exposed->remote(), 0}}, {});
+  RailWaits waits(budget, told, told, &out, budget.network().register_source(&out, sizeof out),
+                  {{std::make_shared<Partner>(), exposed->remote(), 0}});
   CHECK(waits.of_partner(0, 0) == -1);
   for (const std::uint64_t number : {0, 1, 7}) {
     waits.tell_partners(number, 5);
@@ -109,10 +110,14 @@ TEST_CASE("collective reports: whom a partner waited for before another exchange
     CHECK(waits.of_partner(0, number + 1) == -1);
     CHECK(waits.of_partner(1, number) == -1);
   }
-  CHECK(waits.difference_of_partner(0) == -1);
-  waits.tell_partners_of_difference(6);
-  while (waits.are_telling()) network.progress();
-  CHECK(waits.difference_of_partner(0) == 6);
-  CHECK(waits.difference_of_partner(1) == -1);
-  CHECK(waits.of_partner(0, 7) == -1);
+  CHECK_FALSE(waits.difference_of_partner(0).is_known());
+  waits.tell_partners(CallDifference::of(0, 41, 6, 42));
+  while (waits.go_on_telling()) network.progress();
+  const CallDifference heard = waits.difference_of_partner(0);
+  CHECK(heard.is_known());
+  CHECK(heard.rank(0) == 0);
+  CHECK(heard.calls[0] == 41);
+  CHECK(heard.rank(1) == 6);
+  CHECK(heard.calls[1] == 42);
+  CHECK_FALSE(waits.difference_of_partner(1).is_known());
 }

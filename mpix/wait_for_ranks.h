@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the libmpix authors
+#pragma once
+
+#include <string>
+
+#include "base/service.h"
+
+namespace mpix {
+
+/// While it is there: says, now and then, that others have not made the collective call that waits for them. It cannot
+/// be released.
+class WaitForRanks final : public Poller {
+ public:
+  /// `waits`: what does; `as`: another call that is collective, or empty. `seconds`: 0: nothing is said.
+  WaitForRanks(const std::string& comm, const char* waits, const char* as, double seconds);
+  ~WaitForRanks() override;
+
+  Clock::duration look(Clock::time_point now) override;
+  void failed(const char*) noexcept override {}  // no memory for a text
+
+ private:
+  const std::string comm_;
+  const char *const waits_, *const as_;
+  const Clock::duration patience_;
+  const Clock::time_point since_ = Clock::now();
+  bool begun_ = false;
+};
+
+}  // namespace mpix
