@@ -59,7 +59,8 @@ MPIX_DEV_FN std::uint64_t count_right(const Packets& packets, int me_here, int s
 MPIX_DEV_CALL bool exchange(MPIX_Dev_ctx& c, Packets packets, int iteration, std::uint64_t* right) {
   const int me = MPIX_Dev_rank(&c, MPIX_DEV_WORLD), ranks = MPIX_Dev_size(&c, MPIX_DEV_WORLD);
   const int me_here = MPIX_Dev_rank(&c, MPIX_DEV_DEVICE), tag = iteration % 2;
-  const auto neighbour = [&](Side side) { return side == Side::left ? (me + ranks - 1) % ranks : (me + 1) % ranks; };
+  const int left = me > 0 ? me - 1 : ranks - 1, behind = me + 1 < ranks ? me + 1 : 0;
+  const auto neighbour = [&](Side side) { return side == Side::left ? left : behind; };
   for (const Side to : {Side::left, Side::right}) {
     if (right) fill(packets, me_here, me, iteration, to);
     (void)MPIX_Dev_put_notify(&c, packets.window, neighbour(to), packets.received(opposite(to), iteration),

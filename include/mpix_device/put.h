@@ -312,9 +312,14 @@ MPIX_DEV_CALL Result put_notify(Ctx& c, int window, int target, std::size_t disp
   const std::uint64_t how = how_in_lines(bytes, displacement);
   Line* const lane = aim.lane;
   const std::uint32_t shift = c.p.lane_shift, mask = (1u << shift) - 1;
+  const std::uint64_t room_seen = aim.room_seen;
   sync_team(team);
   const std::uint64_t begin = c.found.at;
-  if (begin + lines > aim.room_seen) return send_when_there_is_room(c, aim, what, how, from);
+  if (begin + lines > room_seen) {
+    if (team.index == 0) aim.room_seen = load_before_stores(aim.room);
+    sync_team(team);
+    if (begin + lines > aim.room_seen) return send_when_there_is_room(c, aim, what, how, from);
+  }
   if (i < count) {
     while (true) {
       const std::uint64_t n = begin + entry_lines + i;

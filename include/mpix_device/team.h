@@ -29,8 +29,9 @@ struct Status {
 /// What the first warp of a team has come to, for the rest of it.
 enum class Step : std::uint32_t {
   over,
-  move,     ///< the data of `found` are to be moved, by all
-  unusual,  ///< of a wait: not what wait_as_usual() knows
+  move,       ///< the data of `found` are to be moved, by all
+  set_aside,  ///< of a wait: `found` is not asked for
+  unusual,    ///< likewise: not what take_as_usual() knows
 };
 
 /// What a put needs to know of a target, and of its part of a window: of some that it was last concerned with, as every

@@ -26,16 +26,19 @@ MPIX_DEV_FN void ask(Ctx& c, const Team& team, DevCall call, int window, int sou
 }
 
 #if MPIX_ON_DEVICE
-/// What a wait takes is instructions, one behind the other: so the usual case has as few as can be. Nothing is pending,
-/// and what comes first is what is asked for. For all else there is advance().
+/// What a wait takes is instructions, one behind the other: so the usual case has as few as can be. What comes first is
+/// what is asked for. Where it is not, as a neighbour is an iteration ahead, or some are pending, there is a little
+/// more; for all else there is advance(), which is so long that a multiprocessor with many ranks would fetch code most
+/// of the time.
 constexpr std::uint32_t most_usual_looks = 1u << 13;
 constexpr std::uint32_t most_usual_looks_between_nodes = 32;
 
-MPIX_DEV_FN bool is_usual(Ctx& c, const Team& team, int window, int source, int tag, int count) {
+/// `no_older`: what is pending is not asked for.
+MPIX_DEV_FN bool is_usual(Ctx& c, const Team& team, int window, int source, int tag, int count, bool no_older) {
   // Not one after another: each takes a load.
   // (The first warp may be writing parts of windows already, where any is asked for.)
   const bool known = window < 0 || window == own_part(c, static_cast<std::uint32_t>(window)).window;
-  return (c.front_shift != 0) & (c.state.live == 0) & (team.size >= warp_width()) & (count > 0) & known &
+  return (c.front_shift != 0) & (no_older | (c.state.live == 0)) & (team.size >= warp_width()) & (count > 0) & known &
          (window >= -1) & (source >= -1) & (source < static_cast<int>(c.p.ranks)) & (tag >= -1);
 }
 
@@ -56,6 +59,7 @@ MPIX_DEV_FN void acquire(Ctx& c, std::uint32_t process, std::uint64_t at, std::u
 }
 
 /// First warp: until it has taken `left`. Step::move: all but the last one, c.found, whose data the team moves.
+/// Step::set_aside: c.found is not asked for.
 MPIX_DEV_FN Step take_as_usual(Ctx& c, const Workers& warp, const Query& query, bool wants_status,
                                std::uint32_t& left) {
   const std::uint32_t shift = c.front_shift, lane_shift = c.p.lane_shift, mask = (1u << lane_shift) - 1;
@@ -86,7 +90,11 @@ MPIX_DEV_FN Step take_as_usual(Ctx& c, const Workers& warp, const Query& query, 
     const std::uint32_t who = first_of(later != 0 ? later : here & fronts), from = who >> shift;
     const std::uint64_t what = from_thread(warp, data[0], who), how = from_thread(warp, data[1], who);
     const std::uint32_t kind = kind_of(how);
-    if (kind == flushing || !matches(what, query)) return Step::unusual;
+    if (kind == flushing || !matches(what, query)) {
+      const std::uint64_t at = from_thread(warp, head, who);
+      if (warp.index == 0) c.found = Found{from, lines_of(how), at, Notification{what, how}};
+      return Step::set_aside;
+    }
     const std::uint32_t bytes = kind == in_lines ? static_cast<std::uint32_t>(how >> 44) & 0xffff : 0;
     bool is_moved = true;
     if (bytes > 0) {
@@ -139,9 +147,8 @@ MPIX_DEV_FN Step take_as_usual(Ctx& c, const Workers& warp, const Query& query, 
   }
 }
 
-/// The team: moves the data of c.found, which is what the wait asks for.
-MPIX_DEV_CALL void take_by_team(Ctx& c) {
-  const Team team = team_of(c);
+/// The team: moves the data of c.found; it meets when they are in the window.
+MPIX_DEV_FN void move_found(Ctx& c, const Team& team) {
   const std::uint64_t how = c.found.notification.how, first = c.found.at + entry_lines;
   const std::uint32_t words = data_lines(bytes_of(how)), shift = c.p.lane_shift, mask = (1u << shift) - 1;
   const Line* const lane = c.lanes + (c.found.process << shift);
@@ -158,7 +165,54 @@ MPIX_DEV_CALL void take_by_team(Ctx& c) {
     to[i] = word;
   }
   sync_team(team);
+}
+
+/// The team: takes c.found, which is what the wait asks for.
+MPIX_DEV_CALL void take_by_team(Ctx& c) {
+  const Team team = team_of(c);
+  move_found(c, team);
   if (team.index == 0) leave_lane(c, c.found.process, c.found.at + c.found.lines);
+}
+
+/// The team: c.found joins those that are pending. False: it is none that is as usual.
+MPIX_DEV_CALL bool set_found_aside(Ctx& c) {
+  const Team team = team_of(c);
+  const std::uint64_t what = c.found.notification.what, how = c.found.notification.how, bytes = bytes_of(how);
+  const std::uint32_t kind = kind_of(how);
+  if (kind == flushing || c.state.end >= c.p.most_pending) return false;
+  if (kind == in_lines) {
+    const OwnPart& part = own_part(c, window_of(what));
+    if (part.window != static_cast<std::int32_t>(window_of(what)) || part.present <= displacement_of(how) + bytes ||
+        ((reinterpret_cast<std::uintptr_t>(part.base + displacement_of(how)) | bytes) & 7) != 0)
+      return false;
+    move_found(c, team);
+  } else {
+    sync_team(team);  // all have read what the first thread changes
+  }
+  if (team.index != 0) return true;
+  const Line* const entry = c.lanes + (c.found.process << c.p.lane_shift) + index_of(c, c.found.at);
+  if (kind == direct || (how & after_puts) != 0) acquire_line(entry);
+  pending_of(c, c.inbox)[c.state.end] =
+      Notification{what, std::uint64_t{kind == was_read ? was_read : direct} << 60 | bytes};
+  ++c.state.end;
+  ++c.state.live;
+  leave_lane(c, c.found.process, c.found.at + c.found.lines);
+  return true;
+}
+
+/// The team: takes what is asked for of what is pending. How many are still needed.
+MPIX_DEV_CALL int take_older(Ctx& c, const Query query, bool wants_status, int needs) {
+  const Team team = team_of(c);
+  sync_team(team);
+  if (team.index == 0) {
+    c.query = query;
+    c.needs = static_cast<std::uint32_t>(needs);
+    c.wants_status = wants_status;
+  }
+  sync_team(team);
+  if (in_first_warp(team)) take_pending(c);
+  sync_team(team);
+  return static_cast<int>(c.needs);
 }
 #endif
 
@@ -184,28 +238,32 @@ MPIX_DEV_CALL Result wait(Ctx& c, int window, int source, int tag, int count, St
 #if MPIX_ON_DEVICE
   const Team team = team_of(c);
   sync_team(team);
-  while (is_usual(c, team, window, source, tag, left)) {
-    if (in_first_warp(team)) {
-      auto needs = static_cast<std::uint32_t>(left);
-      const Step step = take_as_usual(c, first_warp_of(team), Query{window, source, tag}, status != nullptr, needs);
-      if (team.index == 0) {
-        c.step = step;
-        c.needs = needs;
+  for (bool no_older = false;; sync_team(team)) {
+    if (!is_usual(c, team, window, source, tag, left, no_older)) {
+      if (no_older || c.state.live == 0 || !is_usual(c, team, window, source, tag, left, true)) break;
+      left = take_older(c, Query{window, source, tag}, status != nullptr, left);
+    } else {
+      if (in_first_warp(team)) {
+        auto needs = static_cast<std::uint32_t>(left);
+        const Step step = take_as_usual(c, first_warp_of(team), Query{window, source, tag}, status != nullptr, needs);
+        if (team.index == 0) {
+          c.step = step;
+          c.needs = needs;
+        }
+      }
+      sync_team(team);
+      const Step step = c.step;
+      left = static_cast<int>(c.needs);
+      if (step != Step::over) {
+        if (step == Step::unusual || (step == Step::set_aside && !set_found_aside(c))) break;
+        if (step == Step::move) take_by_team(c), --left;
       }
     }
-    sync_team(team);
-    const Step step = c.step;
-    left = static_cast<int>(c.needs);
-    if (step == Step::unusual) break;
-    if (step == Step::move) {
-      take_by_team(c);
-      --left;
-    }
+    no_older = true;
     if (left == 0) {
       if (status) *status = c.status;
       return Result::ok;
     }
-    sync_team(team);
   }
 #endif
   return wait_in_any_case(c, window, source, tag, left, count, status);
