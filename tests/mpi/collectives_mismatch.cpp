@@ -247,13 +247,17 @@ TEST_CASE("a rank that sends for several steps while another one calls another t
       const int root = large == What::bcast ? 0 : size() - 1;
       Capture errors(STDERR_FILENO);
       CHECK(bench.call(rank() == size() - 1 ? other : call_of(large, many, MPI_INT, MPI_SUM, root)) == MPI_SUCCESS);
+      // By packs it has one step, and hears from others in the next call.
+      const int code = bench.call(call_of(What::allreduce, 4));
+      if (code != MPI_SUCCESS) CHECK(error_class(code) == MPI_ERR_RMA_SYNC);
       (void)bench.synchronize();
       usleep(200000);
       const std::string report = errors.end();
       INFO("report: " << report);
       CHECK(contains(report, "the ranks call different things: "));
       CHECK(contains(report, name(large)));
-      CHECK(contains(report, name(other.what)));
+      // On a GPU its rank may be through with it, and be found in its next call.
+      if (device().is_host()) CHECK(contains(report, name(other.what)));
       bench.check_others();
     }
 }
