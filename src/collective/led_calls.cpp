@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the libmpix authors
-#include "collective/staged_calls.h"
+#include "collective/led_calls.h"
 
 #include <algorithm>
 #include <chrono>
@@ -27,8 +27,8 @@ constexpr auto least_nap = std::chrono::microseconds(5);
 
 }  // namespace
 
-std::unique_ptr<StagedCalls> StagedCalls::make(Bootstrap& bootstrap, Device& device, const std::vector<int>& locals,
-                                               const Collective& any, std::uint64_t room, std::string& why_not) {
+std::unique_ptr<LedCalls> LedCalls::make(Bootstrap& bootstrap, Device& device, const std::vector<int>& locals,
+                                         const Collective& any, std::uint64_t room, std::string& why_not) {
   const std::size_t bytes = SharedFile::in_pages(StagedMemory::bytes(any.ranks(), room));
   const auto first = static_cast<std::size_t>(locals.front());
   std::shared_ptr<SharedFile> file;
@@ -61,10 +61,10 @@ std::unique_ptr<StagedCalls> StagedCalls::make(Bootstrap& bootstrap, Device& dev
   if (file) file->close_descriptor();
   for (const std::uint32_t has : have)
     if (has == 0) return nullptr;
-  return std::unique_ptr<StagedCalls>(new StagedCalls(device, any, std::move(base), room));
+  return std::unique_ptr<LedCalls>(new LedCalls(device, any, std::move(base), room));
 }
 
-StagedCalls::StagedCalls(Device& device, const Collective& any, std::shared_ptr<char> base, std::uint64_t room)
+LedCalls::LedCalls(Device& device, const Collective& any, std::shared_ptr<char> base, std::uint64_t room)
     : device_(device),
       any_(any),
       base_(std::move(base)),
@@ -73,11 +73,11 @@ StagedCalls::StagedCalls(Device& device, const Collective& any, std::shared_ptr<
       has_own_core_(has_cores_to_spare(static_cast<int>(any.ranks()))),
       ahead_(any.ranks()) {}
 
-StagedCalls::~StagedCalls() {
+LedCalls::~LedCalls() {
   if (begun_) end_service(*this);
 }
 
-void StagedCalls::prepare_copies(const std::vector<char*>& memory, const AttachedMaps& maps) {
+void LedCalls::prepare_copies(const std::vector<char*>& memory, const AttachedMaps& maps) {
   CopiedMoves<Copier>::Places places{memory, any_.places.scratch_bytes};
   for (char*& one : places.of_rank) one += any_.places.sent();
   const auto attached = [&maps](std::uint32_t rank, std::uint64_t place) -> const char* {
@@ -93,7 +93,7 @@ void StagedCalls::prepare_copies(const std::vector<char*>& memory, const Attache
 
 /// CUDA loads what copies on a GPU need when there is one for the first time, and that waits for streams which wait for
 /// the copy.
-void StagedCalls::load_copies(const CopiedMoves<Copier>::Places& places, Copier& fills, Copier& takes) const {
+void LedCalls::load_copies(const CopiedMoves<Copier>::Places& places, Copier& fills, Copier& takes) const {
   const std::uint64_t half = places.bytes / 2;
   char* const mine = places.of_rank[any_.me];
   for (std::uint64_t bytes = 1; bytes < half; bytes *= 8) {
@@ -107,14 +107,14 @@ void StagedCalls::load_copies(const CopiedMoves<Copier>::Places& places, Copier&
     std::this_thread::sleep_for(std::chrono::microseconds(20));
 }
 
-void StagedCalls::begin(bool captured) {
+void LedCalls::begin(bool captured) {
   // The copies of a call may have to wait in calls of CUDA.
   if (!begun_) begin_service(*this, when_woken, moves_ ? Looks::may_wait : Looks::at_once);
   begun_ = true;
   if (captured) was_captured_ = true;
 }
 
-void StagedCalls::enqueue(const Collective& call, const CopiedCall& copied, Stream stream, bool captured) {
+void LedCalls::enqueue(const Collective& call, const CopiedCall& copied, Stream stream, bool captured) {
   begin(captured);
   const CopiedCall* kept = nullptr;
   if (captured) {
@@ -137,7 +137,7 @@ void StagedCalls::enqueue(const Collective& call, const CopiedCall& copied, Stre
   wake_service(*this);
 }
 
-void StagedCalls::begin_moves() {
+void LedCalls::begin_moves() {
   const auto* const copied = reinterpret_cast<const CopiedCall*>(steps_.copied());
   moves_->begin(*copied, steps_.number());
   const std::lock_guard<std::mutex> hold(mutex_);
@@ -145,7 +145,7 @@ void StagedCalls::begin_moves() {
   if (at != to_come_.end()) to_come_.erase(at);
 }
 
-void StagedCalls::enqueue(const Collective& call, Stream stream, bool captured) {
+void LedCalls::enqueue(const Collective& call, Stream stream, bool captured) {
   begin(captured);
   StagedWords& words = memory_.words(any_.me);
   const std::uint64_t part = CallWord{call.kind, call.operation, call.element, call.root, call.bytes}.packed();
@@ -164,12 +164,12 @@ void StagedCalls::enqueue(const Collective& call, Stream stream, bool captured) 
   wake_service(*this);
 }
 
-bool StagedCalls::have_run() const {
+bool LedCalls::have_run() const {
   return passed_.load() >= enqueued_.load() && load_acquire(&memory_.words(any_.me).over) != 0;
 }
 
 /// Ranks that are waited for, for the reports.
-void StagedCalls::note_waits(Clock::time_point now) {
+void LedCalls::note_waits(Clock::time_point now) {
   if (steps_.is_idle() || now - since_ < between_notes || now - noted_ < between_notes) return;
   noted_ = now;
   ++beat_;
@@ -178,7 +178,7 @@ void StagedCalls::note_waits(Clock::time_point now) {
       store_release(&any_.host->notes[rank], collective_note(static_cast<std::uint32_t>(steps_.number()), beat_));
 }
 
-void StagedCalls::differ(std::uint32_t rank, std::uint64_t mine, std::uint64_t theirs) {
+void LedCalls::differ(std::uint32_t rank, std::uint64_t mine, std::uint64_t theirs) {
   CollectiveWords& host = *any_.host;
   host.mine = mine;
   host.theirs = theirs;
@@ -186,7 +186,7 @@ void StagedCalls::differ(std::uint32_t rank, std::uint64_t mine, std::uint64_t t
   store_release(&host.released, 1);
 }
 
-std::string StagedCalls::stuck(double seconds) {
+std::string LedCalls::stuck(double seconds) {
   const Clock::rep since = looks_since_;
   if (since == 0 || since == told_stuck_) return "";
   const std::chrono::duration<double> lasts = Clock::now().time_since_epoch() - Clock::duration(since);
@@ -197,7 +197,7 @@ std::string StagedCalls::stuck(double seconds) {
          "(CUDA_MODULE_LOADING=EAGER excludes that), which waits for the stream of the call, and holds up all copies";
 }
 
-void StagedCalls::noted_wait(std::uint32_t rank) {
+void LedCalls::noted_wait(std::uint32_t rank) {
   const std::unique_lock<std::mutex> hold(looks_, std::try_to_lock);
   if (!hold) return;
   StagedWords& mine = memory_.words(any_.me);
@@ -219,7 +219,7 @@ void StagedCalls::noted_wait(std::uint32_t rank) {
   differ(rank, called, theirs.word);
 }
 
-Poller::Clock::duration StagedCalls::look(Clock::time_point now) {
+Poller::Clock::duration LedCalls::look(Clock::time_point now) {
   const std::lock_guard<std::mutex> hold(looks_);
   looks_since_ = now.time_since_epoch().count();
   const Clock::duration next = look_at_calls(now);
@@ -227,7 +227,7 @@ Poller::Clock::duration StagedCalls::look(Clock::time_point now) {
   return next;
 }
 
-Poller::Clock::duration StagedCalls::look_at_calls(Clock::time_point now) {
+Poller::Clock::duration LedCalls::look_at_calls(Clock::time_point now) {
   bool moved = false;
   const auto pass = [&] {
     ++passed_;
@@ -263,7 +263,7 @@ Poller::Clock::duration StagedCalls::look_at_calls(Clock::time_point now) {
   return has_own_core_ ? nap : std::max<Clock::duration>(nap, least_nap);
 }
 
-void StagedCalls::failed(const char* why) noexcept {
+void LedCalls::failed(const char* why) noexcept {
   looks_since_ = 0;
   log(LogLevel::error, std::string("collectives that the service leads: ") + why);
   store_release(&any_.host->released, 1);

@@ -28,14 +28,14 @@ using AttachedMaps = std::array<std::vector<char*>, most_attached>;
 /// The calls of a communicator that the service leads, behind memory operations of streams: staged ones, of which it
 /// makes this rank's part (wire/collective_staged.h), and copied ones, whose data the copy engine moves
 /// (wire/collective_copied.h).
-class StagedCalls final : public Poller {
+class LedCalls final : public Poller {
  public:
   /// Collective. Null where the ranks of a node cannot share the memory; `why_not` says why, if it was this rank.
-  static std::unique_ptr<StagedCalls> make(Bootstrap& bootstrap, Device& device, const std::vector<int>& locals,
-                                           const Collective& any, std::uint64_t room, std::string& why_not);
+  static std::unique_ptr<LedCalls> make(Bootstrap& bootstrap, Device& device, const std::vector<int>& locals,
+                                        const Collective& any, std::uint64_t room, std::string& why_not);
   /// Copied calls may come. `memory`: of the library, by rank of the node. Before the first call.
   void prepare_copies(const std::vector<char*>& memory, const AttachedMaps& maps);
-  ~StagedCalls() override;
+  ~LedCalls() override;
 
   void enqueue(const Collective& call, Stream stream, bool captured);
   void enqueue(const Collective& call, const CopiedCall& copied, Stream stream, bool captured);
@@ -54,7 +54,7 @@ class StagedCalls final : public Poller {
   void failed(const char* why) noexcept override;
 
  private:
-  StagedCalls(Device& device, const Collective& any, std::shared_ptr<char> base, std::uint64_t room);
+  LedCalls(Device& device, const Collective& any, std::shared_ptr<char> base, std::uint64_t room);
   void load_copies(const CopiedMoves<Copier>::Places& places, Copier& fills, Copier& takes) const;
   void begin(bool captured);
   void differ(std::uint32_t rank, std::uint64_t mine, std::uint64_t theirs);
