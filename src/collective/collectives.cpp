@@ -324,7 +324,9 @@ bool Collectives::wait_for_all() {
 }
 
 void Collectives::close(bool is_orderly) {
-  if (memory_->guards) memory_->guards->close();  // which may outlive the device, where they are broken
+  // Where calls are broken, or in graphs, what is there may outlive the device.
+  memory_->reports->set_notes(nullptr);
+  if (memory_->guards) memory_->guards->close();
   if (memory_->rails) memory_->rails->close(is_orderly);
 }
 

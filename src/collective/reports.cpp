@@ -129,6 +129,11 @@ void CollectiveReports::note_wait(std::uint32_t rank, std::uint64_t note, int fo
   store_release(&words_->notes[locals_.size() + rank], note);
 }
 
+void CollectiveReports::set_notes(NodeNotes* notes) {
+  const std::lock_guard<std::mutex> hold(others_mutex_);
+  notes_ = notes;
+}
+
 void CollectiveReports::set_others(Others others) {
   const std::lock_guard<std::mutex> hold(others_mutex_);
   others_ = std::move(others);
@@ -171,6 +176,7 @@ void CollectiveReports::tell_others(std::size_t local) {
 
 /// It may have stopped.
 void CollectiveReports::ask(std::size_t local) {
+  const std::lock_guard<std::mutex> hold(others_mutex_);
   if (!notes_) return;
   if (const CallDifference told = notes_->difference_of(local); told.is_known()) note_difference(told);
 }
@@ -181,8 +187,9 @@ std::string CollectiveReports::missing_text(std::size_t index) {
   if (is_far) {
     const std::lock_guard<std::mutex> hold(mutex_);
     for_whom = for_whom_[index - locals_.size()];
-  } else if (notes_) {
-    for_whom = notes_->wait_of(index);
+  } else {
+    const std::lock_guard<std::mutex> hold(others_mutex_);
+    if (notes_) for_whom = notes_->wait_of(index);
   }
   return std::to_string(is_far ? static_cast<int>(index - locals_.size()) : locals_[index]) +
          (for_whom >= 0 ? " (which waits for rank " + std::to_string(for_whom) + ")"
@@ -228,8 +235,8 @@ void CollectiveReports::tell_of_difference() {
   const std::string text = text_of(difference);
   log(LogLevel::error, "collectives of '" + name_ + "': " + text + "; nothing is reduced or moved any more");
   break_with(text);
-  if (notes_) notes_->tell_difference(difference);
   const std::lock_guard<std::mutex> hold(others_mutex_);
+  if (notes_) notes_->tell_difference(difference);
   if (others_.tell_of_difference) others_.tell_of_difference(difference);
 }
 

@@ -34,8 +34,8 @@ class CollectiveReports final : public Poller {
                     const std::string& name, const Settings& settings, const std::string& hang_advice);
   ~CollectiveReports() override;
 
-  /// Before begin: where ranks of this node tell each other, if there is some.
-  void set_notes(NodeNotes* notes) { notes_ = notes; }
+  /// Where ranks of this node tell each other; null: nowhere, or no more. A look that is under way ends first.
+  void set_notes(NodeNotes* notes);
   /// Calls may wait from now on.
   void begin();
   bool is_broken() const { return load_acquire(&words_->released) != 0; }
@@ -96,7 +96,6 @@ class CollectiveReports final : public Poller {
   const std::string name_, hang_advice_;
   const double seconds_;
   const bool fail_;
-  NodeNotes* notes_ = nullptr;
   bool begun_ = false, told_of_difference_ = false;
   std::vector<Seen> seen_;
   std::mutex mutex_;  ///< what follows
@@ -104,6 +103,7 @@ class CollectiveReports final : public Poller {
   CallDifference difference_{};  ///< as others have told
   std::vector<int> for_whom_;    ///< by rank
   std::mutex others_mutex_;
+  NodeNotes* notes_ = nullptr;
   Others others_;
   Watch watch_;
   std::vector<std::uint64_t> noticed_;  ///< notes, by rank of this node

@@ -2,11 +2,15 @@
 // Copyright (c) the libmpix authors
 //
 // Calls on communicators that the program neither frees nor waits for: MPI_Finalize does.
+//
+//   collectives_left [broken]     broken: rank 1 does not make a call; the program goes on for a while after
+//   MPI_Finalize
 #include <mpix.h>
 #include <mpix_collectives.h>
 #include <unistd.h>
 
 #include <cstdio>
+#include <cstring>
 #include <initializer_list>
 
 namespace {
@@ -35,6 +39,25 @@ struct Chain {
   }
 };
 
+/// Whoever has waited for rank 1 knows that the calls are over; and nobody looks at them after MPI_Finalize.
+int leave_broken(int rank) {
+  static Chain chain;
+  bool told = rank == 1;
+  MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+  MPI_Comm_dup(MPI_COMM_WORLD, &chain.comm);
+  MPIX_Comm_prepare_stream(chain.comm, MPI_INFO_NULL);
+  if (rank != 1) {
+    MPIX_Host_stream_create(&chain.stream);
+    MPIX_Allreduce_stream(&chain.mine, &chain.sum, 1, MPI_LONG, MPI_SUM, chain.comm, chain.stream);
+    told = MPIX_Host_stream_synchronize(chain.stream) != MPI_SUCCESS;
+  }
+  MPI_Comm_free(&chain.comm);
+  MPI_Finalize();
+  usleep(1500000);
+  if (!told) std::printf("rank %d: FAILED: a wait for rank 1 ended well\n", rank);
+  return told ? 0 : 1;
+}
+
 }  // namespace
 
 int main(int argc, char* argv[]) {
@@ -43,6 +66,7 @@ int main(int argc, char* argv[]) {
   MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided);
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &size);
+  if (argc > 1 && std::strcmp(argv[1], "broken") == 0) return leave_broken(rank);
   MPI_Comm_dup(MPI_COMM_WORLD, &first.comm);
   MPI_Comm_split(MPI_COMM_WORLD, 0, size - rank, &second.comm);
   MPI_Comm_dup(MPI_COMM_SELF, &alone.comm);
