@@ -193,21 +193,21 @@ void* moved(const void* buffer, std::size_t bytes) {
   return buffer ? reinterpret_cast<void*>(reinterpret_cast<std::uintptr_t>(buffer) + bytes) : const_cast<void*>(buffer);
 }
 
-/// What a call on `comm` moves.
-ByteRun data_of(MPI_Comm comm, int count, MPI_Datatype type, const char* side) {
-  const ByteRun run = run_of_bytes(count, type, side);
-  if (!is_committed(type, find_comm_state(comm)->own))
+/// What a call on `comm` moves; of several blocks, the first.
+ByteRun data_of(MPI_Comm comm, int count, MPI_Datatype type, const char* side, int blocks = 1) {
+  if (type != MPI_DATATYPE_NULL && !is_committed(type, find_comm_state(comm)->own))
     throw Error(Fault::datatype, std::string("the ") + side + " datatype is not committed");
-  return run;
+  return run_of_bytes(count, type, side, blocks);
 }
 
 /// Of calls that move a block to or from each rank.
-void set_blocks(Collectives::Call& call, MPI_Comm comm, const void* send, int send_count, MPI_Datatype send_type,
-                void* recv, int recv_count, MPI_Datatype recv_type) {
-  const ByteRun to = data_of(comm, recv_count, recv_type, "receive");
+void set_blocks(Collectives::Call& call, MPI_Comm comm, int ranks, const void* send, int send_count,
+                MPI_Datatype send_type, void* recv, int recv_count, MPI_Datatype recv_type) {
+  const ByteRun to = data_of(comm, recv_count, recv_type, "receive", ranks);
   call.bytes = to.bytes;
   if (send != MPI_IN_PLACE) {
-    const ByteRun from = data_of(comm, send_count, send_type, "send");
+    const bool sends_blocks = call.kind == CollectiveKind::alltoall;
+    const ByteRun from = data_of(comm, send_count, send_type, "send", sends_blocks ? ranks : 1);
     if (from.bytes != to.bytes)
       throw Error(Fault::truncation,
                   "each rank sends " + std::to_string(from.bytes) + " bytes, and receives " + std::to_string(to.bytes));
@@ -398,16 +398,16 @@ MPIX_INTERPOSED int MPIX_Allgather_stream(const void* sendbuf, int sendcount, MP
                                           int recvcount, MPI_Datatype recvtype, MPI_Comm comm, void* stream) {
   return mpix::enqueue("MPIX_Allgather_stream", comm, stream, [&](Collectives::Call& call, Collectives& all) {
     call.kind = CollectiveKind::allgather;
-    mpix::set_blocks(call, comm, sendbuf, sendcount, sendtype, recvbuf, recvcount, recvtype);
+    mpix::set_blocks(call, comm, all.size(), sendbuf, sendcount, sendtype, recvbuf, recvcount, recvtype);
     if (call.in_place) call.send = mpix::moved(call.recv, static_cast<std::size_t>(all.rank()) * call.bytes);
   });
 }
 
 MPIX_INTERPOSED int MPIX_Alltoall_stream(const void* sendbuf, int sendcount, MPI_Datatype sendtype, void* recvbuf,
                                          int recvcount, MPI_Datatype recvtype, MPI_Comm comm, void* stream) {
-  return mpix::enqueue("MPIX_Alltoall_stream", comm, stream, [&](Collectives::Call& call, Collectives&) {
+  return mpix::enqueue("MPIX_Alltoall_stream", comm, stream, [&](Collectives::Call& call, Collectives& all) {
     call.kind = CollectiveKind::alltoall;
-    mpix::set_blocks(call, comm, sendbuf, sendcount, sendtype, recvbuf, recvcount, recvtype);
+    mpix::set_blocks(call, comm, all.size(), sendbuf, sendcount, sendtype, recvbuf, recvcount, recvtype);
   });
 }
 

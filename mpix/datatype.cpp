@@ -225,8 +225,7 @@ std::string why_no_run(const Layout& layout, MPI_Count count, const char* side) 
   const std::string the_type = std::string("the ") + side + " datatype is ";
   if (!layout.is_run)
     return the_type +
-           "not contiguous: stream epochs take predefined datatypes, and derived ones whose bytes are in the "
-           "order of memory, without gaps";
+           "not contiguous: calls on streams take datatypes whose bytes are in the order of memory, without gaps";
   if (layout.first < 0)
     return the_type + "contiguous, and begins " + std::to_string(-layout.first) + " bytes before its buffer";
   return the_type + "contiguous, and " + std::to_string(count) + " of them are not: it has " +
@@ -235,11 +234,12 @@ std::string why_no_run(const Layout& layout, MPI_Count count, const char* side) 
 
 }  // namespace
 
-ByteRun run_of_bytes(MPI_Count count, MPI_Datatype type, const char* side) {
+ByteRun run_of_bytes(MPI_Count count, MPI_Datatype type, const char* side, int blocks) {
   if (count < 0) throw Error(Fault::count, std::string("the ") + side + " count is " + std::to_string(count));
   const Layout layout = known_layout_of(type, side);
   if (count == 0 || layout.bytes == 0) return {};
-  if (!layout.runs_on(count) || layout.first < 0) throw Error(Fault::unsupported, why_no_run(layout, count, side));
+  const MPI_Count all = blocks > 1 ? std::max<MPI_Count>(count, 2) : count;
+  if (!layout.runs_on(all) || layout.first < 0) throw Error(Fault::unsupported, why_no_run(layout, all, side));
   ByteRun run{0, static_cast<std::size_t>(layout.first)};
   if (__builtin_mul_overflow(static_cast<std::uint64_t>(count), static_cast<std::uint64_t>(layout.bytes), &run.bytes))
     throw Error(Fault::count, std::string("the ") + side + " buffer is larger than memory can be");

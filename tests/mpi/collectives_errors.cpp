@@ -253,12 +253,37 @@ TEST_CASE("derived types") {
   for (MPI_Datatype* type : {&contiguous, &strided, &permuted}) MPI_OK(MPI_Type_free(type));
 }
 
-TEST_CASE("types that are not committed") {
-  MPI_Datatype type;
-  MPI_OK(MPI_Type_contiguous(4, MPI_INT, &type));
+// One element is contiguous; a block for each rank is not.
+TEST_CASE("types that have a gap behind each element") {
+  NEEDS_RANKS(2);
+  MPI_Datatype resized;
+  MPI_OK(MPI_Type_create_resized(MPI_INT, 0, 8, &resized));
+  MPI_OK(MPI_Type_commit(&resized));
+  const int unsupported = MPI_ERR_UNSUPPORTED_OPERATION;
   std::vector<WrongCall> calls;
-  for (What what : {What::bcast, What::allgather, What::alltoall})
-    calls.push_back(wrong(what, "a type that is not committed", MPI_ERR_TYPE, call_of(1, type)));
+  for (MPI_Datatype type : {resized, MPI_DOUBLE_INT})
+    for (What what : {What::allgather, What::alltoall})
+      calls.push_back(wrong(what, "a type with a gap behind it", unsupported, call_of(1, type)));
+  calls.push_back({"a receive type with a gap behind it", unsupported, "MPIX_Allgather_stream", [=](Bench& b) {
+                     return MPIX_Allgather_stream(b.send(), 1, MPI_INT, b.recv(), 1, resized, b.comm, b.stream);
+                   }});
+  try_out_all(calls);
+  // What is sent to all is one block.
+  Bench bench;
+  MPI_OK(MPIX_Allgather_stream(bench.send(), 1, resized, bench.recv(), 1, MPI_INT, bench.comm, bench.stream));
+  MPI_OK(MPIX_Bcast_stream(bench.recv(), 1, resized, 0, bench.comm, bench.stream));
+  bench.stream.synchronize();
+  MPI_OK(MPI_Type_free(&resized));
+}
+
+TEST_CASE("types that are not committed") {
+  MPI_Datatype type, strided;
+  MPI_OK(MPI_Type_contiguous(4, MPI_INT, &type));
+  MPI_OK(MPI_Type_vector(3, 1, 2, MPI_INT, &strided));
+  std::vector<WrongCall> calls;
+  for (MPI_Datatype one : {type, strided})
+    for (What what : {What::bcast, What::allgather, What::alltoall})
+      calls.push_back(wrong(what, "a type that is not committed", MPI_ERR_TYPE, call_of(1, one)));
   calls.push_back({"a receive type that is not committed", MPI_ERR_TYPE, "MPIX_Allgather_stream", [=](Bench& b) {
                      return MPIX_Allgather_stream(b.send(), 4, MPI_INT, b.recv(), 1, type, b.comm, b.stream);
                    }});
@@ -267,7 +292,7 @@ TEST_CASE("types that are not committed") {
   Bench bench;
   MPI_OK(MPIX_Allgather_stream(bench.send(), 1, type, bench.recv(), 4, MPI_INT, bench.comm, bench.stream));
   bench.stream.synchronize();
-  MPI_OK(MPI_Type_free(&type));
+  for (MPI_Datatype* one : {&type, &strided}) MPI_OK(MPI_Type_free(one));
 }
 
 TEST_CASE("no datatype") {
