@@ -20,7 +20,6 @@
 
 #include "base/job_environment.h"
 #include "base/log.h"
-#include "base/service.h"
 #include "collective/collectives.h"
 #include "datatype.h"
 #include "errors.h"
@@ -302,7 +301,7 @@ void end_collectives(MPI_Comm comm, CommState& state) noexcept {
   } catch (const std::exception& error) {
     log(LogLevel::error, std::string("the collectives of a communicator do not end: ") + error.what());
   }
-  if (broken) let_service_look();  // which tells of it
+  if (broken) state.collectives->tell_others();
   const auto [verdict, calls_differ] = agree_on_end_of(comm, state, broken);
   // As the root of a broadcast hears from nobody, several that each take themselves for it do not notice.
   try {
@@ -325,7 +324,8 @@ void wait_for_collectives() noexcept {
       const std::lock_guard<std::mutex> hold(alive_mutex);
       all.assign(alive.begin(), alive.end());
     }
-    for (Collectives* const one : all) (void)one->wait_for_all();
+    for (Collectives* const one : all)
+      if (!one->wait_for_all()) one->tell_others();
   } catch (const std::exception& error) {
     log(LogLevel::error, std::string("MPI_Finalize: the collectives of a communicator do not end: ") + error.what());
   }

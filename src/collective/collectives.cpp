@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/service.h"
 #include "collective/between_nodes.h"
 #include "collective/collectives_memory.h"
 #include "device/collective_launch.h"
@@ -321,6 +322,13 @@ bool Collectives::wait_for_all() {
     if (is_broken()) return false;
     std::this_thread::sleep_for(nap);
   }
+}
+
+void Collectives::tell_others() {
+  let_service_look();
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(2);
+  while (memory_->rails && memory_->rails->is_telling() && std::chrono::steady_clock::now() < deadline)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
 }
 
 void Collectives::close(bool is_orderly) {

@@ -85,6 +85,8 @@ class Collectives final : public WaitsForPeers {
   void tell_of_different_calls();
   /// Asleep, until all that was enqueued here, but for graphs, has run. False: the calls are broken.
   bool wait_for_all();
+  /// Where calls are broken: others are told what this rank knows, as far as that takes no longer than a moment.
+  void tell_others();
   std::unique_lock<std::mutex> held_if_idle(bool or_unseen) override;
   /// Nothing goes to other nodes from here on. `is_orderly`: nor comes anything.
   void close(bool is_orderly);

@@ -129,6 +129,11 @@ Rails::~Rails() {
   if (device_memory_) device_.release(device_memory_);
 }
 
+bool Rails::is_telling() {
+  Hold hold(mutex_);
+  return waits_->go_on_telling();
+}
+
 void Rails::close(bool is_orderly) {
   if (std::exchange(closed_, true)) return;
   reports_.set_others({});

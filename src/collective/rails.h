@@ -47,6 +47,8 @@ class Rails final : public Poller, public RailService {
 
   /// Nothing is under way of so many exchanges, and no partner will send anything of them.
   bool is_quiet(std::uint64_t exchanges);
+  /// Partners are being told that calls differ.
+  bool is_telling();
   /// No exchange takes place any more. `is_orderly`: there is none that does.
   void close(bool is_orderly);
 

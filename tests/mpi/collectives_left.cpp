@@ -58,6 +58,26 @@ int leave_broken(int rank) {
   return told ? 0 : 1;
 }
 
+int leave_different(int rank) {
+  static Chain chain;
+  static char said[1 << 16];
+  std::FILE* const file = std::tmpfile();
+  const int own_stderr = dup(STDERR_FILENO);
+  if (!file || dup2(fileno(file), STDERR_FILENO) < 0) return 1;
+  MPI_Comm_dup(MPI_COMM_WORLD, &chain.comm);
+  MPIX_Comm_prepare_stream(chain.comm, MPI_INFO_NULL);
+  MPIX_Host_stream_create(&chain.stream);
+  MPIX_Allreduce_stream(chain.gathered, &chain.gathered[2], rank == 1 ? 2 : 1, MPI_LONG, MPI_SUM, chain.comm,
+                        chain.stream);
+  MPIX_Allreduce_stream(&chain.mine, &chain.sum, 1, MPI_LONG, MPI_SUM, chain.comm, chain.stream);
+  MPI_Finalize();
+  dup2(own_stderr, STDERR_FILENO);
+  std::rewind(file);
+  const bool told = std::fread(said, 1, sizeof said - 1, file) > 0 && std::strstr(said, "call different things");
+  if (!told) std::printf("rank %d: FAILED: it was not told that calls differ: %s\n", rank, said);
+  return told ? 0 : 1;
+}
+
 }  // namespace
 
 int main(int argc, char* argv[]) {
@@ -66,7 +86,7 @@ int main(int argc, char* argv[]) {
   MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided);
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &size);
-  if (argc > 1 && std::strcmp(argv[1], "broken") == 0) return leave_broken(rank);
+  if (argc > 1) return std::strcmp(argv[1], "broken") == 0 ? leave_broken(rank) : leave_different(rank);
   MPI_Comm_dup(MPI_COMM_WORLD, &first.comm);
   MPI_Comm_split(MPI_COMM_WORLD, 0, size - rank, &second.comm);
   MPI_Comm_dup(MPI_COMM_SELF, &alone.comm);
