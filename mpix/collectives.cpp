@@ -422,7 +422,8 @@ MPIX_INTERPOSED int MPIX_Comm_prepare_stream(MPI_Comm comm, MPI_Info info) {
 
 MPIX_INTERPOSED int MPIX_Comm_attach(MPI_Comm comm, void* base, MPI_Aint bytes) {
   return mpix::call_together("MPIX_Comm_attach", comm, [&](Collectives& collectives, mpix::Bootstrap& all) {
-    if (bytes < 0 || (bytes > 0 && !base)) throw Error(Fault::argument, "no memory to attach");
+    if (bytes < 0) throw Error(Fault::argument, "bytes is negative");
+    if (bytes > 0 && !base) throw Error(Fault::argument, "base is a null pointer");
     collectives.attach(all, base, static_cast<std::size_t>(bytes));
   });
 }

@@ -27,6 +27,8 @@ WaitForRanks::~WaitForRanks() {
 }
 
 Poller::Clock::duration WaitForRanks::look(Clock::time_point now) {
+  if (now < due_) return due_ - now;  // woken for another's sake
+  due_ = now + patience_;
   const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(now - since_).count();
   const std::string same = as_;
   log(LogLevel::warn, "collectives of '" + comm_ + "': " + waits_ + " waits for other ranks, for " +

@@ -24,6 +24,7 @@ class WaitForRanks final : public Poller {
   const char *const waits_, *const as_;
   const Clock::duration patience_;
   const Clock::time_point since_ = Clock::now();
+  Clock::time_point due_ = since_ + patience_;
   bool begun_ = false;
 };
 

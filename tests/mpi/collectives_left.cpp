@@ -12,6 +12,7 @@
 #include <cstdio>
 #include <cstring>
 #include <initializer_list>
+#include <thread>
 
 namespace {
 
@@ -58,24 +59,65 @@ int leave_broken(int rank) {
   return told ? 0 : 1;
 }
 
-int leave_different(int rank) {
-  static Chain chain;
-  static char said[1 << 16];
-  std::FILE* const file = std::tmpfile();
-  const int own_stderr = dup(STDERR_FILENO);
-  if (!file || dup2(fileno(file), STDERR_FILENO) < 0) return 1;
+/// What a rank's own process writes to stderr meanwhile.
+class Errors {
+ public:
+  Errors() : own_(dup(STDERR_FILENO)), file_(std::tmpfile()) { dup2(fileno(file_), STDERR_FILENO); }
+  const char* end() {
+    static char said[1 << 16];
+    dup2(own_, STDERR_FILENO);
+    std::rewind(file_);
+    (void)!std::fread(said, 1, sizeof said - 1, file_);
+    return said;
+  }
+
+ private:
+  const int own_;
+  std::FILE* const file_;
+};
+
+void call_differently(Chain& chain, int rank) {
   MPI_Comm_dup(MPI_COMM_WORLD, &chain.comm);
   MPIX_Comm_prepare_stream(chain.comm, MPI_INFO_NULL);
   MPIX_Host_stream_create(&chain.stream);
   MPIX_Allreduce_stream(chain.gathered, &chain.gathered[2], rank == 1 ? 2 : 1, MPI_LONG, MPI_SUM, chain.comm,
                         chain.stream);
   MPIX_Allreduce_stream(&chain.mine, &chain.sum, 1, MPI_LONG, MPI_SUM, chain.comm, chain.stream);
+}
+
+int leave_different(int rank) {
+  static Chain chain;
+  Errors errors;
+  call_differently(chain, rank);
   MPI_Finalize();
-  dup2(own_stderr, STDERR_FILENO);
-  std::rewind(file);
-  const bool told = std::fread(said, 1, sizeof said - 1, file) > 0 && std::strstr(said, "call different things");
+  const char* const said = errors.end();
+  const bool told = std::strstr(said, "call different things");
   if (!told) std::printf("rank %d: FAILED: it was not told that calls differ: %s\n", rank, said);
   return told ? 0 : 1;
+}
+
+/// `provided`: two threads call MPI.
+int wait_shortly(int rank, int provided) {
+  static Chain chain;
+  if (provided < MPI_THREAD_MULTIPLE) return 77;
+  MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+  MPI_Comm next = MPI_COMM_NULL;
+  MPI_Comm_dup(MPI_COMM_WORLD, &next);
+  Errors errors;
+  call_differently(chain, rank);
+  (void)MPIX_Host_stream_synchronize(chain.stream);
+  std::thread other([] {
+    usleep(200000);
+    MPI_Comm_free(&chain.comm);
+  });
+  if (rank == 1) usleep(600000);
+  MPIX_Comm_prepare_stream(next, MPI_INFO_NULL);
+  other.join();
+  MPI_Finalize();
+  const char* const said = errors.end();
+  const bool early = std::strstr(said, "waits for other ranks");
+  if (early) std::printf("rank %d: FAILED: a short wait was told of: %s\n", rank, said);
+  return early ? 1 : 0;
 }
 
 }  // namespace
@@ -86,7 +128,10 @@ int main(int argc, char* argv[]) {
   MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided);
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &size);
-  if (argc > 1) return std::strcmp(argv[1], "broken") == 0 ? leave_broken(rank) : leave_different(rank);
+  if (argc > 1)
+    return std::strcmp(argv[1], "broken") == 0   ? leave_broken(rank)
+           : std::strcmp(argv[1], "differ") == 0 ? leave_different(rank)
+                                                 : wait_shortly(rank, provided);
   MPI_Comm_dup(MPI_COMM_WORLD, &first.comm);
   MPI_Comm_split(MPI_COMM_WORLD, 0, size - rank, &second.comm);
   MPI_Comm_dup(MPI_COMM_SELF, &alone.comm);
