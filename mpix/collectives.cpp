@@ -20,6 +20,7 @@
 
 #include "base/job_environment.h"
 #include "base/log.h"
+#include "base/service.h"
 #include "collective/collectives.h"
 #include "datatype.h"
 #include "errors.h"
@@ -301,7 +302,7 @@ void end_collectives(MPI_Comm comm, CommState& state) noexcept {
   } catch (const std::exception& error) {
     log(LogLevel::error, std::string("the collectives of a communicator do not end: ") + error.what());
   }
-  if (broken) state.collectives->tell_others();
+  if (broken) let_service_look();  // which tells of it
   const auto [verdict, calls_differ] = agree_on_end_of(comm, state, broken);
   // As the root of a broadcast hears from nobody, several that each take themselves for it do not notice.
   try {
