@@ -137,6 +137,11 @@ MPIX_FN std::uint32_t kind_of(std::uint64_t how) { return static_cast<std::uint3
 MPIX_FN std::uint64_t bytes_of(std::uint64_t how) {
   return kind_of(how) == in_lines ? how >> 44 & 0xffffu : how & ((std::uint64_t{1} << 60) - 1);
 }
+/// As it lies among the pending.
+MPIX_FN Notification as_pending(std::uint64_t what, std::uint64_t how) {
+  const std::uint64_t kind = kind_of(how) == was_read ? was_read : direct;
+  return Notification{what, kind << 60 | bytes_of(how)};
+}
 MPIX_FN std::uint64_t displacement_of(std::uint64_t how) { return how & (most_window_bytes - 1); }
 MPIX_FN std::uint64_t how_of(Kind kind, std::uint64_t bytes) { return std::uint64_t{kind} << 60 | bytes; }
 MPIX_FN std::uint64_t how_in_lines(std::uint64_t bytes, std::uint64_t displacement) {

@@ -345,10 +345,7 @@ MPIX_DEV_FN void settle(Ctx& c, Reader& r, const Workers& warp) {
       store_after_loads(room_of(c, r.found.process, r.rank), head + (std::uint64_t{1} << r.lane_shift));
     else
       store_after_loads(&far_rank(c).lines_read, head);
-    if (set_aside) {
-      const std::uint64_t kind = kind_of(one.how) == was_read ? was_read : direct;
-      r.pending[r.state.end] = Notification{one.what, kind << 60 | bytes_of(one.how)};
-    }
+    if (set_aside) r.pending[r.state.end] = as_pending(one.what, one.how);
   }
   if (!flushes) ++r.state.taken;
   if (asked_for) {

@@ -192,8 +192,7 @@ MPIX_DEV_CALL bool set_found_aside(Ctx& c) {
   if (team.index != 0) return true;
   const Line* const entry = c.lanes + (c.found.process << c.p.lane_shift) + index_of(c, c.found.at);
   if (kind == direct || (how & after_puts) != 0) acquire_line(entry);
-  pending_of(c, c.inbox)[c.state.end] =
-      Notification{what, std::uint64_t{kind == was_read ? was_read : direct} << 60 | bytes};
+  pending_of(c, c.inbox)[c.state.end] = as_pending(what, how);
   ++c.state.end;
   ++c.state.live;
   leave_lane(c, c.found.process, c.found.at + c.found.lines);

@@ -15,7 +15,7 @@ namespace mpix {
 /// What the ranks of a node tell each other for their reports: each its own, in its memory for collectives, or where
 /// there are staged calls in the node's. Waits: 0, or 1 and the rank of another node that its service waits for.
 ///
-/// Whoever wants to know asks, seldom: for a GPU that is a copy.
+/// A rank that wants to know asks, seldom: for a GPU that is a copy.
 class NodeNotes {
  public:
   /// `memory`: for collectives, by rank of the node; in each a note at `at`. `on_host`: if there is some: staged calls

@@ -3,8 +3,11 @@
 //
 // Calls on communicators that the program neither frees nor waits for: MPI_Finalize does.
 //
-//   collectives_left [broken]     broken: rank 1 does not make a call; the program goes on for a while after
-//   MPI_Finalize
+//   collectives_left [broken|differ|early]
+//
+// broken: rank 1 does not make a call; the program goes on for a while after MPI_Finalize. differ: rank 1 makes another
+// one; each rank is told, in MPI_Finalize at the latest. early: then the end of that communicator has the library look
+// at all waits; one that is short is not told of.
 #include <mpix.h>
 #include <mpix_collectives.h>
 #include <unistd.h>
@@ -40,7 +43,7 @@ struct Chain {
   }
 };
 
-/// Whoever has waited for rank 1 knows that the calls are over; and nobody looks at them after MPI_Finalize.
+/// A rank that has waited for rank 1 knows that the calls are over; and nobody looks at them after MPI_Finalize.
 int leave_broken(int rank) {
   static Chain chain;
   bool told = rank == 1;

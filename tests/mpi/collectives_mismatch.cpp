@@ -199,7 +199,7 @@ TEST_CASE("ranks that call different things") {
   for (const Difference& difference : differences) try_out(difference, turn++ % size());
 }
 
-// Who finds out tells its node, and other nodes; and so does each that is told.
+// A rank that finds out tells its node, and other nodes; and so does each that is told.
 TEST_CASE("ranks of two nodes that call different things are all told", "[nodes]") {
   NEEDS_RANKS(2);
   if (!spans_nodes() || size() != 4) return checked(1);
