@@ -95,7 +95,7 @@ AC_DEFUN([MPIX_HIP], [
   AC_ARG_WITH([hip-arch], [AS_HELP_STRING([--with-hip-arch=LIST],
     [targets to build for @<:@gfx90a@:>@])], [], [with_hip_arch=gfx90a])
   AC_ARG_VAR([HIPCC], [HIP compiler])
-  AC_ARG_VAR([HIPCCFLAGS], [HIP compiler flags @<:@-O2 -g@:>@])
+  AC_ARG_VAR([HIPCCFLAGS], [HIP compiler flags @<:@-O2 -gline-tables-only@:>@])
   mpix_hip= mpix_why=
   AS_IF([test "x$with_hip" != xno], [
     AS_CASE([$with_hip],
@@ -123,7 +123,7 @@ AC_DEFUN([MPIX_HIP_TRY], [
      AC_DEFINE_UNQUOTED([HIP_DIR], ["$hip_dir"], [where HIP's library is looked for last])])
   HIP_ARCHFLAGS=
   for arch in $with_hip_arch; do HIP_ARCHFLAGS="$HIP_ARCHFLAGS --offload-arch=$arch"; done
-  AS_IF([test "x$HIPCCFLAGS" = x], [HIPCCFLAGS="-O2 -g"])
+  AS_IF([test "x$HIPCCFLAGS" = x], [HIPCCFLAGS="-O2 -gline-tables-only"])
   AC_MSG_CHECKING([whether $HIPCC compiles a kernel for $with_hip_arch])
   cat > conftest.hip <<'_EOF'
 #include <hip/hip_runtime.h>
