@@ -27,6 +27,7 @@
 /// What a handle stands for.
 struct MPIX_Channel_s {
   std::unique_ptr<mpix::Channel> channel;
+  bool is_being_freed = false;
 };
 
 namespace mpix {
@@ -146,6 +147,7 @@ using mpix::guarded;
 
 MPIX_INTERPOSED int MPIX_Channel_create(int lanes, int flags, MPI_Info info, MPIX_Channel* channel) {
   return guarded(Caller::on_world("MPIX_Channel_create"), [&] {
+    mpix::require_mpi();
     MPIX_Channel& given = mpix::required(channel, "the channel");
     mpix::ChannelOptions options = mpix::options_from(lanes, flags, info);
     options.local_ranks = mpix::launcher_local_ranks();
@@ -168,7 +170,13 @@ MPIX_INTERPOSED int MPIX_Channel_free(MPIX_Channel* channel) {
       throw Error(Fault::other, "the channel is armed (MPIX_Channel_disarm, when its kernels are over)");
     {
       const std::lock_guard<std::mutex> hold(mpix::handles_mutex);
-      if (mpix::handles().erase(*channel) == 0) throw Error(Fault::argument, "no such channel");
+      if (mpix::handles().count(*channel) == 0 || std::exchange((*channel)->is_being_freed, true))
+        throw Error(Fault::argument, "no such channel");
+    }
+    gone.finish();  // its handlers may call until then
+    {
+      const std::lock_guard<std::mutex> hold(mpix::handles_mutex);
+      mpix::handles().erase(*channel);
       ++mpix::freed;
     }
     delete *channel;

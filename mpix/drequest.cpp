@@ -93,6 +93,7 @@ using mpix::guarded;
 MPIX_INTERPOSED int MPIX_Get_drequest(MPI_Request request, MPIX_Drequest* drequest) {
   return guarded(Caller::on_world("MPIX_Get_drequest"), [&] {
     if (!drequest) throw Error(Fault::argument, "no place for the device request");
+    mpix::require_mpi();
     mpix::require_threads();
     const mpix::Persistent made = mpix::inactive_persistent(request);
     *drequest = mpix::device_requests()->give_out(request, made);

@@ -2,6 +2,8 @@
 // Copyright (c) the libmpix authors
 #include "errors.h"
 
+#include <algorithm>
+#include <cctype>
 #include <exception>
 #include <new>
 
@@ -60,6 +62,18 @@ int class_of(Fault fault) {
   return MPI_ERR_OTHER;
 }
 
+/// What a program returns may be none of MPI's, and MPICH looks it up in its tables all the same.
+bool may_be_a_code(int code) {
+  if (code < 0) return false;
+  if (!mpi_is_up()) return true;  // in a session: there is nothing to ask
+  int error_class = 0, *last = nullptr, is_there = 0;
+  return PMPI_Error_class(code, &error_class) == MPI_SUCCESS &&
+         PMPI_Comm_get_attr(MPI_COMM_WORLD, MPI_LASTUSEDCODE, static_cast<void*>(&last), &is_there) == MPI_SUCCESS &&
+         is_there && error_class <= *last;
+}
+
+}  // namespace
+
 bool mpi_is_up() {
   int initialized = 0;
   int finalized = 0;
@@ -68,12 +82,13 @@ bool mpi_is_up() {
   return initialized && !finalized;
 }
 
-}  // namespace
-
 std::string text_of(int code) {
   char text[MPI_MAX_ERROR_STRING + 1] = "";
   int length = 0;
-  if (PMPI_Error_string(code, text, &length) != MPI_SUCCESS || length == 0) return "error " + std::to_string(code);
+  const auto is_text = [](unsigned char c) { return std::isprint(c) || std::isspace(c) || c >= 0x80; };
+  if (!may_be_a_code(code) || PMPI_Error_string(code, text, &length) != MPI_SUCCESS || length == 0 ||
+      !std::all_of(text, text + length, is_text))
+    return "error " + std::to_string(code);
   return text;
 }
 

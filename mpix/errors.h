@@ -19,6 +19,9 @@ inline void check(int code) {
   if (code != MPI_SUCCESS) throw Refused{code};
 }
 
+/// Initialized, and not finalized.
+bool mpi_is_up();
+
 /// What MPI says of a code.
 std::string text_of(int code);
 

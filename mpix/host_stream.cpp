@@ -58,10 +58,8 @@ class Progress {
 
 /// Whether no other thread of the program can be in MPI now, or several may be.
 bool may_call_mpi() {
-  int initialized = 0, finalized = 0, level = MPI_THREAD_SINGLE, is_main = 0;
-  PMPI_Initialized(&initialized);
-  PMPI_Finalized(&finalized);
-  if (!initialized || finalized) return false;
+  if (!mpix::mpi_is_up()) return false;
+  int level = MPI_THREAD_SINGLE, is_main = 0;
   PMPI_Query_thread(&level);
   if (level == MPI_THREAD_MULTIPLE) return true;
   PMPI_Is_thread_main(&is_main);

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "base/cores.h"
+#include "base/error.h"
 #include "base/job_environment.h"
 #include "base/log.h"
 #include "device/unmapping.h"
@@ -95,6 +96,10 @@ Runtime& ensure_runtime(int local_ranks) {
 }
 
 void note_session() { has_sessions = true; }
+
+void require_mpi() {
+  if (!mpi_is_up() && !has_sessions) throw Error(Fault::other, "MPI is not initialized, or has been finalized");
+}
 
 Runtime* runtime_if_mpi_works() { return has_sessions ? &ensure_runtime(launcher_local_ranks()) : find_runtime(); }
 

@@ -116,9 +116,20 @@ Channel::~Channel() {
   ring(kernels_bell(param_.host));
 }
 
+void Channel::finish() {
+  if (getpid() != born_in_) return;
+  try {
+    if (!is_broken() && serves_by_handlers()) handle_what_is_posted();
+  } catch (const Error& error) {  // the device's
+    break_for(error.what());
+  }
+  stop_service();
+}
+
 void Channel::stop_service() {
   reports_.reset();
   if (library_) library_->end();
+  library_.reset();
   stop_ = true;
   wake();
   if (thread_.joinable()) thread_.join();
@@ -196,30 +207,35 @@ std::vector<dev::ChannelLane> Channel::lanes_now() {
   return lanes;
 }
 
-/// The first task that kernels have begun to post and that was not taken; empty: there is none.
-std::string Channel::hole() {
-  if (param_.rings == 0) return "";
-  const std::vector<dev::ChannelLane> lanes = param_.rings > 1 ? lanes_now() : std::vector<dev::ChannelLane>{};
-  const std::uint64_t tickets = lanes.empty() ? device_.read_word(&param_.state->tickets) : 0;
+/// By ring, tasks that kernels have begun to post, so far.
+std::vector<std::uint64_t> Channel::posted_so_far() {
+  if (param_.rings == 0) return {};
+  if (param_.rings == 1) return {device_.read_word(&param_.state->tickets)};
+  std::vector<std::uint64_t> posted;
+  for (const dev::ChannelLane& lane : lanes_now()) posted.push_back(lane.posted);
+  return posted;
+}
+
+/// The first of these tasks that was not taken; empty: all were.
+std::string Channel::hole_in(const std::vector<std::uint64_t>& posted) const {
   const Visit visit(*this);
-  for (std::uint32_t ring = 0; ring < param_.rings; ++ring) {
-    const std::uint64_t posted = lanes.empty() ? tickets : lanes[ring].posted;
-    if (posted > taken_[ring])
-      return "task " + std::to_string(taken_[ring] + 1) + " of " + std::to_string(posted) + " of " + ring_name(ring);
-  }
+  for (std::uint32_t ring = 0; ring < posted.size(); ++ring)
+    if (posted[ring] > taken_[ring])
+      return "task " + std::to_string(taken_[ring] + 1) + " of " + std::to_string(posted[ring]) + " of " +
+             ring_name(ring);
   return "";
 }
 
-void Channel::disarm() {
-  if (is_in_handler()) throw Error(Fault::other, "this is a handler of the channel");
-  if (!armed_) throw Error(Fault::other, "the channel is not armed");
+/// Tasks of before the call; so it ends, too, where kernels go on. Breaks the channel where a task does not come.
+void Channel::handle_what_is_posted() {
+  const std::vector<std::uint64_t> posted = posted_so_far();
   auto moved_at = Clock::now();
   std::string missing;
   std::uint64_t tasks = 0;
-  while (!is_broken() && !(missing = hole()).empty()) {
+  while (!is_broken() && !(missing = hole_in(posted)).empty()) {
     bool moved = false;
-    if (options_.service == TaskService::caller) {
-      moved = serve_round();
+    if (options_.service != TaskService::own) {
+      moved = serve_round();  // this may be the thread of the library
     } else {
       std::this_thread::sleep_for(std::chrono::microseconds(20));
       const Visit visit(*this);
@@ -229,6 +245,12 @@ void Channel::disarm() {
     if (Clock::now() - moved_at > grace)
       break_for(missing + " was begun, and has not come: a kernel ended in the middle of a post");
   }
+}
+
+void Channel::disarm() {
+  if (is_in_handler()) throw Error(Fault::other, "this is a handler of the channel");
+  if (!armed_) throw Error(Fault::other, "the channel is not armed");
+  handle_what_is_posted();
   {
     const Visit visit(*this);
     armed_ = false;

@@ -71,8 +71,8 @@ class Channel {
   const MPIX_Dev_channel& param() const { return param_; }
   void set_handler(std::uint32_t kind, MPIX_Task_function* handler, void* arg);
   void arm();
-  /// Returns when all that kernels have posted is handled. Throws, and breaks the channel, where one of them ended in
-  /// the middle of a post.
+  /// Returns when all that kernels have posted before is handled. Throws, and breaks the channel, where one of them
+  /// ended in the middle of a post.
   void disarm();
   bool is_armed() const { return armed_; }
   /// The calling thread is in a handler of this channel.
@@ -93,6 +93,9 @@ class Channel {
   /// Nobody waits any more. The first cause counts.
   void break_for(const std::string& cause);
 
+  /// The last call, while the program may still use it in handlers: what was posted is handled, if handlers are what
+  /// takes tasks, and then nobody serves it any more.
+  void finish();
   /// Breaks it, and nobody serves it any more.
   void end_service_for(const std::string& cause);
 
@@ -131,7 +134,10 @@ class Channel {
   bool serve_round();
   std::uint64_t replies() const;
   std::vector<dev::ChannelLane> lanes_now();
-  std::string hole();
+  bool serves_by_handlers();
+  std::vector<std::uint64_t> posted_so_far();
+  std::string hole_in(const std::vector<std::uint64_t>& posted) const;
+  void handle_what_is_posted();
   void note_look(Clock::time_point begin, bool found);
   void work() noexcept;
   void wake();

@@ -186,6 +186,13 @@ void Channel::set_handler(std::uint32_t kind, MPIX_Task_function* handler, void*
   handlers_[kind] = HandlerOf{handler, arg};
 }
 
+/// The program may poll instead.
+bool Channel::serves_by_handlers() {
+  if (options_.service != TaskService::caller) return true;
+  const Visit visit(*this);
+  return std::any_of(handlers_.begin(), handlers_.end(), [](const HandlerOf& one) { return one.call != nullptr; });
+}
+
 bool Channel::poll(MPIX_Task* task) {
   if (options_.service != TaskService::caller)
     throw Error(Fault::other, "a thread takes the tasks of this channel (mpix_service=caller: the program does)");

@@ -178,6 +178,7 @@ int main(int argc, char** argv) {
     wrong_in_kernels();
     broken();
     by_hand();
+    freed_at_once();
   } else if (what == "steady") {
     steady(number ? static_cast<int>(number) : 1000);
   } else {

@@ -399,6 +399,8 @@ void leave() {
         return MPI_SUCCESS;
       },
       nullptr));
+  static MPIX_Halo halo = MPIX_HALO_NULL;
+  CHECK_MPI(MPIX_Halo_create(MPI_COMM_WORLD, 0, nullptr, MPI_INFO_NULL, &halo));
   struct Waits {
     MPIX_Dev_channel channel, busy;
     void operator()(const MPIX_Dev_team& team) const {
@@ -432,6 +434,14 @@ void leave() {
   EXPECT(MPIX_Channel_disarm(channel) != MPI_SUCCESS);
   EXPECT(MPIX_Channel_free(&channel) == MPI_SUCCESS);
   EXPECT(channel == MPIX_CHANNEL_NULL);
+  EXPECT(MPIX_Halo_free(&halo) == MPI_ERR_OTHER);  // it was broken, as the channels were
+  EXPECT(halo == MPIX_HALO_NULL);
+  MPIX_Drequest request;
+  MPIX_Dev domain = MPIX_DEV_NULL;
+  EXPECT(MPIX_Channel_create(1, 1, MPI_INFO_NULL, &channel) == MPI_ERR_OTHER);
+  EXPECT(MPIX_Halo_create(MPI_COMM_WORLD, 0, nullptr, MPI_INFO_NULL, &halo) == MPI_ERR_OTHER);
+  EXPECT(MPIX_Get_drequest(MPI_REQUEST_NULL, &request) == MPI_ERR_OTHER);
+  EXPECT(MPIX_Dev_create(MPI_COMM_WORLD, 1, MPI_INFO_NULL, &domain) == MPI_ERR_OTHER);
 }
 
 }  // namespace

@@ -20,6 +20,7 @@
 namespace {
 
 int refuse(MPIX_Channel, const MPIX_Task*, void*) { return MPI_ERR_TRUNCATE; }
+int fail(MPIX_Channel, const MPIX_Task*, void*) { return -1; }  // which is no code of MPI
 int accept(MPIX_Channel, const MPIX_Task*, void*) { return MPI_SUCCESS; }
 
 /// Every call that a handler may not make of its own channel, and one that it may.
@@ -223,8 +224,8 @@ void broken() {
     MPIX_Task_function* handler;
     const char* text;
   };
-  for (const Way way :
-       {Way{refuse, "handler of task 1 of lane 0, of kind 3 has failed"}, Way{nullptr, "no handler for task 1"}}) {
+  for (const Way way : {Way{refuse, "handler of task 1 of lane 0, of kind 3 has failed"},
+                        Way{fail, "has failed: error -1"}, Way{nullptr, "no handler for task 1"}}) {
     Channel channel(1, 1, {{"mpix_service", "own"}, {"mpix_name", "doomed"}});
     channel.handle(3, way.handler, nullptr);
     CHECK_MPI(MPIX_Channel_arm(channel));
@@ -268,6 +269,49 @@ struct PostOne {
     if (waits && team.thread == 0) *result = MPIX_Dev_reply_wait(channel, ticket, &value);
   }
 };
+
+/// What is posted when a channel is freed is handled before, by whoever handles its tasks.
+void freed_at_once() {
+  auto* const result = static_cast<int*>(support::allocate_on_device(64));
+  const auto nap = [](MPIX_Channel channel, const MPIX_Task*, void* taken) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    ++*static_cast<int*>(taken);
+    return MPIX_Channel_flag_set(channel, 0, static_cast<unsigned long long>(*static_cast<int*>(taken)));
+  };
+  for (const char* const service : {"own", "thread", "caller"}) {
+    int taken = 0;
+    {
+      Channel channel(9, 1, {{"mpix_service", service}});
+      channel.handle(1, nap, &taken);
+      support::launch_blocks(PostOne{channel.device(), false, result}, 9, 32);
+      support::synchronize();
+    }
+    EXPECT(taken == 9);
+  }
+  {  // those that the program would have polled are nobody's
+    Channel channel(9, 1, {{"mpix_service", "caller"}});
+    support::launch_blocks(PostOne{channel.device(), false, result}, 9, 32);
+    support::synchronize();
+    CHECK_MPI(MPIX_Channel_free(channel.handle()));
+  }
+  {  // by a handler of another channel, whose thread is that which handles
+    Channel channel(1, 0, {{"mpix_service", "thread"}});
+    static int taken = 0;
+    Channel other(9, 1, {{"mpix_service", "thread"}});
+    other.handle(1, nap, &taken);
+    channel.handle(
+        1,
+        [](MPIX_Channel, const MPIX_Task*, void* gone) { return MPIX_Channel_free(static_cast<MPIX_Channel*>(gone)); },
+        other.handle());
+    support::launch_blocks(PostOne{other.device(), false, result}, 9, 32);
+    support::launch_blocks(PostOne{channel.device(), false, result}, 1, 32);
+    support::synchronize();
+    CHECK_MPI(MPIX_Channel_free(channel.handle()));
+    EXPECT(taken == 9);
+    EXPECT(*other.handle() == MPIX_CHANNEL_NULL);
+  }
+  support::release_on_device(result);
+}
 
 void by_hand() {
   auto* const result = static_cast<int*>(support::allocate_on_device(64));
