@@ -66,8 +66,8 @@ void build(MPI_Comm comm, MPI_Info info) {
   if (!here)
     throw Error(Fault::unsupported,
                 "libmpix does not stand in front of MPI here (mpicc app.c -lmpix, and no -lmpi before it)");
-  const WaitForRanks first(name_of(comm), "the first call on the communicator", "MPIX_Comm_prepare_stream",
-                           here->settings.timeout_seconds);
+  const WaitForRanks first("collectives of '" + name_of(comm) + "': the first call on the communicator",
+                           "MPIX_Comm_prepare_stream", here->settings.timeout_seconds);
   CommState& ranks = comm_state_of(comm);
   MpiBootstrap bootstrap(comm, ranks, 0, 1);
   std::optional<Error> own;
@@ -102,12 +102,7 @@ void build(MPI_Comm comm, MPI_Info info) {
   throw Error(own && failure.find(own->what()) != std::string::npos ? own->fault() : Fault::unsupported, failure);
 }
 
-void check_comm(MPI_Comm comm) {
-  if (comm == MPI_COMM_NULL) throw Error(Fault::communicator, "the communicator is MPI_COMM_NULL");
-  int is_inter = 0;
-  check(PMPI_Comm_test_inter(comm, &is_inter));
-  if (is_inter) throw Error(Fault::communicator, "collectives on streams need an intra-communicator");
-}
+void check_comm(MPI_Comm comm) { require_intra(comm, "collectives on streams need"); }
 
 Collectives& collectives_of(MPI_Comm comm, MPI_Info info = MPI_INFO_NULL) {
   CommState* state = find_comm_state(comm);
@@ -143,7 +138,7 @@ int call_together(const char* name, MPI_Comm comm, Body body) {
   return guarded(caller(name, comm), [&] {
     check_comm(comm);
     Collectives& collectives = collectives_of(comm);
-    const WaitForRanks wait(name_of(comm), name, "", patience());
+    const WaitForRanks wait("collectives of '" + name_of(comm) + "': " + name, "", patience());
     together(comm, *find_comm_state(comm), [&](Bootstrap& all) {
       check_same_call(name, all);
       body(collectives, all);
@@ -281,7 +276,8 @@ End agree_on_end(MPI_Comm comm, bool broken, std::uint32_t fingerprint) {
 End agree_on_end_of(MPI_Comm comm, CommState& state, bool broken) noexcept {
   std::optional<WaitForRanks> wait;
   try {
-    if (!broken && comm != MPI_COMM_WORLD) wait.emplace(name_of(comm), "MPI_Comm_free", "", patience());
+    if (!broken && comm != MPI_COMM_WORLD)
+      wait.emplace("collectives of '" + name_of(comm) + "': MPI_Comm_free", "", patience());
   } catch (const std::exception&) {  // no memory for a text
   }
   return agree_on_end(state.own, broken, state.collectives->fingerprint());

@@ -29,6 +29,7 @@
 #include "mpix_device.h"
 #include "runtime.h"
 #include "team_state.h"
+#include "wait_for_ranks.h"
 
 /// What a handle stands for.
 struct MPIX_Dev_s {
@@ -69,9 +70,19 @@ std::optional<std::uint32_t> number_in(MPI_Info info, const char* key) {
 
 Device& device() { return usable_device(ensure_runtime(launcher_local_ranks())); }
 
+double patience() { return ensure_runtime(launcher_local_ranks()).settings.timeout_seconds; }
+
+/// A collective call of the domain's processes.
+template <class Body>
+void call_together(const char* call, const MPIX_Dev_s& dev, Body body) {
+  const WaitForRanks wait(call, "", patience());
+  together(dev.ranks.node, dev.ranks, body);
+}
+
 /// A barrier of the domain's processes. False: of a broken domain, when some have not come for MPIX_TIMEOUT.
 bool all_have_come(const MPIX_Dev_s& dev, bool broken) {
-  const Settings& settings = ensure_runtime(launcher_local_ranks()).settings;
+  const double patient_for = patience();
+  const WaitForRanks wait("MPIX_Dev_free", "", patient_for);
   MPI_Request all = MPI_REQUEST_NULL;
   check(PMPI_Ibarrier(dev.ranks.node, &all));
   const auto begin = std::chrono::steady_clock::now();
@@ -83,7 +94,7 @@ bool all_have_come(const MPIX_Dev_s& dev, bool broken) {
     else
       std::this_thread::sleep_for(std::chrono::microseconds(100));
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
-    if (broken && settings.timeout_seconds > 0 && seconds.count() > settings.timeout_seconds) return false;
+    if (broken && patient_for > 0 && seconds.count() > patient_for) return false;
   }
 }
 
@@ -134,7 +145,9 @@ using mpix::guarded;
 MPIX_INTERPOSED int MPIX_Dev_create(MPI_Comm comm, int ranks_here, MPI_Info info, MPIX_Dev* dev) {
   return guarded(Caller::on_world("MPIX_Dev_create"), [&] {
     *mpix::required(dev, "the domain") = MPIX_DEV_NULL;
-    if (comm == MPI_COMM_NULL) throw Error(Fault::argument, "no communicator");
+    mpix::require_mpi();
+    mpix::require_intra(comm, "a domain needs");
+    const mpix::WaitForRanks wait("MPIX_Dev_create", "", mpix::patience());
     auto made = std::make_unique<MPIX_Dev_s>();
     std::optional<Error> own;
     const std::string failure = mpix::build(*made, comm, ranks_here, info, &own);
@@ -204,15 +217,15 @@ MPIX_INTERPOSED int MPIX_Dev_dealloc(MPIX_Dev dev, void* base) {
 MPIX_INTERPOSED int MPIX_Dev_attach(MPIX_Dev dev, void* base, size_t bytes) {
   return guarded(Caller::on_world("MPIX_Dev_attach"), [&] {
     MPIX_Dev_s& domain = mpix::of(dev);
-    mpix::together(domain.ranks.node, domain.ranks,
-                   [&](mpix::Bootstrap& all) { domain.domain->attach(all, base, bytes); });
+    mpix::call_together("MPIX_Dev_attach", domain,
+                        [&](mpix::Bootstrap& all) { domain.domain->attach(all, base, bytes); });
   });
 }
 
 MPIX_INTERPOSED int MPIX_Dev_detach(MPIX_Dev dev, void* base) {
   return guarded(Caller::on_world("MPIX_Dev_detach"), [&] {
     MPIX_Dev_s& domain = mpix::of(dev);
-    mpix::together(domain.ranks.node, domain.ranks, [&](mpix::Bootstrap& all) {
+    mpix::call_together("MPIX_Dev_detach", domain, [&](mpix::Bootstrap& all) {
       (void)domain.domain->wait_for_puts();
       domain.domain->detach(all, base);
     });
@@ -222,7 +235,7 @@ MPIX_INTERPOSED int MPIX_Dev_detach(MPIX_Dev dev, void* base) {
 MPIX_INTERPOSED int MPIX_Dev_win_create(MPIX_Dev dev, void* const base[], const size_t bytes[], MPIX_Dev_win* win) {
   return guarded(Caller::on_world("MPIX_Dev_win_create"), [&] {
     MPIX_Dev_s& domain = mpix::of(dev);
-    mpix::together(domain.ranks.node, domain.ranks, [&](mpix::Bootstrap& all) {
+    mpix::call_together("MPIX_Dev_win_create", domain, [&](mpix::Bootstrap& all) {
       if (domain.domain->ranks_here() > 0 && (!base || !bytes)) throw Error(Fault::argument, "no bases, or no sizes");
       const int made = domain.domain->create_window(all, base, bytes);
       if (win) *win = made;
@@ -234,7 +247,7 @@ MPIX_INTERPOSED int MPIX_Dev_win_create(MPIX_Dev dev, void* const base[], const 
 MPIX_INTERPOSED int MPIX_Dev_win_free(MPIX_Dev dev, MPIX_Dev_win* win) {
   return guarded(Caller::on_world("MPIX_Dev_win_free"), [&] {
     MPIX_Dev_s& domain = mpix::of(dev);
-    mpix::together(domain.ranks.node, domain.ranks, [&](mpix::Bootstrap& all) {
+    mpix::call_together("MPIX_Dev_win_free", domain, [&](mpix::Bootstrap& all) {
       // Of all processes: what is under way to other nodes is not for a later window of this number.
       (void)domain.domain->wait_for_puts();
       domain.domain->free_window(all, win ? *win : -1);

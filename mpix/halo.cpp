@@ -22,6 +22,8 @@
 #include "mpix.h"
 #include "notify/halo.h"
 #include "runtime.h"
+#include "team_state.h"
+#include "wait_for_ranks.h"
 
 /// What a handle stands for.
 struct MPIX_Halo_s {
@@ -120,8 +122,11 @@ using mpix::guarded;
 MPIX_INTERPOSED int MPIX_Halo_create(MPI_Comm comm, int messages, const MPIX_Halo_message message[], MPI_Info info,
                                      MPIX_Halo* halo) {
   return guarded(Caller::on_comm("MPIX_Halo_create", comm == MPI_COMM_NULL ? MPI_COMM_WORLD : comm), [&] {
-    if (comm == MPI_COMM_NULL) throw Error(Fault::communicator, "the communicator is MPI_COMM_NULL");
+    mpix::require_mpi();
+    mpix::require_intra(comm, "halos need");
     auto made = std::make_unique<MPIX_Halo_s>();
+    const mpix::Runtime& runtime = mpix::ensure_runtime(mpix::launcher_local_ranks());
+    const mpix::WaitForRanks wait("MPIX_Halo_create", "", runtime.settings.timeout_seconds);
     // Its own, so that its messages meet nobody else's.
     mpix::check(PMPI_Comm_dup(comm, &made->comm));
     mpix::check(PMPI_Comm_set_errhandler(made->comm, MPI_ERRORS_RETURN));
@@ -155,7 +160,7 @@ MPIX_INTERPOSED int MPIX_Halo_free(MPIX_Halo* halo) {
     }
     // What others still send me for exchanges that this process has made is there: nobody is cut off.
     gone.halo.reset();
-    PMPI_Comm_free(&gone.comm);
+    if (mpix::mpi_is_up()) PMPI_Comm_free(&gone.comm);
     delete &gone;
     *halo = MPIX_HALO_NULL;
     if (!over) throw Error(Fault::other, "the halo was broken: " + cause + "; it has been freed");

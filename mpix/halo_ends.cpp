@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
+#include <cstring>
 #include <map>
 #include <string>
 #include <thread>
@@ -112,11 +113,24 @@ std::optional<Error> fault_of(const HaloContent& content, const MPIX_Halo_messag
 }  // namespace
 
 void agree(MPI_Comm comm, const std::optional<Error>& own) {
-  const int mine = own ? 1 + static_cast<int>(own->fault()) : 0;
-  int any = 0;
-  check(PMPI_Allreduce(&mine, &any, 1, MPI_INT, MPI_MAX, comm));
+  int rank = 0, size = 0, first = 0;
+  check(PMPI_Comm_rank(comm, &rank));
+  check(PMPI_Comm_size(comm, &size));
+  const int mine = own ? rank : size;
+  check(PMPI_Allreduce(&mine, &first, 1, MPI_INT, MPI_MIN, comm));
+  if (first == size) return;
+  // With the preset error handler the first of them that comes to it ends the job, and what it says has to be enough.
+  struct Said {
+    Fault fault;
+    char text[500];
+  } said{};
+  if (first == rank) {
+    said.fault = own->fault();
+    std::strncpy(said.text, own->what(), sizeof said.text - 1);
+  }
+  check(PMPI_Bcast(&said, sizeof said, MPI_BYTE, first, comm));
   if (own) throw Error(*own);
-  if (any != 0) throw Error(static_cast<Fault>(any - 1), "another rank cannot go along: see what it says");
+  throw Error(said.fault, "rank " + std::to_string(first) + ": " + said.text);
 }
 
 HaloTags compare_ends(MPI_Comm comm, const std::vector<HaloContent>& contents, const MPIX_Halo_message* messages,

@@ -13,7 +13,7 @@
 
 namespace mpix {
 
-/// All ranks go on, or none. A rank whose own part is well says that another's is not.
+/// All ranks go on, or none. A rank whose own part is well says what the first says whose part is not.
 void agree(MPI_Comm comm, const std::optional<Error>& own);
 
 /// The tags of MPI's messages, by cargo, in a communicator of the halo's own: a sender numbers its messages, and has

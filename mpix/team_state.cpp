@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <mutex>
+#include <string>
 
+#include "base/error.h"
 #include "collectives.h"
 #include "errors.h"
 #include "runtime.h"
@@ -57,6 +59,13 @@ CommState* find_comm_state(MPI_Comm comm) {
   int found = 0;
   check(PMPI_Comm_get_attr(comm, comm_keyval(), &value, &found));
   return found ? static_cast<CommState*>(value) : nullptr;
+}
+
+void require_intra(MPI_Comm comm, const char* who_needs) {
+  if (comm == MPI_COMM_NULL) throw Error(Fault::communicator, "the communicator is MPI_COMM_NULL");
+  int is_inter = 0;
+  check(PMPI_Comm_test_inter(comm, &is_inter));
+  if (is_inter) throw Error(Fault::communicator, std::string(who_needs) + " an intra-communicator");
 }
 
 CommState& comm_state_of(MPI_Comm comm) {

@@ -34,6 +34,9 @@ struct CommState {
   bool spans_nodes() const;
 };
 
+/// Throws where there is none, or an inter-communicator. `who_needs`: "collectives on streams need".
+void require_intra(MPI_Comm comm, const char* who_needs);
+
 /// The state of a communicator, collectively made where there is none; then without a team.
 CommState& comm_state_of(MPI_Comm comm);
 /// Null: there is none.

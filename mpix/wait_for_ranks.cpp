@@ -3,15 +3,15 @@
 #include "wait_for_ranks.h"
 
 #include <chrono>
+#include <utility>
 
 #include "base/error.h"
 #include "base/log.h"
 
 namespace mpix {
 
-WaitForRanks::WaitForRanks(const std::string& comm, const char* waits, const char* as, double seconds)
-    : comm_(comm),
-      waits_(waits),
+WaitForRanks::WaitForRanks(std::string who, const char* as, double seconds)
+    : who_(std::move(who)),
       as_(as),
       patience_(std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds))) {
   if (seconds <= 0) return;
@@ -31,8 +31,7 @@ Poller::Clock::duration WaitForRanks::look(Clock::time_point now) {
   due_ = now + patience_;
   const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(now - since_).count();
   const std::string same = as_;
-  log(LogLevel::warn, "collectives of '" + comm_ + "': " + waits_ + " waits for other ranks, for " +
-                          std::to_string(seconds) + " s: it is collective" +
+  log(LogLevel::warn, who_ + " waits for other ranks, for " + std::to_string(seconds) + " s: it is collective" +
                           (same.empty() ? "" : ", as " + same + " is"));
   return patience_;
 }

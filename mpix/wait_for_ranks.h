@@ -12,16 +12,16 @@ namespace mpix {
 /// be released.
 class WaitForRanks final : public Poller {
  public:
-  /// `waits`: what does; `as`: another call that is collective, or empty. `seconds`: 0: nothing is said.
-  WaitForRanks(const std::string& comm, const char* waits, const char* as, double seconds);
+  /// `who`: waits; `as`: another call that is collective, or empty. `seconds`: 0: nothing is said.
+  WaitForRanks(std::string who, const char* as, double seconds);
   ~WaitForRanks() override;
 
   Clock::duration look(Clock::time_point now) override;
   void failed(const char*) noexcept override {}  // no memory for a text
 
  private:
-  const std::string comm_;
-  const char *const waits_, *const as_;
+  const std::string who_;
+  const char* const as_;
   const Clock::duration patience_;
   const Clock::time_point since_ = Clock::now();
   Clock::time_point due_ = since_ + patience_;

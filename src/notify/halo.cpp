@@ -5,10 +5,12 @@
 #include <algorithm>
 #include <chrono>
 #include <optional>
+#include <string>
 #include <thread>
 #include <utility>
 
 #include "base/error.h"
+#include "base/log.h"
 
 namespace mpix {
 namespace {
@@ -93,6 +95,8 @@ Halo::Halo(const Options& options, const std::vector<HaloContent>& messages, Dev
       last_step_(std::make_shared<std::atomic<std::uint64_t>>(0)),
       channel_(channel_options(options, plan_, last_step_, device.hang_advice()), nullptr, nullptr, device, settings),
       memory_(std::make_shared<Memory>(device)),
+      patience_(std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(settings.timeout_seconds))),
+      fails_on_timeout_(settings.fail_on_timeout),
       progress_(plan_.cargo.size()) {
   device.prepare_halos();
   make_buffers();
@@ -384,7 +388,8 @@ std::unique_lock<std::mutex> Halo::held_if_idle(bool or_unseen) {
 }
 
 bool Halo::wait_for_all() {
-  using Clock = std::chrono::steady_clock;
+  const Clock::time_point since = Clock::now();
+  Clock::duration told{};
   std::optional<Clock::time_point> broken_since;
   for (auto nap = std::chrono::microseconds(5);; nap = std::min(2 * nap, std::chrono::microseconds(2000))) {
     if (have_launches_run()) break;
@@ -396,6 +401,18 @@ bool Halo::wait_for_all() {
       const std::lock_guard<std::mutex> hold(guards_kept);
       kept.push_back(memory_);
       return false;
+    }
+    // Kernels that wait are told of by the channel; those that have not begun by nobody else.
+    if (patience_ > Clock::duration{} && !broken_since && Clock::now() - since > told + patience_) {
+      told = Clock::now() - since;
+      const std::string why =
+          "MPIX_Halo_free has waited for " +
+          std::to_string(std::chrono::duration_cast<std::chrono::seconds>(told).count()) +
+          " s for exchanges that were enqueued and are not over (does their stream wait for this call?)";
+      if (fails_on_timeout_)
+        break_for(why);
+      else
+        log(LogLevel::warn, options_.name + ": " + why);
     }
     std::this_thread::sleep_for(nap);
   }

@@ -184,6 +184,8 @@ class Halo final : public Poller, public WaitsForPeers {
   std::shared_ptr<Memory> memory_;
   MPIX_Dev_halo param_{};
   std::unique_ptr<HaloTransport> transport_;
+  const Clock::duration patience_;  ///< nothing: for ever
+  const bool fails_on_timeout_;
 
   std::mutex calls_;           ///< guards what follows: of the program
   std::uint64_t ready_ = 0;    ///< steps, so far

@@ -15,6 +15,8 @@ constexpr std::uint32_t most_parts_of_a_message = 32;
 constexpr std::uint64_t most_chunks_of_a_message = 2048;
 constexpr std::uint64_t most_unit = 16;
 
+constexpr std::uint64_t quotient_up(std::uint64_t all, std::uint64_t each) { return (all + each - 1) / each; }
+
 std::uint64_t bytes_of(const std::vector<HaloBox>& boxes) {
   std::uint64_t all = 0;
   for (const HaloBox& box : boxes) all += box.bytes();
@@ -71,10 +73,10 @@ std::uint32_t parts_of(std::uint64_t bytes, const HaloShape& shape) {
 void add_cargo(HaloPlan& plan, std::uint32_t given, const HaloContent& content, const HaloShape& shape) {
   const std::uint64_t send = bytes_of(content.send), recv = bytes_of(content.recv), most = std::max(send, recv);
   // Both ends have the same messages, and so the same chunks.
-  const std::uint64_t least = (most / most_chunks_of_a_message + most_unit - 1) / most_unit * most_unit;
+  const std::uint64_t least = quotient_up(quotient_up(most, most_chunks_of_a_message), most_unit) * most_unit;
   const std::uint64_t chunk =
       shape.chunk == 0 || most == 0 ? std::max<std::uint64_t>(most, 1) : std::max(shape.chunk, least);
-  const std::uint64_t chunks = std::max<std::uint64_t>((most + chunk - 1) / chunk, 1);
+  const std::uint64_t chunks = std::max<std::uint64_t>(quotient_up(most, chunk), 1);
   plan.first.push_back(static_cast<std::uint32_t>(plan.cargo.size()));
   for (std::uint64_t c = 0; c < chunks; ++c) {
     const std::uint64_t from = c * chunk, to = from + chunk;

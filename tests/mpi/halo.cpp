@@ -10,6 +10,11 @@
 //   mpiexec -n N halo blocking [STEPS]
 //   mpiexec -n N halo wrong           wrong calls: the same error on all ranks, and what it says
 //   mpiexec -n 2 halo hang            a rank that does not come: a report that names the message, and an end
+#include <chrono>
+#include <future>
+#include <thread>
+
+#include "support/capture.h"
 #include "support/halo_cube.h"
 #include "support/streams.h"
 
@@ -202,10 +207,12 @@ void wrong(int) {
     return MPIX_Halo_create(MPI_COMM_WORLD, count, &message, MPI_INFO_NULL, &halo);
   };
   const MPIX_Halo_message self{rank, 1, 1, 1, 1, &box, &box};
-  // On one rank alone: the others hear of it.
-  const std::string other = rank == 0 ? "" : "another rank";
+  // On one rank alone: the others hear the same, and whose it is.
+  const std::string of_first = rank == 0 ? "" : "rank 0: ";
   const auto on_first = [&](MPIX_Halo_message wrong_one, int error_class, const std::string& text) {
-    EXPECT_ERROR(make(rank == 0 ? wrong_one : self), error_class, rank == 0 ? text : other);
+    const int code = make(rank == 0 ? wrong_one : self);
+    EXPECT_ERROR(code, error_class, text);
+    EXPECT_ERROR(code, error_class, of_first);
     EXPECT(halo == MPIX_HALO_NULL);
   };
   MPIX_Halo_message one = self;
@@ -259,7 +266,7 @@ void wrong(int) {
     EXPECT_ERROR(make(ring, rank == 0 ? 1 : 0), MPI_ERR_TAG,
                  rank == 0   ? "that rank has no message for this one"
                  : rank == 1 ? "rank 0 has messages for this one that this one does not receive, with tag 3"
-                             : "another rank");
+                             : "rank 0: message 0 (rank 1, send tag 3, receive tag 3): that rank has no message");
   }
   for (const auto& pair : Keys{{"mpix_form", "heap"},
                                {"mpix_buffers", "paper"},
@@ -283,7 +290,7 @@ void wrong(int) {
     both[1].peer = (rank + ranks - 1) % ranks;
     both[0].recv_tag = both[1].send_tag = 4;
     EXPECT_ERROR(MPIX_Halo_create(MPI_COMM_WORLD, 2, both, Info(Keys{{"mpix_chunk", rank == 0 ? "32" : "16"}}), &halo),
-                 MPI_ERR_ARG, ranks == 2 || rank < 2 || rank == ranks - 1 ? "mpix_chunk" : "another rank");
+                 MPI_ERR_ARG, "mpix_chunk");
   }
   EXPECT_ERROR(MPIX_Halo_exchange_stream(MPIX_HALO_NULL, nullptr), MPI_ERR_ARG, "no such halo");
   EXPECT_ERROR(MPIX_Halo_free(nullptr), MPI_ERR_ARG, "no such halo");
@@ -292,8 +299,14 @@ void wrong(int) {
     MPIX_Halo_message only{1, 7, 7, 1, 1, &box, &box};
     only.peer = rank < 2 ? 1 - rank : MPI_PROC_NULL;
     if (rank == 1) only.send_tag = 8;
-    EXPECT_ERROR(make(only), MPI_ERR_TAG,
-                 rank == 0 ? "sends nothing with tag 7 to this one (it does with 8)" : "another rank");
+    EXPECT_ERROR(make(only), MPI_ERR_TAG, "sends nothing with tag 7 to this one (it does with 8)");
+    MPI_Comm half = MPI_COMM_NULL, inter = MPI_COMM_NULL;
+    CHECK_MPI(MPI_Comm_split(MPI_COMM_WORLD, rank > 0, rank, &half));
+    CHECK_MPI(MPI_Intercomm_create(half, 0, MPI_COMM_WORLD, rank > 0 ? 0 : 1, 0, &inter));
+    CHECK_MPI(MPI_Comm_set_errhandler(inter, MPI_ERRORS_RETURN));
+    EXPECT_ERROR(MPIX_Halo_create(inter, 0, nullptr, MPI_INFO_NULL, &halo), MPI_ERR_COMM, "intra-communicator");
+    CHECK_MPI(MPI_Comm_free(&inter));
+    CHECK_MPI(MPI_Comm_free(&half));
   }
   // None at all, and one to nobody, are legal.
   CHECK_MPI(MPIX_Halo_create(MPI_COMM_WORLD, 0, nullptr, MPI_INFO_NULL, &halo));
@@ -319,6 +332,47 @@ void wrong(int) {
   support::release_on_device(data);
 }
 
+/// A rank that comes when another has said that it waits.
+void late() {
+  MPIX_Halo halo = MPIX_HALO_NULL;
+  CHECK_MPI(MPI_Barrier(MPI_COMM_WORLD));
+  test::Capture log(2);
+  const auto come = [&] { CHECK_MPI(MPIX_Halo_create(MPI_COMM_WORLD, 0, nullptr, MPI_INFO_NULL, &halo)); };
+  if (rank == 0) {
+    come();
+    EXPECT(log.end().find("MPIX_Halo_create waits for other ranks, for 1 s") != std::string::npos);
+  } else {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1800));
+    come();
+    EXPECT(log.end().find("waits for other ranks") == std::string::npos);
+  }
+  CHECK_MPI(MPIX_Halo_free(&halo));
+}
+
+#if !defined(__CUDACC__) && !defined(__HIPCC__)
+/// A call that waits for an exchange, which waits for the call.
+void free_in_the_stream(const MPIX_Box& box) {
+  static MPIX_Halo halo = MPIX_HALO_NULL;
+  const MPIX_Halo_message self{0, 1, 1, 1, 1, &box, &box};
+  MPIX_Host_stream stream = nullptr;
+  CHECK_MPI(MPIX_Halo_create(MPI_COMM_SELF, 1, &self, MPI_INFO_NULL, &halo));
+  CHECK_MPI(MPIX_Host_stream_create(&stream));
+  static std::promise<void> enqueued;
+  CHECK_MPI(MPIX_Host_stream_launch(
+      stream,
+      [](void*) {
+        enqueued.get_future().wait();
+        EXPECT_ERROR(MPIX_Halo_free(&halo), MPI_ERR_OTHER, "does their stream wait for this call?");
+      },
+      nullptr));
+  CHECK_MPI(MPIX_Halo_exchange_stream(halo, stream));
+  enqueued.set_value();
+  synchronize_broken(stream);
+  EXPECT(halo == MPIX_HALO_NULL);
+  CHECK_MPI(MPIX_Host_stream_destroy(&stream));
+}
+#endif
+
 /// With MPIX_TIMEOUT=1 MPIX_ON_TIMEOUT=error.
 void hang(int) {
   auto* const data = static_cast<char*>(support::allocate_on_device(4096));
@@ -335,6 +389,10 @@ void hang(int) {
   if (rank == 0)
     EXPECT_ERROR(freed, MPI_ERR_OTHER, "block 0 waits: message 0 (rank 1, send tag 5, receive tag 5) of exchange 1");
   if (rank == 1) EXPECT(freed == MPI_SUCCESS);
+  late();
+#if !defined(__CUDACC__) && !defined(__HIPCC__)
+  free_in_the_stream(box);
+#endif
   support::release_on_device(data);
 }
 

@@ -165,7 +165,8 @@ TEST_CASE("launches have all parts once, and packing comes first", "[halo]") {
 TEST_CASE("a message is cut into so many chunks at most, each but the last a multiple of every unit", "[halo]") {
   HaloBox box{};
   std::fill_n(box.rows, 4, 1);
-  for (const std::uint64_t bytes : {std::uint64_t{1} << 15, (std::uint64_t{1} << 20) - 24}) {
+  for (const std::uint64_t bytes :
+       {std::uint64_t{1} << 15, std::uint64_t{34758}, std::uint64_t{65537}, (std::uint64_t{1} << 20) - 24}) {
     box.row_bytes = bytes;
     HaloContent content;
     content.send = content.recv = {box};
