@@ -3,7 +3,6 @@
 #include "errors.h"
 
 #include <algorithm>
-#include <cctype>
 #include <exception>
 #include <new>
 
@@ -85,7 +84,7 @@ bool mpi_is_up() {
 std::string text_of(int code) {
   char text[MPI_MAX_ERROR_STRING + 1] = "";
   int length = 0;
-  const auto is_text = [](unsigned char c) { return std::isprint(c) || std::isspace(c) || c >= 0x80; };
+  const auto is_text = [](unsigned char c) { return c >= ' ' || c == '\n' || c == '\t'; };
   if (!may_be_a_code(code) || PMPI_Error_string(code, text, &length) != MPI_SUCCESS || length == 0 ||
       !std::all_of(text, text + length, is_text))
     return "error " + std::to_string(code);

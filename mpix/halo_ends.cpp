@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
-#include <cstring>
 #include <map>
 #include <string>
 #include <thread>
@@ -126,7 +125,8 @@ void agree(MPI_Comm comm, const std::optional<Error>& own) {
   } said{};
   if (first == rank) {
     said.fault = own->fault();
-    std::strncpy(said.text, own->what(), sizeof said.text - 1);
+    const std::string text = own->what();
+    text.copy(said.text, sizeof said.text - 1);
   }
   check(PMPI_Bcast(&said, sizeof said, MPI_BYTE, first, comm));
   if (own) throw Error(*own);
