@@ -62,11 +62,4 @@ std::unique_ptr<Device> make_device(const Settings& settings, int local_ranks) {
   throw Error(Fault::other, "no device");  // host is always there
 }
 
-std::vector<std::string> built_devices() {
-  std::vector<std::string> names;
-  for (const BackEnd& back_end : back_ends)
-    if (back_end.built) names.push_back(back_end.name);
-  return names;
-}
-
 }  // namespace mpix

@@ -343,7 +343,4 @@ class Device {
 /// The device that the settings ask for; throws when it is not built, or not there.
 std::unique_ptr<Device> make_device(const Settings& settings, int local_ranks);
 
-/// The names of the back ends in this library, "host" last.
-std::vector<std::string> built_devices();
-
 }  // namespace mpix

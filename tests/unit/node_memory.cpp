@@ -220,8 +220,8 @@ TEST_CASE("a rank that could not map what a team shares can map what its next wi
 
 TEST_CASE("a place in an arena is given out again when all have left it, and its memory with the last", "[creation]") {
   SharedMemory memory;
-  Arena first(memory.create_file(), 1, true, 2);
-  Arena second(memory.join(first.file().ticket()), 1, false, 2);
+  Arena first(memory.create_file(), 1, 2);
+  Arena second(memory.join(first.file().ticket()), 1, 2);
   const NodeExtent a = first.take(10 * SharedFile::page(), 2);
   const NodeExtent b = first.take(5 * SharedFile::page(), 2);
   CHECK(b.offset == a.offset + 10 * SharedFile::page());
@@ -245,7 +245,7 @@ TEST_CASE("a place in an arena is given out again when all have left it, and its
 TEST_CASE("each rank of each window in an arena has a farewell of its own, which no place overlaps", "[creation]") {
   SharedMemory memory;
   constexpr int ranks = 9;  // three pages of farewells
-  Arena arena(memory.create_file(), 1, true, ranks);
+  Arena arena(memory.create_file(), 1, ranks);
   std::set<const unsigned char*> all;
   std::size_t places = 0;
   for (; arena.has_room(); ++places) {
@@ -259,7 +259,7 @@ TEST_CASE("each rank of each window in an arena has a farewell of its own, which
 
 TEST_CASE("an arena has room for the windows of a page of entries, and says when it has not", "[creation]") {
   SharedMemory memory;
-  Arena arena(memory.create_file(), 1, true, 1);
+  Arena arena(memory.create_file(), 1, 1);
   std::vector<NodeExtent> places;
   while (arena.has_room()) places.push_back(arena.take(SharedFile::page(), 1));
   CHECK(places.size() > 900);

@@ -27,7 +27,7 @@ inline namespace GPU_NAMESPACE {
 /// the process waiting as well (measured: CUDA 13.0, H200; to allocate, map, register and make or destroy streams,
 /// events and graphs does not). So it waits for streams that wait for peers, and what these wait for may be enqueued
 /// behind it. What is released is used again, and so is a mapping when the same allocation comes again. The engine says
-/// when to unmap (epoch/unmapping.h).
+/// when to unmap (device/unmapping.h).
 class GpuMemory {
  public:
   explicit GpuMemory(int device) : device_(device) {

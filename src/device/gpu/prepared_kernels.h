@@ -53,14 +53,13 @@ class PreparedKernels {
     gpuStream_t stream;
     Launch::Keep keep;
     std::uint32_t post_count;
-    bool before_copies;
     unsigned uses;
     bool failed;  ///< the driver cannot
     std::optional<PreparedKernel> kernel;
 
     bool is(const Launch& launch, gpuStream_t its_stream) const {
       return call == launch.call && stream == its_stream && keep == launch.keep &&
-             post_count == launch.program.post_count && before_copies == launch.before_copies;
+             post_count == launch.program.post_count;
     }
     /// To prepare costs as much as many launches: not for what never comes again.
     bool comes_often() const { return uses > 2; }
@@ -80,7 +79,6 @@ class PreparedKernels {
     entry.stream = stream;
     entry.keep = launch.keep;
     entry.post_count = launch.program.post_count;
-    entry.before_copies = launch.before_copies;
     entry.uses = 1;
     entry.failed = false;
     return entry;

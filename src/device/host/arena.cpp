@@ -172,7 +172,7 @@ NodeOffer ArenaNodeMemory::offer() {
   arena_ = team_.current;
   if (!shape_.is_least) return offer;
   offer.is_new = !arena_ || !arena_->has_room();
-  if (offer.is_new) arena_ = std::make_shared<Arena>(memory_.create_file(), new_id(), true, shape_.locals);
+  if (offer.is_new) arena_ = std::make_shared<Arena>(memory_.create_file(), new_id(), shape_.locals);
   const SharedMemory::Exported all{arena_->file().ticket(), 0, 0};
   std::memcpy(offer.control.bytes, &all, sizeof all);
   offer.id = arena_->id();
@@ -181,8 +181,7 @@ NodeOffer ArenaNodeMemory::offer() {
 
 void ArenaNodeMemory::join(const std::vector<NodeRank>& group, const NodeOffer& offer) {
   if (offer.is_new && !shape_.is_least)
-    arena_ = std::make_shared<Arena>(memory_.join(SharedMemory::exported(offer.control).file), offer.id, false,
-                                     shape_.locals);
+    arena_ = std::make_shared<Arena>(memory_.join(SharedMemory::exported(offer.control).file), offer.id, shape_.locals);
   if (!arena_ || arena_->id() != offer.id) throw Error(Fault::memory, "an earlier window could not map it");
   for (const NodeRank& rank : group) {
     Peer& one = peer(rank.local);

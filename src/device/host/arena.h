@@ -30,14 +30,13 @@ namespace mpix {
 /// apart from the places, so that a window without epochs can end without ever mapping its own.
 class Arena {
  public:
-  /// `id`: of no other arena, of any time, that these processes may know. `mine`: this process made the file, and so
-  /// chooses the places. `locals`: ranks of the node that a window has here.
-  Arena(std::shared_ptr<SharedFile> file, std::uint64_t id, bool mine, int locals)
-      : file_(std::move(file)), id_(id), mine_(mine), locals_(static_cast<std::uint32_t>(locals)) {}
+  /// `id`: of no other arena, of any time, that these processes may know. `locals`: ranks of the node that a window has
+  /// here.
+  Arena(std::shared_ptr<SharedFile> file, std::uint64_t id, int locals)
+      : file_(std::move(file)), id_(id), locals_(static_cast<std::uint32_t>(locals)) {}
 
   SharedFile& file() { return *file_; }
   std::uint64_t id() const { return id_; }
-  bool is_mine() const { return mine_; }
   /// Enough for the windows that threads may be creating now.
   bool has_room();
   /// For a window of so many ranks. Throws Error.
@@ -65,7 +64,6 @@ class Arena {
 
   const std::shared_ptr<SharedFile> file_;
   const std::uint64_t id_;
-  const bool mine_;
   const std::uint32_t locals_;
   std::mutex mutex_;
   char* farewells_ = nullptr;  ///< until the file ends; null: not mapped yet
