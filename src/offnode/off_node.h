@@ -51,7 +51,6 @@ class OffNode {
   /// Of host streams: null for ranks of this node.
   const RemotePeer* find(int rank) const { return remote_->find(rank); }
   RemotePeers& peers() { return *remote_; }
-  const RemotePeers& peers() const { return *remote_; }
 
   using Lock = std::unique_lock<std::mutex>;
   /// Lets go of the window while it waits, and checks again what the call demands (by std::cref: a copy would take

@@ -37,7 +37,6 @@ class RemoteOperations final : public GrantHolder, public std::enable_shared_fro
   void keep(std::shared_ptr<const void> plan) { plan_ = std::move(plan); }
   /// Once all have been added.
   void queue_ahead();
-  std::size_t size() const { return items_.size(); }
 
   // For the stream: items `first` … `end` - 1.
   bool serve(std::size_t first, std::size_t end);

@@ -134,8 +134,6 @@ class RemotePeers final : public HeldPosts, public std::enable_shared_from_this<
   OperationBudget& budget() { return *budget_; }
   char* window() const { return window_; }
   std::size_t window_bytes() const { return window_bytes_; }
-  std::uint32_t depth() const { return depth_; }
-  std::size_t eager_bytes() const { return eager_bytes_; }
   /// Whether a put goes in an epoch's message that holds so many bytes of others, where there is room.
   bool gathers(std::size_t bytes, std::size_t others) const {
     constexpr std::size_t small = 1024;
