@@ -30,7 +30,6 @@ class PacketWriter {
   PacketWriter(char* to, std::size_t capacity) : to_(to), capacity_(capacity) {}
 
   std::size_t size() const { return size_; }
-  bool empty() const { return size_ == 0; }
 
   /// What is left of a write, from `from` on, as far as there is room for it. True when that was all; else `from` is
   /// where the next packet goes on.

@@ -24,7 +24,8 @@ FabricInfo ask_for(const char* provider, long* error) {
   hints->ep_attr->type = FI_EP_RDM;
   // The progress thread of sockets polls, without a pause, for as long as any operation is under way, and takes the
   // core from who would answer: with more ranks than half the cores a signal then takes milliseconds. A waiting
-  // thread makes the network progress instead (Agent does where nobody waits). Others choose: cxi refuses to be asked.
+  // thread makes the network progress instead (ProgressAgent does where nobody waits). Others choose: cxi refuses to be
+  // asked.
   if (std::strcmp(provider, "sockets") == 0) {
     hints->domain_attr->data_progress = FI_PROGRESS_MANUAL;
     hints->caps |= FI_TAGGED | FI_SEND | FI_RECV;  // FabricInlet

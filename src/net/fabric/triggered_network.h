@@ -10,8 +10,7 @@
 namespace mpix {
 
 /// libfabric's triggered operations, with the provider that the settings ask for. Throws Error where there is none,
-/// where libfabric cannot be
-/// loaded, or where this library was built without it. `local_ranks` share the NIC.
+/// where libfabric cannot be loaded, or where this library was built without it. `local_ranks` share the NIC.
 std::unique_ptr<Network> make_triggered_network(const Settings& settings, int local_ranks);
 
 /// Whether this machine seems to have a NIC with triggered operations (cxi). Cheap: libfabric is not asked.
