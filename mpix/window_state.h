@@ -72,13 +72,11 @@ WinState* find_state(MPI_Win win);
 /// The same, or throws: for calls that make no sense without it.
 WinState& state_of(MPI_Win win);
 
-/// Whether this process has ever had a window that was created through libmpix.
 /// libmpix stands in front of MPI: it has seen MPI_Init, or a window.
 bool sees_windows();
 
 /// The engine's window, or throws the reason why there is none.
 Window& stream_window(WinState& state);
-inline Window& stream_window(MPI_Win win) { return stream_window(state_of(win)); }
 
 /// Attach the state to a new window, or again after a failed MPI_Win_free.
 void attach(MPI_Win win, WinState* state);

@@ -23,8 +23,6 @@ class MessageRequests {
   /// The same; good until the next one.
   MPI_Request& add_send() { return all_.emplace_back(MPI_REQUEST_NULL); }
   void drop_last_send() { all_.pop_back(); }
-  /// The number of sends under way. Those that end make room at once: the later ones move up.
-  std::size_t sends() const { return all_.size() - receives_; }
 
   struct Ended {
     std::size_t place;  ///< of a receive; of a send its number among those that were under way
