@@ -37,24 +37,17 @@ bool is_mpich() { return mpi_version().find("MPICH") != std::string::npos; }
 std::string build(WinState& state, MPI_Win win, MPI_Comm comm, const NewWindow& created, unsigned* flags) {
   CommState& ranks = comm_state_of(comm);
   MpiBootstrap bootstrap(comm, ranks, flags_of(state));
-  std::string failure;
-  try {
+  const auto failure = failure_of(bootstrap, Fault::other, [&] {
     Runtime& runtime = ensure_runtime(launcher_local_ranks());
     const LocalMemory memory{created.base, static_cast<std::size_t>(created.bytes),
                              static_cast<std::size_t>(created.displacement_unit), created.lazy_post};
-    Device& device = usable_device(runtime);
-    OperationBudget* budget = ranks.spans_nodes() ? open_budget(runtime) : nullptr;
-    if (!ranks.team)
-      ranks.team =
-          std::make_shared<const Team>(bootstrap, device, runtime.settings, budget ? &budget->network() : nullptr);
-    state.window = std::make_unique<Window>(name_of(win), memory, ranks.team, bootstrap, device, runtime.settings,
-                                            budget, runtime.no_budget);
-  } catch (const std::exception& error) {
-    failure = bootstrap.agree(error.what());
-  }
+    OperationBudget* const budget = make_team_if_none(ranks, bootstrap, runtime);
+    state.window = std::make_unique<Window>(name_of(win), memory, ranks.team, bootstrap, *runtime.device,
+                                            runtime.settings, budget, runtime.no_budget);
+  });
   *flags = bootstrap.flags_of_all();
   if (*flags & MpiBootstrap::lacks_team) forget_comm_state(comm);
-  return failure;
+  return failure ? failure->what() : "";
 }
 
 void build_or_explain(WinState& state, MPI_Win win, MPI_Comm comm, const NewWindow& created, unsigned* flags) {

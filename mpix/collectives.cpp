@@ -70,27 +70,16 @@ void build(MPI_Comm comm, MPI_Info info) {
                            "MPIX_Comm_prepare_stream", here->settings.timeout_seconds);
   CommState& ranks = comm_state_of(comm);
   MpiBootstrap bootstrap(comm, ranks, 0, 1);
-  std::optional<Error> own;
-  std::string failure;
-  try {
+  const auto failure = failure_of(bootstrap, Fault::unsupported, [&] {
     Runtime& runtime = ensure_runtime(launcher_local_ranks());
-    OperationBudget* budget = ranks.spans_nodes() ? open_budget(runtime) : nullptr;
-    Device& device = usable_device(runtime);
     const Collectives::Ways ways = ways_of(runtime, info);
-    if (!ranks.team)
-      ranks.team =
-          std::make_shared<const Team>(bootstrap, device, runtime.settings, budget ? &budget->network() : nullptr);
-    ranks.collectives =
-        std::make_unique<Collectives>(ranks.team, bootstrap, device, budget, runtime.settings, ways, name_of(comm));
+    OperationBudget* const budget = make_team_if_none(ranks, bootstrap, runtime);
+    ranks.collectives = std::make_unique<Collectives>(ranks.team, bootstrap, *runtime.device, budget, runtime.settings,
+                                                      ways, name_of(comm));
     if (ways.selection == WaySelection::model && ways.way == CollectiveWay::automatic)
       ranks.collectives->measure_borders(bootstrap);
-  } catch (const Error& error) {
-    own = error;
-    failure = bootstrap.agree(error.what(), error.fault());
-  } catch (const std::exception& error) {
-    failure = bootstrap.agree(error.what());
-  }
-  if (failure.empty()) {
+  });
+  if (!failure) {
     // Its own, so that its end meets nobody else's calls.
     check(PMPI_Comm_dup(comm, &ranks.own));
     check(PMPI_Comm_set_errhandler(ranks.own, MPI_ERRORS_RETURN));
@@ -99,7 +88,7 @@ void build(MPI_Comm comm, MPI_Info info) {
     return;
   }
   if (bootstrap.flags_of_all() & MpiBootstrap::lacks_team) forget_comm_state(comm);
-  throw Error(own && failure.find(own->what()) != std::string::npos ? own->fault() : Fault::unsupported, failure);
+  throw *failure;
 }
 
 void check_comm(MPI_Comm comm) { require_intra(comm, "collectives on streams need"); }

@@ -99,33 +99,24 @@ bool all_have_come(const MPIX_Dev_s& dev, bool broken) {
 }
 
 /// As for a window (adopt.cpp): the team, if there is none, and then the domain.
-std::string build(MPIX_Dev_s& made, MPI_Comm comm, int ranks_here, MPI_Info info, std::optional<Error>* own) {
+void build(MPIX_Dev_s& made, MPI_Comm comm, int ranks_here, MPI_Info info) {
   CommState& ranks = comm_state_of(comm);
   MpiBootstrap bootstrap(comm, ranks, 0, 1);
-  std::string failure;
-  try {
+  const auto failure = failure_of(bootstrap, Fault::other, [&] {
     if (ranks_here < 0) throw Error(Fault::argument, "a negative number of ranks");
     DomainOptions options;
     options.lane_lines = number_in(info, "mpix_dev_lane_lines");
     options.most_pending = number_in(info, "mpix_dev_pending");
     options.inline_bytes = number_in(info, "mpix_dev_inline");
     Runtime& runtime = ensure_runtime(launcher_local_ranks());
-    OperationBudget* budget = ranks.spans_nodes() ? open_budget(runtime) : nullptr;
-    if (!ranks.team)
-      ranks.team = std::make_shared<const Team>(bootstrap, usable_device(runtime), runtime.settings,
-                                                budget ? &budget->network() : nullptr);
+    OperationBudget* const budget = make_team_if_none(ranks, bootstrap, runtime);
     made.domain = std::make_unique<Domain>(static_cast<std::uint32_t>(ranks_here), options, ranks.team, bootstrap,
-                                           usable_device(runtime), runtime.settings, budget, runtime.no_budget);
+                                           *runtime.device, runtime.settings, budget, runtime.no_budget);
     made.ranks.team = ranks.team;
-  } catch (const Error& error) {
-    *own = error;
-    failure = bootstrap.agree(error.what(), error.fault());
-  } catch (const std::exception& error) {
-    failure = bootstrap.agree(error.what());
-  }
+  });
   made.ranks.nodes = ranks.nodes;
   if (bootstrap.flags_of_all() & MpiBootstrap::lacks_team) forget_comm_state(comm);
-  return failure;
+  if (failure) throw *failure;
 }
 
 }  // namespace
@@ -149,10 +140,7 @@ MPIX_INTERPOSED int MPIX_Dev_create(MPI_Comm comm, int ranks_here, MPI_Info info
     mpix::require_intra(comm, "a domain needs");
     const mpix::WaitForRanks wait("MPIX_Dev_create", "", mpix::patience());
     auto made = std::make_unique<MPIX_Dev_s>();
-    std::optional<Error> own;
-    const std::string failure = mpix::build(*made, comm, ranks_here, info, &own);
-    if (!failure.empty())
-      throw Error(own && failure.find(own->what()) != std::string::npos ? own->fault() : Fault::other, failure);
+    mpix::build(*made, comm, ranks_here, info);
     // Its own, so that its calls meet nobody else's, and that the program's may be freed.
     mpix::check(PMPI_Comm_dup(comm, &made->ranks.node));
     made->ranks.owns_node = true;

@@ -87,22 +87,29 @@ class MpiBootstrap : public Bootstrap {
   Fault fault_ = Fault::other;  ///< of the first rank that failed
 };
 
+/// Why body() fails on some rank, on all of them alike; none: it has come to its end on all. The fault is that of the
+/// rank that it is about, and `of_others` on the others.
+template <class Body>
+std::optional<Error> failure_of(MpiBootstrap& bootstrap, Fault of_others, Body body) {
+  std::optional<Error> own;
+  std::string verdict;
+  try {
+    body();
+    return std::nullopt;
+  } catch (const Error& error) {
+    own = error;
+    verdict = bootstrap.agree(error.what(), error.fault());
+  } catch (const std::exception& error) {
+    verdict = bootstrap.agree(error.what());
+  }
+  return Error(own && verdict.find(own->what()) != std::string::npos ? own->fault() : of_others, verdict);
+}
+
 /// A collective call of ranks that know each other: body(bootstrap) on all, or an error on all.
 template <class Body>
 void together(MPI_Comm comm, const CommState& ranks, Body body) {
   MpiBootstrap bootstrap(comm, ranks, 0, MpiBootstrap::no_node);
-  std::optional<Error> own;
-  std::string failure;
-  try {
-    body(bootstrap);
-    return;
-  } catch (const Error& error) {
-    own = error;
-    failure = bootstrap.agree(error.what(), error.fault());
-  } catch (const std::exception& error) {
-    failure = bootstrap.agree(error.what());
-  }
-  throw Error(own && failure.find(own->what()) != std::string::npos ? own->fault() : Fault::other, failure);
+  if (const auto failure = failure_of(bootstrap, Fault::other, [&] { body(bootstrap); })) throw *failure;
 }
 
 }  // namespace mpix

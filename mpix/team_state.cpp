@@ -77,6 +77,15 @@ CommState& comm_state_of(MPI_Comm comm) {
   return *made.release();
 }
 
+OperationBudget* make_team_if_none(CommState& ranks, Bootstrap& bootstrap, Runtime& runtime) {
+  Device& device = usable_device(runtime);
+  OperationBudget* const budget = ranks.spans_nodes() ? open_budget(runtime) : nullptr;
+  if (!ranks.team)
+    ranks.team =
+        std::make_shared<const Team>(bootstrap, device, runtime.settings, budget ? &budget->network() : nullptr);
+  return budget;
+}
+
 void forget_comm_state(MPI_Comm comm) {
   int key = MPI_KEYVAL_INVALID;
   {

@@ -12,6 +12,8 @@
 
 namespace mpix {
 
+struct Runtime;
+
 /// What libmpix keeps for a communicator: the value of an attribute of it, which is not copied to duplicates, and ends
 /// with the communicator. Windows keep the team for as long as they need it.
 ///
@@ -39,6 +41,9 @@ void require_intra(MPI_Comm comm, const char* who_needs);
 
 /// The state of a communicator, collectively made where there is none; then without a team.
 CommState& comm_state_of(MPI_Comm comm);
+/// The communicator has a team afterwards. Returns the way to ranks of other nodes; null: there are none, or there is
+/// no way (Runtime::no_budget). Throws Error where there is no device.
+OperationBudget* make_team_if_none(CommState& ranks, Bootstrap& bootstrap, Runtime& runtime);
 /// Null: there is none.
 CommState* find_comm_state(MPI_Comm comm);
 /// Of all ranks alike, after the creation that made it.
