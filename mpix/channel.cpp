@@ -57,12 +57,6 @@ Channel& of(MPIX_Channel handle) {
   return *handle->channel;
 }
 
-template <class T>
-T& required(T* p, const char* what) {
-  if (!p) throw Error(Fault::argument, std::string("no place for ") + what);
-  return *p;
-}
-
 std::uint32_t depth_in(MPI_Info info, std::uint32_t preset) {
   const std::string text = info_value(info, "mpix_depth");
   if (text.empty()) return preset;

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "base/job_environment.h"
+#include "base/kept.h"
 #include "base/log.h"
 #include "base/service.h"
 #include "collective/collectives.h"
@@ -74,7 +75,7 @@ void build(MPI_Comm comm, MPI_Info info) {
     Runtime& runtime = ensure_runtime(launcher_local_ranks());
     const Collectives::Ways ways = ways_of(runtime, info);
     OperationBudget* const budget = make_team_if_none(ranks, bootstrap, runtime);
-    ranks.collectives = std::make_unique<Collectives>(ranks.team, bootstrap, *runtime.device, budget, runtime.settings,
+    ranks.collectives = std::make_shared<Collectives>(ranks.team, bootstrap, *runtime.device, budget, runtime.settings,
                                                       ways, name_of(comm));
     if (ways.selection == WaySelection::model && ways.way == CollectiveWay::automatic)
       ranks.collectives->measure_borders(bootstrap);
@@ -210,20 +211,6 @@ struct End {
   bool calls_differ;
 };
 
-/// For good. Known, so that a leak checker tells it from what is lost.
-template <class What>
-void keep(std::unique_ptr<What> what) noexcept {
-  static std::mutex mutex;
-  static auto* const all = new std::vector<What*>;
-  What* const kept = what.release();
-  try {
-    const std::lock_guard<std::mutex> hold(mutex);
-    all->push_back(kept);
-  } catch (const std::exception&) {
-    // Then nobody knows it.
-  }
-}
-
 /// What ranks tell each other at the end. Where some do not come in time it is kept for good: MPI has it, and they may
 /// come yet.
 struct EndWords {
@@ -234,10 +221,10 @@ struct EndWords {
 End agree_on_end(MPI_Comm comm, bool broken, std::uint32_t fingerprint) {
   // Whether any is broken, and whether any has no fingerprint; the greatest of them, and, negated, the least.
   const long long print = fingerprint;
-  auto words = std::make_unique<EndWords>(EndWords{{broken, print == 0, print, -print}, {}});
+  auto words = std::make_shared<EndWords>(EndWords{{broken, print == 0, print, -print}, {}});
   const long long* const most = words->most;
   const auto missing = [&] {
-    keep(std::move(words));
+    keep_for_ever(words);
     return End{Verdict::some_missing, false};
   };
   int come = 0;
@@ -299,7 +286,7 @@ void end_collectives(MPI_Comm comm, CommState& state) noexcept {
   if (verdict == Verdict::all_well)
     state.collectives.reset();
   else
-    keep(std::move(state.collectives));
+    keep_for_ever(std::move(state.collectives));
   if (verdict != Verdict::some_missing) PMPI_Comm_free(&state.own);
 }
 

@@ -54,12 +54,6 @@ MPIX_Dev_s& of(MPIX_Dev dev) {
   return *dev;
 }
 
-template <class T>
-T* required(T* p, const char* what) {
-  if (!p) throw Error(Fault::argument, std::string("no place for ") + what);
-  return p;
-}
-
 std::optional<std::uint32_t> number_in(MPI_Info info, const char* key) {
   const std::string text = info_value(info, key);
   if (text.empty()) return std::nullopt;
@@ -135,7 +129,7 @@ using mpix::guarded;
 
 MPIX_INTERPOSED int MPIX_Dev_create(MPI_Comm comm, int ranks_here, MPI_Info info, MPIX_Dev* dev) {
   return guarded(Caller::on_world("MPIX_Dev_create"), [&] {
-    *mpix::required(dev, "the domain") = MPIX_DEV_NULL;
+    mpix::required(dev, "the domain") = MPIX_DEV_NULL;
     mpix::require_mpi();
     mpix::require_intra(comm, "a domain needs");
     const mpix::WaitForRanks wait("MPIX_Dev_create", "", mpix::patience());
@@ -152,7 +146,7 @@ MPIX_INTERPOSED int MPIX_Dev_create(MPI_Comm comm, int ranks_here, MPI_Info info
 
 MPIX_INTERPOSED int MPIX_Dev_free(MPIX_Dev* dev) {
   return guarded(Caller::on_world("MPIX_Dev_free"), [&] {
-    MPIX_Dev_s& gone = mpix::of(*mpix::required(dev, "the domain"));
+    MPIX_Dev_s& gone = mpix::of(mpix::required(dev, "the domain"));
     const bool over = gone.domain->wait_for_launches() && gone.domain->wait_for_puts();
     const bool broken = !over || gone.domain->is_broken();
     if (!mpix::all_have_come(gone, broken)) {
@@ -183,7 +177,7 @@ MPIX_INTERPOSED int MPIX_Dev_free(MPIX_Dev* dev) {
 MPIX_INTERPOSED int MPIX_Dev_alloc(MPIX_Dev dev, size_t bytes, void** base) {
   return guarded(Caller::on_world("MPIX_Dev_alloc"), [&] {
     MPIX_Dev_s& domain = mpix::of(dev);
-    *mpix::required(base, "the memory") = nullptr;
+    mpix::required(base, "the memory") = nullptr;
     void* const memory = mpix::device().allocate(bytes).base;
     std::lock_guard<std::mutex> hold(domain.mutex);
     domain.memory.insert(memory);
@@ -246,7 +240,7 @@ MPIX_INTERPOSED int MPIX_Dev_win_free(MPIX_Dev dev, MPIX_Dev_win* win) {
 
 MPIX_INTERPOSED int MPIX_Dev_get_param(MPIX_Dev dev, MPIX_Dev_param* param) {
   return guarded(Caller::on_world("MPIX_Dev_get_param"),
-                 [&] { *mpix::required(param, "the parameter") = mpix::of(dev).domain->watched_param(); });
+                 [&] { mpix::required(param, "the parameter") = mpix::of(dev).domain->watched_param(); });
 }
 
 MPIX_INTERPOSED int MPIX_Dev_launch_host(MPIX_Dev dev, void (*fn)(MPIX_Dev_param, void*), void* arg,
@@ -274,7 +268,7 @@ MPIX_INTERPOSED int MPIX_Dev_begin_launch(MPIX_Dev dev, void* stream, int abi, M
                                     std::to_string(MPIX_DEV_ABI));
     if (device.check_stream(stream) != 0)
       throw Error(Fault::unsupported, "a kernel of a domain cannot become part of a graph: each launch has its number");
-    *mpix::required(param, "the parameter") = domain.domain->begin_launch();
+    mpix::required(param, "the parameter") = domain.domain->begin_launch();
   });
 }
 
@@ -291,14 +285,14 @@ MPIX_INTERPOSED int MPIX_Dev_end_launch(MPIX_Dev dev, const char* failure) {
 
 MPIX_INTERPOSED int MPIX_Dev_sharers(MPIX_Dev dev, int* sharers) {
   return guarded(Caller::on_world("MPIX_Dev_max_ranks"),
-                 [&] { *mpix::required(sharers, "the number") = static_cast<int>(mpix::of(dev).domain->sharers()); });
+                 [&] { mpix::required(sharers, "the number") = static_cast<int>(mpix::of(dev).domain->sharers()); });
 }
 
 MPIX_INTERPOSED int MPIX_Dev_error(MPIX_Dev dev, int clear, int* error_class, char* text, size_t size) {
   return guarded(Caller::on_world("MPIX_Dev_error"), [&] {
     mpix::Domain& domain = *mpix::of(dev).domain;
     const mpix::Domain::Failure failure = domain.failure();
-    *mpix::required(error_class, "the class") = mpix::dev::class_of(failure.result);
+    mpix::required(error_class, "the class") = mpix::dev::class_of(failure.result);
     if (text && size > 0) {
       const std::size_t length = std::min(size - 1, failure.text.size());
       std::memcpy(text, failure.text.data(), length);

@@ -22,6 +22,13 @@ inline void check(int code) {
 /// Initialized, and not finalized.
 bool mpi_is_up();
 
+/// What a call gives the program has to have a place.
+template <class T>
+T& required(T* place, const char* what) {
+  if (!place) throw Error(Fault::argument, std::string("no place for ") + what);
+  return *place;
+}
+
 /// What MPI says of a code.
 std::string text_of(int code);
 

@@ -46,12 +46,6 @@ MPIX_Halo_s& of(MPIX_Halo halo) {
   return *halo;
 }
 
-template <class T>
-T& required(T* p, const char* what) {
-  if (!p) throw Error(Fault::argument, std::string("no place for ") + what);
-  return *p;
-}
-
 /// Kernels that stay would keep those of other processes from running. Collective.
 std::string why_no_steps(MPI_Comm comm, Device& device) {
   const int mine = device.wants_guards_where_shared() ? 1 : 0;

@@ -30,7 +30,7 @@ struct CommState {
   MPI_Comm node = MPI_COMM_NULL;             ///< the ranks of this node, in order
   bool owns_node = false;                    ///< it is not the communicator itself
   std::shared_ptr<const Team> team;          ///< null: it is being made
-  std::unique_ptr<Collectives> collectives;  ///< null: none were called
+  std::shared_ptr<Collectives> collectives;  ///< null: none were called
   MPI_Comm own = MPI_COMM_NULL;              ///< a duplicate, where there are some: for their end
   std::optional<bool> some_may_hide;         ///< window memory from MPI (allocate_hidden); none: not asked yet
   bool spans_nodes() const;
