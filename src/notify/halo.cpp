@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/kept.h"
 #include "base/log.h"
 
 namespace mpix {
@@ -395,11 +396,7 @@ bool Halo::wait_for_all() {
     if (have_launches_run()) break;
     if (is_broken() && !broken_since) broken_since = Clock::now();
     if (broken_since && Clock::now() - *broken_since > time_to_leave) {
-      // Launches that have not begun will look at it.
-      static auto& kept = *new std::vector<std::shared_ptr<Memory>>;
-      static std::mutex guards_kept;
-      const std::lock_guard<std::mutex> hold(guards_kept);
-      kept.push_back(memory_);
+      keep_for_ever(memory_);  // launches that have not begun will look at it
       return false;
     }
     // Kernels that wait are told of by the channel; those that have not begun by nobody else.
