@@ -30,13 +30,6 @@ bool in_pieces(Char* data, std::size_t bytes, Piece piece) {
   return true;
 }
 
-inline std::string error_text(int code) {
-  char text[MPI_MAX_ERROR_STRING + 1] = "";
-  int length = 0;
-  PMPI_Error_string(code, text, &length);
-  return text;
-}
-
 inline bool is_of_class(int code, int error_class) {
   int of_code = MPI_SUCCESS;
   return code != MPI_SUCCESS && PMPI_Error_class(code, &of_code) == MPI_SUCCESS && of_code == error_class;

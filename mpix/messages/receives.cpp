@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "mpix/errors.h"
 #include "mpix/messages/buffers.h"
 
 namespace mpix {
@@ -25,7 +26,7 @@ void MessageReceives::begin() {
   while (places_.size() < least_places) {
     const int code = add_place();
     if (code == MPI_SUCCESS) continue;
-    throw Error(Fault::other, "MPI_Irecv: " + error_text(code));
+    throw Error(Fault::other, "MPI_Irecv: " + text_of(code));
   }
 }
 
@@ -56,7 +57,7 @@ int MessageReceives::receive(Place& place) {
 
 void MessageReceives::post(Place& place) {
   const int code = receive(place);
-  if (code != MPI_SUCCESS) fail("MPI_Irecv: " + error_text(code));
+  if (code != MPI_SUCCESS) fail("MPI_Irecv: " + text_of(code));
 }
 
 void MessageReceives::fail(const std::string& text) {
@@ -72,7 +73,7 @@ void MessageReceives::fail(const std::string& text) {
 // ---- packets -----------------------------------------------------------------------------------------
 
 void MessageReceives::take(const MessageRequests::Result& tested) {
-  if (tested.failure != MPI_SUCCESS) fail(error_text(tested.failure));
+  if (tested.failure != MPI_SUCCESS) fail(text_of(tested.failure));
   const std::size_t posted = posted_.size();
   for (const MessageRequests::Ended& ended : tested.receives) note(ended);
   while (!posted_.empty() && posted_.front().has_come && failure_.empty()) accept();
@@ -86,7 +87,7 @@ void MessageReceives::take(const MessageRequests::Result& tested) {
 
 void MessageReceives::note(const MessageRequests::Ended& ended) {
   if (ended.error != MPI_SUCCESS)
-    return fail("a message of " + rank_text(ended.status.MPI_SOURCE) + ": " + error_text(ended.error));
+    return fail("a message of " + rank_text(ended.status.MPI_SOURCE) + ": " + text_of(ended.error));
   Place& place = *places_[ended.place];
   int bytes = 0;
   PMPI_Get_count(&ended.status, MPI_BYTE, &bytes);
@@ -190,7 +191,7 @@ void MessageReceives::receive_large(Place& place, const PacketRecord& record) {
     const int code =
         PMPI_Irecv(piece, static_cast<int>(bytes), MPI_BYTE, place.source, data_tag, world_.comm(), &request);
     if (code != MPI_SUCCESS) {
-      fail("MPI_Irecv of data of " + rank_text(place.source) + ": " + error_text(code));
+      fail("MPI_Irecv of data of " + rank_text(place.source) + ": " + text_of(code));
       place.is_damaged = true;
       return false;
     }
@@ -214,7 +215,7 @@ bool MessageReceives::large_have_come(Place& place) {
   statuses_.resize(missing);
   const int code = PMPI_Testall(static_cast<int>(missing), first, &done, statuses_.data());
   if (code != MPI_SUCCESS) {
-    log(LogLevel::error, "data of " + rank_text(place.source) + " have not come: " + error_text(code));
+    log(LogLevel::error, "data of " + rank_text(place.source) + " have not come: " + text_of(code));
     place.is_damaged = true;
     // With an error MPI says of each request whether it is over.
     done = std::all_of(first, first + missing, [](MPI_Request request) { return request == MPI_REQUEST_NULL; });

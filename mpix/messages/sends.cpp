@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "mpix/errors.h"
 #include "mpix/messages/buffers.h"
 #include "net/packet.h"
 
@@ -146,7 +147,7 @@ bool MessageSends::send_message(MessageBuffer& outgoing, const char* from, std::
   const int code =
       PMPI_Isend(from, static_cast<int>(bytes), MPI_BYTE, outgoing.peer, tag, world_.comm(), &requests_.add_send());
   if (code != MPI_SUCCESS) {
-    outgoing.failure = "MPI_Isend to " + rank_text(outgoing.peer) + ": " + error_text(code);
+    outgoing.failure = "MPI_Isend to " + rank_text(outgoing.peer) + ": " + text_of(code);
     requests_.drop_last_send();
     sendings_.pop_back();
     return false;
@@ -163,7 +164,7 @@ void MessageSends::note(const MessageRequests::Result& tested) {
   for (const MessageRequests::Ended& ended : tested.sends) {
     Sending& sending = sendings_[ended.place];
     if (ended.error != MPI_SUCCESS && sending.of->failure.empty())
-      sending.of->failure = "a message to " + rank_text(sending.of->peer) + " failed: " + error_text(ended.error);
+      sending.of->failure = "a message to " + rank_text(sending.of->peer) + " failed: " + text_of(ended.error);
     end(sending);
   }
   const auto is_over = [](const Sending& sending) { return !sending.of; };
@@ -174,7 +175,7 @@ void MessageSends::note(const MessageRequests::Result& tested) {
 void MessageSends::fail_all(int code) {
   for (const Sending& sending : sendings_)
     if (sending.of->failure.empty())
-      sending.of->failure = "messages failed, maybe one to " + rank_text(sending.of->peer) + ": " + error_text(code);
+      sending.of->failure = "messages failed, maybe one to " + rank_text(sending.of->peer) + ": " + text_of(code);
 }
 
 /// Its request is gone.
