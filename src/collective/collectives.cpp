@@ -105,14 +105,22 @@ Collectives::Went Collectives::enqueue_on_node(const Call& call, const InStream&
   return went;
 }
 
-void Collectives::enqueue_staged(const Collective& call, const InStream& in) {
+/// The other ranks wait for what could not be enqueued.
+template <class Enqueue>
+void Collectives::or_fail(Enqueue enqueue_it) {
   try {
-    if (in.captured) device_.keep_for_graph(in.stream, in.keep);
-    memory_->led->enqueue(call, in.stream, in.captured);
-  } catch (const std::exception& error) {  // the other ranks wait for what could not be enqueued
+    enqueue_it();
+  } catch (const std::exception& error) {
     memory_->reports->fail(error.what());
     throw;
   }
+}
+
+void Collectives::enqueue_staged(const Collective& call, const InStream& in) {
+  or_fail([&] {
+    if (in.captured) device_.keep_for_graph(in.stream, in.keep);
+    memory_->led->enqueue(call, in.stream, in.captured);
+  });
 }
 
 void Collectives::enqueue_copied(const Collective& call, bool in_place, const InStream& in) {
@@ -120,20 +128,17 @@ void Collectives::enqueue_copied(const Collective& call, bool in_place, const In
   // Results would be written over what others still read.
   if (copied.gives(call.me) && !copied.replaces())
     copied.place = place_of(call.send, call.bytes * (copied.sends_blocks() ? call.ranks() : 1));
-  try {
+  or_fail([&] {
     if (in.captured) device_.keep_for_graph(in.stream, in.keep);
     memory_->led->enqueue(call, copied, in.stream, in.captured);
-  } catch (const std::exception& error) {  // the other ranks wait for what could not be enqueued
-    memory_->reports->fail(error.what());
-    throw;
-  }
+  });
 }
 
 /// As many calls as they have pieces, each in two launches; see wire/collective_guarded.h.
 void Collectives::enqueue_guarded(const CollectiveLaunch& launch, const InStream& in) {
   CallGuards& guards = *memory_->guards;
   const std::uint64_t whole = launch.call.bytes, most = piece_of(launch.call);
-  try {
+  or_fail([&] {
     for (std::uint64_t at = 0; at == 0 || at < whole; at += most) {
       CollectiveLaunch piece = launch;
       Collective& c = piece.call;
@@ -149,10 +154,7 @@ void Collectives::enqueue_guarded(const CollectiveLaunch& launch, const InStream
       device_.launch(in.stream, std::move(piece));
       if (!in.captured) ++enqueued_;
     }
-  } catch (const std::exception& error) {  // the other ranks wait for what could not be enqueued
-    memory_->reports->fail(error.what());
-    throw;
-  }
+  });
 }
 
 void Collectives::enqueue_between_nodes(const Call& call, const InStream& in) {
@@ -164,14 +166,11 @@ void Collectives::enqueue_between_nodes(const Call& call, const InStream& in) {
     device_.launch(in.stream, RailLaunch{step, &rails, in.captured, in.keep});
     if (meets && !in.captured) ++exchanges_;
   };
-  try {
+  or_fail([&] {
     BetweenNodes({rails.shape(), rails.places(), rails.packed(), rails.collected()}, call,
                  {[&](const Call& on_node) { (void)enqueue_on_node(on_node, in); }, on_rails})
         .enqueue();
-  } catch (const std::exception& error) {  // the other ranks wait for what could not be enqueued
-    memory_->reports->fail(error.what());
-    throw;
-  }
+  });
 }
 
 void Collectives::begin_reports() { memory_->reports->begin(); }

@@ -130,6 +130,8 @@ class Collectives final : public WaitsForPeers {
   bool has_guards() const;
   bool stages() const;
   void share_staged_memory(Bootstrap& bootstrap);
+  template <class Enqueue>
+  void or_fail(Enqueue enqueue_it);
   void enqueue_guarded(const CollectiveLaunch& launch, const InStream& in);
   void enqueue_staged(const Collective& call, const InStream& in);
   void enqueue_copied(const Collective& call, bool in_place, const InStream& in);
