@@ -26,7 +26,7 @@ constexpr unsigned has_gpu = 4;  ///< the device is one
 unsigned flags_of(const WinState& state) {
   const Runtime* runtime = find_runtime();
   if (!runtime || !runtime->device) return state.hidden ? hidden : 0u;
-  const bool gpu = std::string(runtime->device->name()) != "host";
+  const bool gpu = !runtime->device->is_host();
   return (state.hidden ? hidden : 0u) | (gpu ? has_gpu : 0u) |
          (runtime->device->hidden_from_host(state.base) ? on_gpu : 0u);
 }
@@ -103,7 +103,7 @@ namespace {
 /// Whether it may come to hide memory of this rank's from Open MPI.
 bool may_hide() {
   const Runtime* runtime = find_runtime();
-  return runtime && runtime->device && std::string(runtime->device->name()) != "host" &&
+  return runtime && runtime->device && !runtime->device->is_host() &&
          !runtime->settings.mpi_gpu_aware.value_or(mpi_says_gpu_aware());
 }
 

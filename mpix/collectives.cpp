@@ -154,7 +154,7 @@ void check_root(int root, const Collectives& collectives) {
 
 void set_reduction(Collectives::Call& call, const Collectives& collectives, int count, MPI_Datatype type, MPI_Op op) {
   if (count < 0) throw Error(Fault::count, "a negative count");
-  const Reduction reduction = reduction_of(op, type, std::strcmp(collectives.device().name(), "host") == 0);
+  const Reduction reduction = reduction_of(op, type, collectives.device().is_host());
   call.operation = reduction.operation;
   call.element = reduction.element;
   call.bytes = static_cast<std::size_t>(count) * reduction.element_bytes;

@@ -5,7 +5,6 @@
 #include "device_requests.h"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include "base/cores.h"
@@ -23,7 +22,7 @@ DeviceRequests::Turn::Turn(const DeviceRequests& all) {
 }
 
 DeviceRequests::DeviceRequests(Device& device, const Settings& settings, int local_ranks)
-    : is_on_host_(std::strcmp(device.name(), "host") == 0),
+    : is_on_host_(device.is_host()),
       spins_(has_cores_to_spare(local_ranks)),
       polling_(polling_for(settings, local_ranks)),
       settings_(settings),

@@ -248,7 +248,7 @@ MPIX_INTERPOSED int MPIX_Dev_launch_host(MPIX_Dev dev, void (*fn)(MPIX_Dev_param
   return guarded(Caller::on_world("MPIX_Dev_launch_host"), [&] {
     MPIX_Dev_s& domain = mpix::of(dev);
     if (!fn) throw Error(Fault::argument, "no function to call");
-    if (std::strcmp(mpix::device().name(), "host") != 0)
+    if (!mpix::device().is_host())
       throw Error(Fault::unsupported,
                   std::string("the ranks of this domain are blocks of kernels: the device in use is ") +
                       mpix::device().name() + " (MPIX_DEVICE=host has threads)");
@@ -260,8 +260,7 @@ MPIX_INTERPOSED int MPIX_Dev_begin_launch(MPIX_Dev dev, void* stream, int abi, M
   return guarded(Caller::on_world("MPIX_Dev_launch"), [&] {
     MPIX_Dev_s& domain = mpix::of(dev);
     mpix::Device& device = mpix::device();
-    if (std::strcmp(device.name(), "host") == 0)
-      throw Error(Fault::unsupported, "the ranks of this domain are threads: MPIX_Dev_launch_host");
+    if (device.is_host()) throw Error(Fault::unsupported, "the ranks of this domain are threads: MPIX_Dev_launch_host");
     if (abi != MPIX_DEV_ABI)
       throw Error(Fault::other, "the program was compiled with the headers of another libmpix: its kernels know form " +
                                     std::to_string(abi) + " of what they share with the library, and this is form " +

@@ -97,8 +97,7 @@ HaloBuffers buffers_in(MPI_Info info, const Device& device, const Settings& sett
   const auto buffers = choice_in<HaloBuffers>(
       info, "mpix_buffers", HaloBuffers::pinned,
       {{"pinned", HaloBuffers::pinned}, {"copied", HaloBuffers::copied}, {"device", HaloBuffers::device}});
-  const bool is_host = std::string(device.name()) == "host";
-  if (buffers == HaloBuffers::device && !is_host && !settings.mpi_gpu_aware.value_or(mpi_says_gpu_aware()))
+  if (buffers == HaloBuffers::device && !device.is_host() && !settings.mpi_gpu_aware.value_or(mpi_says_gpu_aware()))
     throw Error(Fault::unsupported,
                 "info mpix_buffers=device: MPI does not say that it takes memory of GPUs (MPIX_MPI_GPU_AWARE=on, where "
                 "it does; or mpix_buffers=copied)");

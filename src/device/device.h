@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -179,6 +180,7 @@ class Device {
  public:
   virtual ~Device() = default;
   virtual const char* name() const noexcept = 0;
+  bool is_host() const noexcept { return std::string_view(name()) == "host"; }
 
   /// What the user should know about how the device is set up; as a rule nothing.
   virtual std::string advice() const { return ""; }

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
-#include <cstring>
 #include <thread>
 #include <utility>
 
@@ -177,7 +176,7 @@ void Domain::make_courier(Bootstrap& bootstrap, OperationBudget& budget) {
   domain.released = param_.released;
   domain.patience = settings_.timeout_seconds;
   domain.fails_on_timeout = settings_.fail_on_timeout;
-  const bool rings = std::strcmp(device_.name(), "host") == 0;
+  const bool rings = device_.is_host();
   domain.wake_rank = [this, rings](std::uint32_t here) {
     if (rings) ring(reinterpret_cast<Bell*>(inbox(here)));
   };

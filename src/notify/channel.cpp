@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstring>
 #include <optional>
 #include <utility>
 
@@ -76,7 +75,7 @@ Channel::Channel(const ChannelOptions& options, MPIX_Channel handle, Explain exp
       options_(options),
       handle_(handle),
       explain_(explain),
-      is_on_host_(std::strcmp(device.name(), "host") == 0),
+      is_on_host_(device.is_host()),
       spins_(has_cores_to_spare(options.local_ranks)),
       polling_(polling_for(settings, options.local_ranks)),
       patience_(settings.timeout_seconds),
