@@ -40,6 +40,15 @@ class DeviceScope {
   bool changed_ = false;
 };
 
+/// On the current device: its own hardware queue, if it can be, not behind a stream that waits.
+inline gpuStream_t new_foremost_stream() {
+  int least = 0, most = 0;
+  gpuStream_t stream = nullptr;
+  MPIX_CHECK_GPU(gpuDeviceGetStreamPriorityRange(&least, &most));
+  MPIX_CHECK_GPU(gpuStreamCreateWithPriority(&stream, gpuStreamNonBlocking, most));
+  return stream;
+}
+
 /// Lets this thread allocate and copy while some stream captures: none of it belongs into the capture.
 class OutsideCapture {
  public:

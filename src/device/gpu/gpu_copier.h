@@ -18,9 +18,7 @@ class GpuCopier final : public Copier {
   explicit GpuCopier(int device) : device_(device) {
     const OutsideCapture outside;
     DeviceScope scope(device_);
-    int least = 0, most = 0;
-    MPIX_CHECK_GPU(gpuDeviceGetStreamPriorityRange(&least, &most));
-    MPIX_CHECK_GPU(gpuStreamCreateWithPriority(&stream_, gpuStreamNonBlocking, most));
+    stream_ = new_foremost_stream();
     for (Mark& mark : marks_) MPIX_CHECK_GPU(gpuEventCreateWithFlags(&mark.event, gpuEventDisableTiming));
   }
   // The stream goes with the process: to destroy it may wait.

@@ -32,10 +32,7 @@ class GpuMemory {
  public:
   explicit GpuMemory(int device) : device_(device) {
     DeviceScope scope(device_);
-    // Its own hardware queue, if it can be: not behind a stream that waits.
-    int least = 0, most = 0;
-    MPIX_CHECK_GPU(gpuDeviceGetStreamPriorityRange(&least, &most));
-    MPIX_CHECK_GPU(gpuStreamCreateWithPriority(&stream_, gpuStreamNonBlocking, most));
+    stream_ = new_foremost_stream();
   }
 
   int device() const { return device_; }

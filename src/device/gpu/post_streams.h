@@ -109,11 +109,7 @@ class GpuPostStreams final : public PostStreams {
   gpuStream_t new_stream() const {
     const OutsideCapture outside;
     DeviceScope scope(device_);
-    int least = 0, greatest = 0;
-    MPIX_CHECK_GPU(gpuDeviceGetStreamPriorityRange(&least, &greatest));
-    gpuStream_t stream = nullptr;
-    MPIX_CHECK_GPU(gpuStreamCreateWithPriority(&stream, gpuStreamNonBlocking, greatest));
-    return stream;
+    return new_foremost_stream();
   }
 
   const int device_;
