@@ -2,16 +2,26 @@
 // Copyright (c) the libmpix authors
 #include "offnode/doorsteps.h"
 
+#include "base/error.h"
+#include "base/log.h"
+#include "net/shipment.h"
+
 namespace mpix {
 
 void Doorsteps::offer(const Team& team, Network& network, WindowCard& card) {
   me_ = team.rank();
   table_.resize(static_cast<std::size_t>(team.size()));
-  exposed_ = network.expose(table_.data(), table_.size() * sizeof(Doorstep));
-  card.set_table(exposed_->remote());
+  try {
+    exposed_ = network.expose(table_.data(), table_.size() * sizeof(Doorstep));
+    card.set_table(exposed_->remote());
+  } catch (const Error& error) {
+    why_not_ = error.what();
+    log(LogLevel::info, why_not_);  // a call that needs it tells
+  }
 }
 
 void Doorsteps::connect(const Team& team, const std::vector<WindowCard>& cards) {
+  if (why_not_.empty()) why_not_ = "it has no network";
   if (!exposed_) return;
   tables_.reserve(cards.size());
   reaches_.reserve(cards.size());
@@ -21,6 +31,11 @@ void Doorsteps::connect(const Team& team, const std::vector<WindowCard>& cards) 
     reaches_.push_back(!team.same_node(rank) && card.has_table && team.far(rank).reachable);
     if (reaches_.back()) reaches_some_ = true;
   }
+}
+
+std::string Doorsteps::probe(Network& network, Connection to, int rank) const {
+  const std::string why = network.probe(to, table(rank), offset_of_mine());
+  return why.empty() ? why : lost("rank " + std::to_string(rank), why);
 }
 
 }  // namespace mpix

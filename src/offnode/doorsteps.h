@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "device/device.h"
@@ -54,7 +55,10 @@ class Doorsteps {
  public:
   static constexpr std::uint64_t one_post = std::uint64_t{1} << 32;
 
-  /// Where there are ranks of other nodes; without it none is reached. Throws Error.
+  /// `why_not`: why none is reached, if that is known; or empty.
+  explicit Doorsteps(std::string why_not = "") : why_not_(std::move(why_not)) {}
+
+  /// Where there are ranks of other nodes; without it, and where there is no memory for it, none is reached.
   void offer(const Team& team, Network& network, WindowCard& card);
   /// When all have.
   void connect(const Team& team, const std::vector<WindowCard>& cards);
@@ -65,6 +69,10 @@ class Doorsteps {
   bool reaches(int rank) const { return rank_count() > 0 && reaches_[static_cast<std::size_t>(rank)]; }
   /// There are ranks of other nodes, and some of them can be reached.
   bool reaches_some() const { return reaches_some_; }
+  /// Why not all are.
+  const std::string& why_not() const { return why_not_; }
+  /// Asks a rank for a sign of life. Empty, or, with its number, why it cannot be reached.
+  std::string probe(Network& network, Connection to, int rank) const;
 
   // What has come from a rank.
   bool has_told(int rank) const { return inlet_told(rank) != 0; }
@@ -81,8 +89,7 @@ class Doorsteps {
 
   // What goes there.
   NetworkWrite tell(int rank, const FirstPost& told, const Registration* registered) const {
-    return {&told, registered, sizeof told, tables_[static_cast<std::size_t>(rank)],
-            offset_of_mine() + offsetof(Doorstep, first)};
+    return {&told, registered, sizeof told, table(rank), offset_of_mine() + offsetof(Doorstep, first)};
   }
   NetworkSignal first_posts(int rank, std::uint64_t count, std::uint64_t inlet) const {
     return post(rank, count * one_post + (inlet < most_inlets ? inlet : 0) + without_inlet);
@@ -90,9 +97,6 @@ class Doorsteps {
   NetworkSignal further_posts(int rank, std::uint64_t count) const { return post(rank, count * one_post); }
   /// Of MPI_Finalize.
   NetworkSignal farewell(int rank) const { return post(rank, finalized); }
-  /// Of the word that is there for this rank: see Network::probe().
-  const RemoteMemory& table(int rank) const { return tables_[static_cast<std::size_t>(rank)]; }
-  std::uint64_t offset_of_mine() const { return static_cast<std::uint64_t>(me_) * sizeof(Doorstep); }
 
  private:
   static constexpr std::uint32_t without_inlet = 1;
@@ -102,6 +106,8 @@ class Doorsteps {
   std::size_t rank_count() const { return tables_.size(); }
   std::uint32_t inlet_told(int rank) const { return static_cast<std::uint32_t>(load(rank) & (finalized - 1)); }
   std::uint64_t load(int rank) const { return load_acquire(&table_[static_cast<std::size_t>(rank)].posts); }
+  const RemoteMemory& table(int rank) const { return tables_[static_cast<std::size_t>(rank)]; }
+  std::uint64_t offset_of_mine() const { return static_cast<std::uint64_t>(me_) * sizeof(Doorstep); }
   NetworkSignal post(int rank, std::uint64_t value) const {
     return {NetworkSignal::Kind::add, value, table(rank), offset_of_mine() + offsetof(Doorstep, posts)};
   }
@@ -112,6 +118,7 @@ class Doorsteps {
   std::vector<RemoteMemory> tables_;             ///< of the others, by rank
   std::vector<bool> reaches_;
   bool reaches_some_ = false;
+  std::string why_not_;
 };
 
 }  // namespace mpix

@@ -63,10 +63,8 @@ void OffNode::connect(const std::vector<WindowCard>& cards) {
 }
 
 std::string OffNode::trouble(int rank) const {
-  const bool reaches = relayed_ ? relayed_->reaches(rank) : remote_->reaches(rank);
-  if (reaches) return "";
-  return "rank " + std::to_string(rank) +
-         " is on another node, and cannot be reached: " + (relayed_ ? relayed_->why_not() : remote_->why_not());
+  if (doorsteps().reaches(rank)) return "";
+  return "rank " + std::to_string(rank) + " is on another node, and cannot be reached: " + doorsteps().why_not();
 }
 
 // ---- its life ----------------------------------------------------------------------------------------

@@ -10,7 +10,6 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "net/shipment.h"
 
 namespace mpix {
 namespace {
@@ -63,24 +62,14 @@ RelayPeers::RelayPeers(const Team& team, Device& device, OperationBudget* budget
     : device_(device),
       team_(team),
       budget_(budget),
-      why_not_(team.why_not().empty() ? why_not : team.why_not()),
-      eager_bytes_(settings.nic_eager_bytes.value_or(preset_eager_bytes)) {}
+      eager_bytes_(settings.nic_eager_bytes.value_or(preset_eager_bytes)),
+      doorsteps_(team.why_not().empty() ? why_not : team.why_not()) {}
 
 void RelayPeers::offer(const LocalMemory& memory, WindowCard& card) {
   if (!budget_) return;
   window_bytes_ = memory.bytes;
   half_bytes_ = sizeof(RelayWords) + inboxes * inbox_bytes(memory.bytes, eager_bytes_);
-  try {
-    doorsteps_.offer(team_, budget_->network(), card);
-  } catch (const Error& error) {
-    why_not_ = error.what();
-    log(LogLevel::info, why_not_);  // a call that needs it tells
-  }
-}
-
-void RelayPeers::connect(const std::vector<WindowCard>& cards) {
-  doorsteps_.connect(team_, cards);
-  if (why_not_.empty()) why_not_ = "it has no network";
+  doorsteps_.offer(team_, budget_->network(), card);
 }
 
 // ---- ranks that epochs name ----------------------------------------------------------------------------
@@ -149,12 +138,6 @@ Landing RelayPeers::new_landing() {
     log(LogLevel::info, error.what());  // an origin that needs it asks
   }
   return landing;
-}
-
-std::string RelayPeers::probe(const RelayPeer& peer) {
-  const std::string why =
-      budget_->network().probe(peer.connection, doorsteps_.table(peer.rank), doorsteps_.offset_of_mine());
-  return why.empty() ? why : lost(peer.name(), why);
 }
 
 PairCounters RelayPeers::counters_of(const RelayPeer& peer) const {

@@ -80,12 +80,11 @@ class RelayPeers : public std::enable_shared_from_this<RelayPeers> {
 
   /// What the window's creation takes: say what is here, and, when all have, connect.
   void offer(const LocalMemory& memory, WindowCard& card);
-  void connect(const std::vector<WindowCard>& cards);
+  void connect(const std::vector<WindowCard>& cards) { doorsteps_.connect(team_, cards); }
 
   /// Some of them can be reached: then there is a budget.
   bool is_connected() const { return doorsteps_.reaches_some(); }
   bool reaches(int rank) const { return doorsteps_.reaches(rank); }
-  const std::string& why_not() const { return why_not_; }
   OperationBudget& budget() { return *budget_; }
   /// Before the first epoch with these ranks, of whatever node: fills in what `neighbours` knows of them. Throws Error
   /// where there is no memory, and may be tried again.
@@ -110,7 +109,9 @@ class RelayPeers : public std::enable_shared_from_this<RelayPeers> {
   /// What its origin asks for. Throws Error.
   void grow_landing(RelayPeer& peer, std::size_t bytes) { peer.landing.grow(bytes, device_, budget_->network()); }
   /// Asks it for a sign of life. Empty, or, with its rank, why it cannot be reached.
-  std::string probe(const RelayPeer& peer);
+  std::string probe(const RelayPeer& peer) const {
+    return doorsteps_.probe(budget_->network(), peer.connection, peer.rank);
+  }
   /// As Neighbourhood::retire(). Throws Error.
   void retire(const PairWords& words);
   /// The network reaches the memory no more.
@@ -131,7 +132,6 @@ class RelayPeers : public std::enable_shared_from_this<RelayPeers> {
   Device& device_;
   const Team& team_;  ///< may end before this: only while the window is there
   OperationBudget* const budget_;
-  std::string why_not_;
   const std::size_t eager_bytes_;
   std::size_t window_bytes_ = 0;
   std::size_t half_bytes_ = 0;

@@ -9,7 +9,6 @@
 #include "base/error.h"
 #include "base/kept.h"
 #include "base/log.h"
-#include "net/shipment.h"
 #include "offnode/remote_epoch.h"
 
 namespace mpix {
@@ -40,36 +39,23 @@ constexpr std::uint32_t rides_skipped = 16;
 }  // namespace
 
 RemotePeers::RemotePeers(const LocalMemory& memory, const Team& team, Device& device, OperationBudget* budget,
-                         std::string why_not, const Settings& settings, bool relayed)
+                         const std::string& why_not, const Settings& settings, bool relayed)
     : device_(device),
       team_(team),
       budget_(budget),
-      why_not_(std::move(why_not)),
       window_(static_cast<char*>(memory.base)),
       window_bytes_(memory.bytes),
       depth_(settings.mailbox_slots),
-      eager_bytes_(settings.nic_eager_bytes.value_or(preset_eager_bytes)) {
-  if (relayed) return;
-  if (!team.why_not().empty()) why_not_ = team.why_not();
-  if (!team.spans_nodes() || !budget) return;
+      eager_bytes_(settings.nic_eager_bytes.value_or(preset_eager_bytes)),
+      doorsteps_(team.why_not().empty() ? why_not : team.why_not()) {
+  if (relayed || !team.spans_nodes() || !budget) return;
   marks_ = budget->network().keeps_words_whole();
   gathers_small_ = team.gathers_small();
   slot_bytes_ = slot_bytes_for(memory.bytes, eager_bytes_, gathers_small_);
 }
 
 void RemotePeers::offer(WindowCard& card) {
-  if (slot_bytes_ == 0) return;
-  try {
-    doorsteps_.offer(team_, budget_->network(), card);
-  } catch (const Error& error) {
-    why_not_ = error.what();
-    log(LogLevel::info, why_not_);  // a call that needs it tells
-  }
-}
-
-void RemotePeers::connect(const std::vector<WindowCard>& cards) {
-  doorsteps_.connect(team_, cards);
-  if (why_not_.empty()) why_not_ = "it has no network";
+  if (slot_bytes_ > 0) doorsteps_.offer(team_, budget_->network(), card);
 }
 
 // ---- ranks that epochs name ----------------------------------------------------------------------------
@@ -159,12 +145,6 @@ NetworkWrite RemotePeers::message_to(const RemotePeer& peer, std::size_t slot, s
 
 NetworkSignal RemotePeers::arrival_at(const RemotePeer& peer, std::size_t slot, std::uint64_t value) const {
   return {NetworkSignal::Kind::set, value, doorsteps_.first(peer.rank).block, 8 * slot};
-}
-
-std::string RemotePeers::probe(const RemotePeer& peer) {
-  const std::string why =
-      budget_->network().probe(peer.connection, doorsteps_.table(peer.rank), doorsteps_.offset_of_mine());
-  return why.empty() ? why : lost(peer.name(), why);
 }
 
 // ---- posts -------------------------------------------------------------------------------------------

@@ -102,20 +102,19 @@ struct RemotePeer {
 class RemotePeers final : public HeldPosts, public std::enable_shared_from_this<RemotePeers> {
  public:
   /// Without a budget none of them can be reached, and `why_not` says why. Relayed: RelayPeers has them.
-  RemotePeers(const LocalMemory& memory, const Team& team, Device& device, OperationBudget* budget, std::string why_not,
-              const Settings& settings, bool relayed = false);
+  RemotePeers(const LocalMemory& memory, const Team& team, Device& device, OperationBudget* budget,
+              const std::string& why_not, const Settings& settings, bool relayed = false);
   ~RemotePeers();
   RemotePeers(const RemotePeers&) = delete;
   RemotePeers& operator=(const RemotePeers&) = delete;
 
   /// What the window's creation takes: say what is here, and, when all have, connect.
   void offer(WindowCard& card);
-  void connect(const std::vector<WindowCard>& cards);
+  void connect(const std::vector<WindowCard>& cards) { doorsteps_.connect(team_, cards); }
 
   /// There are ranks of other nodes, and some of them can be reached.
   bool is_connected() const { return doorsteps_.reaches_some(); }
   bool reaches(int rank) const { return doorsteps_.reaches(rank); }
-  const std::string& why_not() const { return why_not_; }
   const Doorsteps& doorsteps() const { return doorsteps_; }
 
   // Under the window's lock.
@@ -141,7 +140,9 @@ class RemotePeers final : public HeldPosts, public std::enable_shared_from_this<
   }
   std::size_t slot_bytes() const { return slot_bytes_; }  ///< of the slots here
   /// Asks it for a sign of life. Empty, or, with its rank, why it cannot be reached.
-  std::string probe(const RemotePeer& peer);
+  std::string probe(const RemotePeer& peer) const {
+    return doorsteps_.probe(budget_->network(), peer.connection, peer.rank);
+  }
   /// The window ends, and this may not: what arrives from now on is refused, for its memory is the program's again. Of
   /// a window that broke posts may be held still; they refer to this, and would keep it for ever.
   void end_window() noexcept;
@@ -210,7 +211,6 @@ class RemotePeers final : public HeldPosts, public std::enable_shared_from_this<
   Device& device_;
   const Team& team_;  ///< may end before this: only while the window is there
   OperationBudget* const budget_;
-  std::string why_not_;
   char* const window_;
   const std::size_t window_bytes_;
   const std::uint32_t depth_;
