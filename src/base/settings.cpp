@@ -145,15 +145,14 @@ const Row rows[] = {
      [](Settings& s, Info i, Text t) { s.merge = parse_flag(i, t); }},
     {{"MPIX_POST", "prompt|free", "prompt",
       "when a post goes: at once, in a launch of its own; or with the window's next call, and where none has come "
-      "after "
-      "some 50 us by itself. Prompt all the same in graphs and to other nodes"},
+      "after some 50 us by itself. Prompt all the same in graphs and to other nodes"},
      [](Settings& s, Info i, Text t) {
        s.free_posts = parse_choice<bool>(i, t, {{"prompt", false}, {"free", true}});
      }},
     {{"MPIX_WAIT", "auto|kernel|memory", "auto",
       "how streams of a GPU wait: in kernels that poll, or in memory operations, which let other processes have the "
-      "GPU meanwhile. The same on all ranks. auto: memory where ranks of a window share a GPU without MPS; "
-      "collectives wait in kernels"},
+      "GPU meanwhile. The same on all ranks. auto: memory where ranks of a window share a GPU without MPS; collectives "
+      "wait in kernels"},
      [](Settings& s, Info i, Text t) {
        s.waits = parse_choice<Waits>(
            i, t, {{"auto", Waits::automatic}, {"kernel", Waits::kernel}, {"memory", Waits::memory}});
@@ -161,8 +160,7 @@ const Row rows[] = {
     {{"MPIX_LAUNCH", "auto|plain|dependent|graph", "auto",
       "how kernels are launched on a GPU outside of captures: plainly, set up while the kernel in front still runs, or "
       "as prepared graphs of one kernel; auto: each window tries which calls are faster as graphs, and launches the "
-      "others "
-      "dependent where the GPU can, else plain"},
+      "others dependent where the GPU can, else plain"},
      [](Settings& s, Info i, Text t) {
        s.launch_form = parse_choice<LaunchForm>(i, t,
                                                 {{"auto", LaunchForm::automatic},
@@ -189,16 +187,14 @@ const Row rows[] = {
      }},
     {{"MPIX_COLL", "auto|lines|packs|direct|staged|copies|gsb|btb|gsb-btb|btb-gsb", "auto",
       "how the data of collectives on streams travel: with their flags, through memory of the library; likewise, with "
-      "a "
-      "flag for 15 words, between GPUs of NVIDIA that NVLink connects (elsewhere as auto); by reading and writing "
+      "a flag for 15 words, between GPUs of NVIDIA that NVLink connects (elsewhere as auto); by reading and writing "
       "memory of the other ranks; by the copy engine and the CPU; or (all-reduce, reduce, bcast) along a tree, to "
-      "compare with. The same on all ranks. "
-      "auto: as MPIX_COLL_TABLE says, or by their size"},
+      "compare with. The same on all ranks. auto: as MPIX_COLL_TABLE says, or by their size"},
      [](Settings& s, Info i, Text t) { s.collective_way = parse_choice<CollectiveWay>(i, t, collective_way_names); }},
     {{"MPIX_COLL_SELECT", "static|model|dynamic", "static",
       "what chooses the way of collectives on streams where MPIX_COLL is auto. static: MPIX_COLL_TABLE, or their size; "
-      "model: likewise, with sizes that are measured when a communicator is prepared; dynamic: the calls, "
-      "where they run, by how long those before took. The same on all ranks"},
+      "model: likewise, with sizes that are measured when a communicator is prepared; dynamic: the calls, where they "
+      "run, by how long those before took. The same on all ranks"},
      [](Settings& s, Info i, Text t) {
        s.collective_selection = parse_choice<WaySelection>(
            i, t, {{"static", WaySelection::fixed}, {"model", WaySelection::model}, {"dynamic", WaySelection::dynamic}});
@@ -215,9 +211,7 @@ const Row rows[] = {
      }},
     {{"MPIX_COLL_SCRATCH", "bytes (k, m), from 64k on, or auto", "auto",
       "memory that a communicator's collectives on streams take on each rank; more where there are very many ranks. "
-      "The "
-      "same on all ranks. auto: 48m on "
-      "GPUs, 4m on the host"},
+      "The same on all ranks. auto: 48m on GPUs, 4m on the host"},
      [](Settings& s, Info i, Text t) {
        if (t == "auto") return;
        s.collective_scratch = parse_size(i, t, 1e12);
@@ -225,8 +219,7 @@ const Row rows[] = {
      }},
     {{"MPIX_CHANNEL_THREAD", "on|off", "off",
       "whether MPI_Init asks MPI for all threads, for handlers of channels that call MPI; off: as the program asks, "
-      "and "
-      "without them the program serves its channels itself"},
+      "and without them the program serves its channels itself"},
      [](Settings& s, Info i, Text t) { s.channel_thread = parse_flag(i, t); }},
     {{"MPIX_CHANNEL_CORE", "number of a core, or any", "any", "where the threads of channels run"},
      [](Settings& s, Info i, Text t) {
@@ -236,13 +229,12 @@ const Row rows[] = {
      [](Settings& s, Info i, Text t) { s.node_size = static_cast<int>(parse_integer(i, t, 0, 1 << 20)); }},
     {{"MPIX_SPIN", "microseconds, or auto", "auto",
       "how long a host stream polls before it sleeps; auto: 1000 for ranks of other nodes; else 200 where ranks have "
-      "cores "
-      "of their own, and 50 where not"},
+      "cores of their own, and 50 where not"},
      [](Settings& s, Info i, Text t) { s.spin_seconds = t == "auto" ? -1 : parse_number(i, t, 0, 1e9) * 1e-6; }},
     {{"MPIX_NIC", "auto|cxi|sockets|mpi|none", "auto",
       "how ranks of other nodes are reached: by the triggered operations of a provider of libfabric (cxi, sockets), by "
-      "messages of MPI and a thread (mpi), or not at all; auto: cxi, else mpi where MPI has "
-      "MPI_THREAD_MULTIPLE, else sockets. The same on all ranks"},
+      "messages of MPI and a thread (mpi), or not at all; auto: cxi, else mpi where MPI has MPI_THREAD_MULTIPLE, else "
+      "sockets. The same on all ranks"},
      [](Settings& s, Info i, Text t) {
        s.nic = parse_choice<const char*>(i, t,
                                          {{"auto", "auto"},
@@ -254,15 +246,13 @@ const Row rows[] = {
      }},
     {{"MPIX_NIC_EAGER_SIZE", "bytes (k, m), 0 to 1m, or auto", "auto",
       "most bytes an epoch sends to one target of another node in one gathered message; larger puts go direct. The "
-      "same "
-      "on all ranks. auto: 16k"},
+      "same on all ranks. auto: 16k"},
      [](Settings& s, Info i, Text t) {
        if (t != "auto") s.nic_eager_bytes = parse_size(i, t, 1024 * 1024);
      }},
     {{"MPIX_THROTTLE", "adaptive|static|application", "adaptive",
       "what a call does that finds the budget of triggered operations used up: wait until as many as it needs are "
-      "over, "
-      "until all of the window's are, or fail"},
+      "over, until all of the window's are, or fail"},
      [](Settings& s, Info i, Text t) {
        s.throttle = parse_choice<Throttle>(
            i, t,
@@ -270,22 +260,19 @@ const Row rows[] = {
      }},
     {{"MPIX_TRIGGERED_OPS", "operations, at least 1, or auto", "auto",
       "budget of triggered operations of this process; auto: its share of the NIC's, 512 where the provider does not "
-      "tell, "
-      "no limit over messages of MPI"},
+      "tell, no limit over messages of MPI"},
      [](Settings& s, Info i, Text t) {
        if (t != "auto") s.triggered_operations = static_cast<std::size_t>(parse_integer(i, t, 1, 1 << 20));
      }},
     {{"MPIX_NIC_CHAIN", "on|auto", "auto",
       "a signal is triggered by the delivery of the data before it always, or only where the provider does not keep "
-      "them "
-      "in order"},
+      "them in order"},
      [](Settings& s, Info i, Text t) {
        s.always_chain = parse_choice<bool>(i, t, {{"on", true}, {"auto", false}});
      }},
     {{"MPIX_RELAY", "on|auto", "auto",
       "a thread carries what goes to and comes from ranks of other nodes always, or only for devices that need it, "
-      "which "
-      "are GPUs. The same on all ranks (for tests)"},
+      "which are GPUs. The same on all ranks (for tests)"},
      [](Settings& s, Info i, Text t) {
        s.relay = parse_choice<bool>(i, t, {{"on", true}, {"auto", false}});
      }},
