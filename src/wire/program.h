@@ -85,7 +85,7 @@ struct alignas(16) EpochCounter {
 
   MPIX_FN EpochCounter load() const { return {load_relaxed(&replayed), load_relaxed(&epochs)}; }
   MPIX_FN EpochCounter next(bool captured) const { return {replayed + (captured ? 1 : 0), epochs + 1}; }
-  /// The host may look at any time (Window::has_run_locked), so a GPU stores both in one.
+  /// The host may look at any time (NodeProgress::has_run), so a GPU stores both in one.
   MPIX_FN void store(EpochCounter after) {
 #if MPIX_ON_DEVICE
     *this = after;

@@ -113,7 +113,7 @@ MPIX_FN void announce(const PostPeer& peer, EpochCounter before, bool captured =
     store_after_loads(&peer.there->posted, after.epochs);
   if (guarded) count_post(peer);
   // The host may see this before `posted` is there: a rank leaves its memory to nobody else before it has all posts
-  // that are still to come (Window::has_all_posts).
+  // that are still to come (NodeProgress::has_all_posts).
   peer.words->own.opened.store(after);
 }
 
