@@ -202,6 +202,11 @@ void Halo::require_no_steps_to_come() const {
                                 "ready, MPIX_Halo_end_stream ends them");
 }
 
+void Halo::require_not_stepping(Stream stream) const {
+  if (stream == stepping_)
+    throw Error(Fault::argument, "the stream is that of MPIX_Halo_begin_stream: it would wait for itself");
+}
+
 void Halo::require_no_steps() {
   const std::lock_guard<std::mutex> hold(calls_);
   if (!is_broken()) require_no_steps_to_come();
@@ -336,8 +341,7 @@ void Halo::step_ready(Stream stream) {
   const std::lock_guard<std::mutex> hold(calls_);
   require_whole();
   if (to_come_ == 0) throw Error(Fault::other, "no step is to come: MPIX_Halo_begin_stream launches for some");
-  if (stream == stepping_)
-    throw Error(Fault::argument, "the stream is that of MPIX_Halo_begin_stream: it would wait for itself");
+  require_not_stepping(stream);
   const auto enqueue = [&] {
     wait_for_room();
     wait_for_early_end(stream);
@@ -357,8 +361,7 @@ void Halo::wait_for_steps(Stream stream) {
   const std::lock_guard<std::mutex> hold(calls_);
   require_whole();
   if (ready_ == 0) return;
-  if (to_come_ > 0 && stream == stepping_)
-    throw Error(Fault::argument, "the stream is that of MPIX_Halo_begin_stream: it would wait for itself");
+  if (to_come_ > 0) require_not_stepping(stream);
   gate(stream, HaloGate::What::done, ready_);
 }
 
@@ -366,8 +369,7 @@ void Halo::end_steps(Stream stream) {
   const std::lock_guard<std::mutex> hold(calls_);
   require_whole();
   if (to_come_ == 0) return;
-  if (stream == stepping_)
-    throw Error(Fault::argument, "the stream is that of MPIX_Halo_begin_stream: it would wait for itself");
+  require_not_stepping(stream);
   gate(stream, HaloGate::What::stop, launches_);
   stopped_ = launches_;
   to_come_ = 0;

@@ -157,6 +157,7 @@ class Halo final : public Poller, public WaitsForPeers {
   std::uint32_t half_of(std::uint64_t exchange) const { return options_.halves == 2 ? exchange & 1 : 0; }
   void require_whole() const;
   void require_no_steps_to_come() const;
+  void require_not_stepping(Stream stream) const;
   void gate(Stream stream, HaloGate::What what, std::uint64_t value);
   void wait_for_early_end(Stream stream);
   HaloRun run_of(HaloPlan::Range range, std::uint32_t blocks) const;
