@@ -95,7 +95,7 @@ class Domain final : public WaitsForPeers {
     bool imported = false;
   };
   struct Attachment {
-    std::uint64_t id = 0;  ///< 0: none
+    bool is_window = false;
     char* own = nullptr;
     std::vector<Mapping> mappings;
   };

@@ -28,7 +28,9 @@ void Domain::attach(Bootstrap& bootstrap, void* base, std::size_t bytes) {
   if (free == attachments_.end())
     throw Error(Fault::attach, std::to_string(attachments_.size()) + " attachments are there already");
   Memory mine{};
-  std::uint64_t sizes[2] = {0, bytes};  // offset in the allocation, size
+  struct Extent {
+    std::uint64_t offset, bytes;  ///< in the allocation
+  } own{0, bytes};
   if (bytes > 0) {
     device_.use_memory_of(base, bytes);
     const std::optional<Allocation> around = device_.shareable(base);
@@ -37,14 +39,11 @@ void Domain::attach(Bootstrap& bootstrap, void* base, std::size_t bytes) {
       throw Error(Fault::attach, "other processes cannot map the memory: MPIX_Dev_alloc allocates some that they can");
     mine.exported = device_.export_memory(around->base);
     mine.present = 1;
-    sizes[0] = static_cast<std::uint64_t>(begin - around->base);
+    own.offset = static_cast<std::uint64_t>(begin - around->base);
     mine.own_base = reinterpret_cast<std::uintptr_t>(around->base);
   }
   const std::vector<Memory> all = bootstrap.allgather(mine);
-  struct Sizes {
-    std::uint64_t offset, bytes;
-  };
-  const std::vector<Sizes> all_sizes = bootstrap.allgather(Sizes{sizes[0], sizes[1]});
+  const std::vector<Extent> extents = bootstrap.allgather(own);
   Attachment made;
   made.own = static_cast<char*>(base);
   std::vector<dev::WindowEntry> entries(param_.processes);
@@ -57,8 +56,7 @@ void Domain::attach(Bootstrap& bootstrap, void* base, std::size_t bytes) {
         mapping = map(static_cast<int>(process), memory.exported,
                       reinterpret_cast<char*>(static_cast<std::uintptr_t>(memory.own_base)));
       made.mappings.push_back(mapping);
-      if (memory.present != 0)
-        entries[local] = {mapping.base + all_sizes[process].offset, all_sizes[process].bytes + 1};
+      if (memory.present != 0) entries[local] = {mapping.base + extents[process].offset, extents[process].bytes + 1};
     }
     const auto index = static_cast<std::size_t>(free - attachments_.begin());
     device_.write(segment_.base + places_.attached + index * param_.processes * sizeof(dev::WindowEntry),
@@ -87,7 +85,8 @@ void Domain::detach(Bootstrap& bootstrap, void* base) {
 }
 
 int Domain::create_window(Bootstrap& bootstrap, void* const base[], const std::size_t bytes[]) {
-  const auto free = std::find_if(windows_.begin(), windows_.end(), [](const Attachment& one) { return one.id == 0; });
+  const auto free =
+      std::find_if(windows_.begin(), windows_.end(), [](const Attachment& one) { return !one.is_window; });
   if (free == windows_.end())
     throw Error(Fault::memory, std::to_string(windows_.size()) + " windows are there already");
   // What this process has: allocations, and where in them each rank's part lies.
@@ -133,7 +132,7 @@ int Domain::create_window(Bootstrap& bootstrap, void* const base[], const std::s
 
   const auto index = static_cast<std::uint32_t>(free - windows_.begin());
   Attachment made;
-  made.id = 1;
+  made.is_window = true;
   std::vector<dev::WindowEntry> entries, own;
   try {
     for (std::size_t process = 0; process < processes; ++process) {
@@ -169,7 +168,8 @@ void Domain::free_window(Bootstrap& bootstrap, int window) {
   const std::vector<std::int64_t> all = bootstrap.allgather(std::int64_t{window});
   if (std::any_of(all.begin(), all.end(), [window](std::int64_t other) { return other != window; }))
     throw Error(Fault::window, "the processes name different windows");
-  if (window < 0 || window >= static_cast<int>(windows_.size()) || windows_[static_cast<std::size_t>(window)].id == 0)
+  if (window < 0 || window >= static_cast<int>(windows_.size()) ||
+      !windows_[static_cast<std::size_t>(window)].is_window)
     throw Error(Fault::window, "no such window");
   const std::vector<dev::WindowEntry> nothing(param_.ranks);
   device_.write(
