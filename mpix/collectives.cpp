@@ -116,9 +116,7 @@ void check_same_call(const std::string& name, Bootstrap& ranks) {
     char name[32];
   } mine{};
   name.copy(mine.name, sizeof mine.name - 1);
-  std::vector<std::string> names;
-  for (const Called& called : ranks.allgather(mine)) names.push_back(called.name);
-  const std::string by_rank = differing(names);
+  const std::string by_rank = differing(ranks.allgather(mine), [](const Called& called) { return called.name; });
   if (!by_rank.empty()) throw Error(Fault::attach, "the ranks have made different calls: " + by_rank);
 }
 

@@ -10,7 +10,7 @@
 #include <mutex>
 #include <vector>
 
-#include "collective/collectives.h"
+#include "collective/collectives_memory.h"
 #include "wire/collective_direct.h"
 
 namespace mpix {
@@ -92,7 +92,7 @@ void Collectives::measure_borders(Bootstrap& bootstrap) {
     const std::lock_guard<std::mutex> hold(mutex_);
     const Buffer send(device_, size_of(sizes - 1, usual) * node_ranks()), recv(device_, send.bytes);
     const std::unique_ptr<OwnStream> stream = device_.new_stream();
-    begin_reports();
+    memory_->reports->begin();
     for (const CollectiveKind kind : measured_kinds)
       for (std::size_t i = 0; i < sizes; ++i) {
         const Call call = sample_call(kind, size_of(i, usual), send.base, recv.base);

@@ -173,8 +173,6 @@ void Collectives::enqueue_between_nodes(const Call& call, const InStream& in) {
   });
 }
 
-void Collectives::begin_reports() { memory_->reports->begin(); }
-
 void Collectives::enqueue(const Call& call, Stream stream) {
   const std::lock_guard<std::mutex> hold(mutex_);
   check(call);
@@ -271,10 +269,9 @@ void Collectives::detach(Bootstrap& bootstrap, void* base) {
   const std::uint64_t index = static_cast<std::uint64_t>(found - attachments_.begin());
   (void)wait_for_all();
   // Where some are wrong all say the same.
-  std::vector<std::string> names;
-  for (const std::uint64_t one : bootstrap.allgather(index))
-    names.push_back(one < attachments_.size() ? "attachment " + std::to_string(one + 1) : "none");
-  const std::string by_rank = differing(names);
+  const std::string by_rank = differing(bootstrap.allgather(index), [this](std::uint64_t one) {
+    return one < attachments_.size() ? "attachment " + std::to_string(one + 1) : "none";
+  });
   if (!by_rank.empty()) throw Error(Fault::attach, "the ranks name different attachments: " + by_rank);
   if (found == attachments_.end()) throw Error(Fault::attach, "this memory is not attached");
   (void)bootstrap.allgather(std::uint64_t{0});

@@ -121,7 +121,6 @@ class Collectives final : public WaitsForPeers {
   };
 
   void check(const Call& call) const;
-  void begin_reports();
   enum class Went { by_lines, by_packs, direct, along_tree, in_turns, staged, copied, as_chosen };
   /// `way`: of this call alone; automatic: as others.
   Went enqueue_on_node(const Call& call, const InStream& in, CollectiveWay way = CollectiveWay::automatic);

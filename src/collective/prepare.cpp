@@ -46,9 +46,7 @@ CollectivePlaces Collectives::choose_places(Bootstrap& bootstrap) {
     card.reaches_others = card.reaches_others && (team_->same_node(other) || team_->far(other).reachable);
   const std::vector<Card> cards = bootstrap.allgather(card);
   const auto compare = [&](const char* what, auto value_of) {
-    std::vector<std::string> texts;
-    for (const Card& one : cards) texts.push_back(value_of(one));
-    const std::string by_rank = differing(texts);
+    const std::string by_rank = differing(cards, value_of);
     if (!by_rank.empty()) throw Error(Fault::argument, std::string(what) + " differs between the ranks: " + by_rank);
   };
   compare("MPIX_COLL_SCRATCH", [](const Card& one) { return std::to_string(one.scratch); });

@@ -63,10 +63,9 @@ std::vector<Domain::Card> Domain::introduce(Bootstrap& bootstrap, std::uint32_t 
   std::vector<Card> cards = bootstrap.allgather(card);
 
   const auto check = [&](const char* what, auto value_of) {
-    std::vector<std::string> texts;
-    for (const Card& one : cards)
-      texts.push_back(value_of(one) < 0 ? std::string("none") : std::to_string(value_of(one)));
-    const std::string by_rank = differing(texts);
+    const std::string by_rank = differing(cards, [&](const Card& one) {
+      return value_of(one) < 0 ? std::string("none") : std::to_string(value_of(one));
+    });
     if (!by_rank.empty()) throw Error(Fault::argument, std::string(what) + " differs between the ranks: " + by_rank);
   };
   check("info mpix_dev_lane_lines", [](const Card& one) { return one.lane_lines; });

@@ -90,9 +90,7 @@ Team::Card Team::make_card(Device& device, const Settings& settings, const Netwo
 /// "MPIX_NIC differs between the ranks: mpi on rank 0, none on rank 1"; empty: it does not.
 template <class Text>
 std::string Team::difference(const std::vector<Card>& cards, const std::string& what, Text text_of) {
-  std::vector<std::string> texts;
-  for (const Card& card : cards) texts.push_back(text_of(card));
-  const std::string by_rank = differing(texts);
+  const std::string by_rank = differing(cards, text_of);
   return by_rank.empty() ? "" : what + " between the ranks: " + by_rank;
 }
 
