@@ -31,7 +31,6 @@ std::uint32_t slot_lines_for(std::size_t window_bytes, std::uint32_t staged_puts
 /// What ranks of a node tell each other when a window is created.
 struct Neighbourhood::NodeCard {
   std::uint64_t window_bytes;
-  std::uint64_t displacement_unit;
   std::uint64_t place;  ///< see Device
   std::uint32_t slot_lines, slot_packs;
   std::uint32_t rooms, rooms_taken;  ///< see WaitingRoom; 0: kernels take none
@@ -52,7 +51,6 @@ struct Neighbourhood::NodeCard {
 Neighbourhood::NodeCard Neighbourhood::make_card(const LocalMemory& memory) {
   NodeCard card{};
   card.window_bytes = memory.bytes;
-  card.displacement_unit = memory.displacement_unit;
   try {
     device_.use_memory_of(memory.base, memory.bytes);
     if (memory.displacement_unit > UINT32_MAX) throw Error(Fault::argument, "the displacement unit is above 4 GiB");
