@@ -49,14 +49,12 @@ using gpuEvent_t = cudaEvent_t;
 #define gpuGetDevice cudaGetDevice
 #define gpuSetDevice cudaSetDevice
 #define gpuMalloc cudaMalloc
-#define gpuFree cudaFree
 #define gpuMemsetAsync cudaMemsetAsync
 #define gpuMemcpyAsync cudaMemcpyAsync
 #define gpuMemcpy2DAsync cudaMemcpy2DAsync
 #define gpuMemcpyDefault cudaMemcpyDefault
 #define gpuMemcpyHostToDevice cudaMemcpyHostToDevice
 #define gpuMemcpyDeviceToHost cudaMemcpyDeviceToHost
-#define gpuErrorInvalidResourceHandle cudaErrorInvalidResourceHandle
 #define gpuHostGetDevicePointer cudaHostGetDevicePointer
 #define gpuHostRegister cudaHostRegister
 #define gpuHostRegisterMapped cudaHostRegisterMapped
@@ -67,8 +65,6 @@ using gpuEvent_t = cudaEvent_t;
 #define gpuIpcCloseMemHandle cudaIpcCloseMemHandle
 #define gpuIpcMemLazyEnablePeerAccess cudaIpcMemLazyEnablePeerAccess
 #define gpuPointerGetAttributes cudaPointerGetAttributes
-#define gpuMemoryTypeDevice cudaMemoryTypeDevice
-#define gpuMemoryTypeHost cudaMemoryTypeHost
 #define gpuStreamCreateWithPriority cudaStreamCreateWithPriority
 #define gpuDeviceGetStreamPriorityRange cudaDeviceGetStreamPriorityRange
 #define gpuStreamDestroy cudaStreamDestroy

@@ -42,14 +42,12 @@ using gpuEvent_t = hipEvent_t;
 #define gpuGetDevice hipGetDevice
 #define gpuSetDevice hipSetDevice
 #define gpuMalloc hipMalloc
-#define gpuFree hipFree
 #define gpuMemsetAsync hipMemsetAsync
 #define gpuMemcpyAsync hipMemcpyAsync
 #define gpuMemcpy2DAsync hipMemcpy2DAsync
 #define gpuMemcpyDefault hipMemcpyDefault
 #define gpuMemcpyHostToDevice hipMemcpyHostToDevice
 #define gpuMemcpyDeviceToHost hipMemcpyDeviceToHost
-#define gpuErrorInvalidResourceHandle hipErrorInvalidResourceHandle
 #define gpuHostGetDevicePointer hipHostGetDevicePointer
 #define gpuHostRegister hipHostRegister
 #define gpuHostRegisterMapped hipHostRegisterMapped
