@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
-#include <cstring>
 #include <initializer_list>
 #include <memory>
 #include <mutex>
@@ -254,8 +253,7 @@ MPIX_INTERPOSED int MPIX_Channel_get_stats(MPIX_Channel channel, MPIX_Channel_st
     all.naps = counts.naps;
     all.late_ns_max = counts.late_ns;
     all.refused = counts.refused;
-    std::memset(stats, 0, size);
-    std::memcpy(stats, &all, std::min(size, sizeof all));
+    mpix::give_counters(stats, size, all);
   });
 }
 

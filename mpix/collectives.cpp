@@ -4,10 +4,8 @@
 // Collectives on streams: include/mpix_collectives.h has the contract.
 #include "collectives.h"
 
-#include <algorithm>
 #include <chrono>
 #include <cstdint>
-#include <cstring>
 #include <exception>
 #include <memory>
 #include <mutex>
@@ -407,7 +405,7 @@ MPIX_INTERPOSED int MPIX_Comm_detach(MPI_Comm comm, void* base) {
 MPIX_INTERPOSED int MPIX_Comm_get_stats(MPI_Comm comm, MPIX_Comm_stats* stats, size_t size) {
   return mpix::guarded(mpix::caller("MPIX_Comm_get_stats", comm), [&] {
     mpix::check_comm(comm);
-    if (!stats) throw Error(Fault::argument, "no place for the counters");
+    (void)mpix::required(stats, "the counters");
     MPIX_Comm_stats known{};
     const mpix::CommState* const state = mpix::find_comm_state(comm);
     if (state && state->collectives) {
@@ -428,7 +426,6 @@ MPIX_INTERPOSED int MPIX_Comm_get_stats(MPI_Comm comm, MPIX_Comm_stats* stats, s
       known.node_ranks = state->collectives->node_ranks();
       known.sharers = state->collectives->sharers();
     }
-    std::memset(stats, 0, size);
-    std::memcpy(stats, &known, std::min(size, sizeof known));
+    mpix::give_counters(stats, size, known);
   });
 }

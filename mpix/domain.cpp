@@ -311,7 +311,6 @@ MPIX_INTERPOSED int MPIX_Dev_get_stats(MPIX_Dev dev, MPIX_Dev_stats* stats, size
     all.notifications = counts.taken;
     all.pending = counts.pending;
     all.lane_bytes = domain.control_bytes();
-    std::memset(stats, 0, size);
-    std::memcpy(stats, &all, std::min(size, sizeof all));
+    mpix::give_counters(stats, size, all);
   });
 }

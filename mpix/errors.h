@@ -2,6 +2,9 @@
 // Copyright (c) the libmpix authors
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
 #include <string>
 
 #include "base/error.h"
@@ -27,6 +30,13 @@ template <class T>
 T& required(T* place, const char* what) {
   if (!place) throw Error(Fault::argument, std::string("no place for ") + what);
   return *place;
+}
+
+/// What a program asked for, whose mpix.h may be older than this library, or newer: it knows `size` bytes of them.
+template <class Counters>
+void give_counters(Counters* place, std::size_t size, const Counters& all) {
+  std::memset(place, 0, size);
+  std::memcpy(place, &all, std::min(size, sizeof all));
 }
 
 /// What MPI says of a code.

@@ -4,9 +4,7 @@
 // The halo engine: include/mpix_halo.h has the contract.
 #include "halo.h"
 
-#include <algorithm>
 #include <cstdint>
-#include <cstring>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -192,7 +190,7 @@ MPIX_INTERPOSED int MPIX_Halo_get_device(MPIX_Halo halo, MPIX_Dev_halo* device) 
 MPIX_INTERPOSED int MPIX_Halo_get_stats(MPIX_Halo halo, MPIX_Halo_stats* stats, size_t size) {
   return guarded(Caller::on_world("MPIX_Halo_get_stats"), [&] {
     MPIX_Halo_s& from = mpix::of(halo);
-    if (!stats) throw Error(Fault::argument, "no place for the counters");
+    (void)mpix::required(stats, "the counters");
     const mpix::Halo::Counts counts = from.halo->counts();
     MPIX_Halo_stats all{};
     all.exchanges = counts.exchanges;
@@ -201,7 +199,6 @@ MPIX_INTERPOSED int MPIX_Halo_get_stats(MPIX_Halo halo, MPIX_Halo_stats* stats, 
     all.send_bytes = counts.send_bytes;
     all.recv_bytes = counts.recv_bytes;
     all.blocks = counts.blocks;
-    std::memset(stats, 0, size);
-    std::memcpy(stats, &all, std::min(size, sizeof all));
+    mpix::give_counters(stats, size, all);
   });
 }

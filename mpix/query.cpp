@@ -1,8 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the libmpix authors
-#include <algorithm>
-#include <cstring>
-
 #include "errors.h"
 #include "mpi_library.h"
 #include "mpix.h"
@@ -23,7 +20,7 @@ MPIX_INTERPOSED int MPIX_Query_stream_rma(int* active) {
 
 MPIX_INTERPOSED int MPIX_Win_get_stats(MPI_Win win, MPIX_Win_stats* stats, size_t size) {
   return mpix::guarded(Caller::on_window("MPIX_Win_get_stats", win), [&] {
-    if (!stats) throw Error(Fault::argument, "no place for the counters");
+    (void)mpix::required(stats, "the counters");
     const mpix::WinState& state = mpix::state_of(win);
     const mpix::Stats now = state.window ? state.window->stats() : mpix::Stats{};
     MPIX_Win_stats known{};
@@ -43,8 +40,6 @@ MPIX_INTERPOSED int MPIX_Win_get_stats(MPI_Win win, MPIX_Win_stats* stats, size_
     known.network_peak = now.network_operations_peak;
     known.throttle_waits = now.throttle_waits;
     known.throttle_wait_ns = now.throttle_nanoseconds;
-    // The program may be older than this library, or newer.
-    std::memset(stats, 0, size);
-    std::memcpy(stats, &known, std::min(size, sizeof known));
+    mpix::give_counters(stats, size, known);
   });
 }
