@@ -101,11 +101,6 @@ Collectives& collectives_of(MPI_Comm comm, MPI_Info info = MPI_INFO_NULL) {
   return *state->collectives;
 }
 
-/// Those of a call without a communicator go through the handler of MPI_COMM_WORLD.
-Caller caller(const char* call, MPI_Comm comm) {
-  return Caller::on_comm(call, comm == MPI_COMM_NULL ? MPI_COMM_WORLD : comm);
-}
-
 double patience() { return ensure_runtime(launcher_local_ranks()).settings.timeout_seconds; }
 
 /// Throws, on all ranks, where they have not made the same call.
@@ -121,7 +116,7 @@ void check_same_call(const std::string& name, Bootstrap& ranks) {
 /// A collective call on a communicator that is prepared: body(collectives, bootstrap).
 template <class Body>
 int call_together(const char* name, MPI_Comm comm, Body body) {
-  return guarded(caller(name, comm), [&] {
+  return guarded(Caller::on_comm(name, comm), [&] {
     check_comm(comm);
     Collectives& collectives = collectives_of(comm);
     const WaitForRanks wait("collectives of '" + name_of(comm) + "': " + name, "", patience());
@@ -135,7 +130,7 @@ int call_together(const char* name, MPI_Comm comm, Body body) {
 /// The body of a call: fill(call, collectives) sets what is to be done.
 template <class Fill>
 int enqueue(const char* name, MPI_Comm comm, void* stream, Fill fill) {
-  return guarded(caller(name, comm), [&] {
+  return guarded(Caller::on_comm(name, comm), [&] {
     check_comm(comm);
     Collectives& collectives = collectives_of(comm);
     Collectives::Call call;
@@ -382,7 +377,7 @@ MPIX_INTERPOSED int MPIX_Alltoall_stream(const void* sendbuf, int sendcount, MPI
 
 MPIX_INTERPOSED int MPIX_Comm_prepare_stream(MPI_Comm comm, MPI_Info info) {
   constexpr const char call[] = "MPIX_Comm_prepare_stream";
-  return mpix::guarded(mpix::caller(call, comm), [&] {
+  return mpix::guarded(mpix::Caller::on_comm(call, comm), [&] {
     mpix::check_comm(comm);
     mpix::warn_of_unknown_keys(call, info, {mpix::way_key, mpix::selection_key, mpix::blocks_key});
     (void)mpix::collectives_of(comm, info);
@@ -403,7 +398,7 @@ MPIX_INTERPOSED int MPIX_Comm_detach(MPI_Comm comm, void* base) {
 }
 
 MPIX_INTERPOSED int MPIX_Comm_get_stats(MPI_Comm comm, MPIX_Comm_stats* stats, size_t size) {
-  return mpix::guarded(mpix::caller("MPIX_Comm_get_stats", comm), [&] {
+  return mpix::guarded(mpix::Caller::on_comm("MPIX_Comm_get_stats", comm), [&] {
     mpix::check_comm(comm);
     (void)mpix::required(stats, "the counters");
     MPIX_Comm_stats known{};

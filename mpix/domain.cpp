@@ -128,7 +128,7 @@ using mpix::Fault;
 using mpix::guarded;
 
 MPIX_INTERPOSED int MPIX_Dev_create(MPI_Comm comm, int ranks_here, MPI_Info info, MPIX_Dev* dev) {
-  return guarded(Caller::on_world("MPIX_Dev_create"), [&] {
+  return guarded(Caller::on_comm("MPIX_Dev_create", comm), [&] {
     mpix::required(dev, "the domain") = MPIX_DEV_NULL;
     mpix::require_mpi();
     mpix::require_intra(comm, "a domain needs");

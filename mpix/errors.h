@@ -47,7 +47,10 @@ std::string text_of(int code);
 /// constructors.
 struct Caller {
   static Caller on_window(const char* call, MPI_Win win) { return {call, true, win, MPI_COMM_NULL}; }
-  static Caller on_comm(const char* call, MPI_Comm comm) { return {call, false, MPI_WIN_NULL, comm}; }
+  /// Where there is no communicator, that of calls which concern none.
+  static Caller on_comm(const char* call, MPI_Comm comm) {
+    return {call, false, MPI_WIN_NULL, comm == MPI_COMM_NULL ? MPI_COMM_WORLD : comm};
+  }
   /// Calls that concern neither.
   static Caller on_world(const char* call) { return on_comm(call, MPI_COMM_WORLD); }
 

@@ -453,6 +453,16 @@ void calls() {
   MPIX_Dev nothing = MPIX_DEV_NULL;
   MPIX_Dev_win window = 17;
   std::vector<char> own(64);
+  EXPECT(class_of(MPIX_Dev_create(MPI_COMM_NULL, 1, MPI_INFO_NULL, &nothing)) == MPI_ERR_COMM);
+  if (ranks > 1) {
+    MPI_Comm half = MPI_COMM_NULL, inter = MPI_COMM_NULL;
+    CHECK_MPI(MPI_Comm_split(MPI_COMM_WORLD, rank > 0, rank, &half));
+    CHECK_MPI(MPI_Intercomm_create(half, 0, MPI_COMM_WORLD, rank > 0 ? 0 : 1, 0, &inter));
+    CHECK_MPI(MPI_Comm_set_errhandler(inter, MPI_ERRORS_RETURN));
+    EXPECT(class_of(MPIX_Dev_create(inter, 1, MPI_INFO_NULL, &nothing)) == MPI_ERR_COMM);
+    CHECK_MPI(MPI_Comm_free(&inter));
+    CHECK_MPI(MPI_Comm_free(&half));
+  }
   EXPECT(class_of(MPIX_Dev_create(MPI_COMM_WORLD, -1, MPI_INFO_NULL, &nothing)) == MPI_ERR_ARG);
   EXPECT(nothing == MPIX_DEV_NULL);
   EXPECT(class_of(MPIX_Dev_create(MPI_COMM_WORLD, 0, MPI_INFO_NULL, &nothing)) == MPI_ERR_ARG);

@@ -6,19 +6,24 @@
 //   mpiexec -n N domain_wrong use
 //     windows that were freed, more than there may be, kernels that were launched by another way, two launches at once
 //   mpiexec -n N domain_wrong unfinished
-//     a rank has not called MPIX_Dev_finish; started with MPIX_TIMEOUT=1 MPIX_ON_TIMEOUT=error
+//     a rank has not called MPIX_Dev_finish, and a process comes late; started with MPIX_TIMEOUT=1
+//     MPIX_ON_TIMEOUT=error
 //   mpiexec -n N domain_wrong apart TEXT
 //     the processes cannot have a domain, and all are told TEXT
 #include <mpi.h>
 
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <string>
+#include <thread>
 #include <vector>
 
+#include "support/capture.h"
 #include "support/domain.h"
 #include "support/domain_kernels.h"
+#include "support/slowdown.h"
 
 namespace {
 
@@ -279,6 +284,28 @@ void unfinished() {
   // The others have nothing to wait for.
   EXPECT(class_of(freed) == (process == 0 ? MPI_ERR_RMA_SYNC : MPI_SUCCESS));
 }
+
+/// A process that makes a collective call when the others have said that they wait.
+void late() {
+  MPIX_Dev dev = MPIX_DEV_NULL;
+  MPIX_Dev_win window = -1;
+  void* base = nullptr;
+  const std::size_t bytes = part;
+  const auto come_late = [](const std::string& name, auto call) {
+    CHECK_MPI(MPI_Barrier(MPI_COMM_WORLD));
+    test::Capture log(2);
+    if (process == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1600) * test::time_scale());
+    const int code = call();
+    const std::string said = log.end();
+    CHECK_MPI(code);
+    EXPECT((said.find(name + " waits for other ranks") != std::string::npos) == (process != 0));
+  };
+  come_late("MPIX_Dev_create", [&] { return MPIX_Dev_create(MPI_COMM_WORLD, 1, MPI_INFO_NULL, &dev); });
+  CHECK_MPI(MPIX_Dev_alloc(dev, bytes, &base));
+  come_late("MPIX_Dev_win_create", [&] { return MPIX_Dev_win_create(dev, &base, &bytes, &window); });
+  come_late("MPIX_Dev_win_free", [&] { return MPIX_Dev_win_free(dev, &window); });
+  come_late("MPIX_Dev_free", [&] { return MPIX_Dev_free(&dev); });
+}
 #endif
 
 void apart(const char* text) {
@@ -305,7 +332,7 @@ int main(int argc, char** argv) {
   if (what == "use") use();
 #if !defined(__CUDACC__) && !defined(__HIPCC__)
   else if (what == "unfinished")
-    unfinished();
+    unfinished(), late();
 #endif
   else if (what == "apart" && argc > 2)
     apart(argv[2]);
