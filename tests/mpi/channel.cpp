@@ -168,7 +168,7 @@ int main(int argc, char** argv) {
   const std::string what = argc > 1 ? argv[1] : "";
   const std::uint64_t number = argc > 2 ? std::strtoull(argv[2], nullptr, 10) : 0;
   if (what == "tasks") {
-    tasks(number ? number : 400000);
+    tasks(number ? number : 100000);
   } else if (what == "flags") {
     flags(number ? number : 200000);
   } else if (what == "slow") {
