@@ -93,10 +93,11 @@ bool all_have_come(const MPIX_Dev_s& dev, bool broken) {
 }
 
 /// As for a window (adopt.cpp): the team, if there is none, and then the domain.
-void build(MPIX_Dev_s& made, MPI_Comm comm, int ranks_here, MPI_Info info) {
+void build(MPIX_Dev_s& made, MPI_Comm comm, int ranks_here, MPI_Info info, const MPIX_Dev* place) {
   CommState& ranks = comm_state_of(comm);
   MpiBootstrap bootstrap(comm, ranks, 0, 1);
   const auto failure = failure_of(bootstrap, Fault::other, [&] {
+    (void)required(place, "the domain");
     if (ranks_here < 0) throw Error(Fault::argument, "a negative number of ranks");
     DomainOptions options;
     options.lane_lines = number_in(info, "mpix_dev_lane_lines");
@@ -129,12 +130,12 @@ using mpix::guarded;
 
 MPIX_INTERPOSED int MPIX_Dev_create(MPI_Comm comm, int ranks_here, MPI_Info info, MPIX_Dev* dev) {
   return guarded(Caller::on_comm("MPIX_Dev_create", comm), [&] {
-    mpix::required(dev, "the domain") = MPIX_DEV_NULL;
+    if (dev) *dev = MPIX_DEV_NULL;
     mpix::require_mpi();
     mpix::require_intra(comm, "a domain needs");
     const mpix::WaitForRanks wait("MPIX_Dev_create", "", mpix::patience());
     auto made = std::make_unique<MPIX_Dev_s>();
-    mpix::build(*made, comm, ranks_here, info);
+    mpix::build(*made, comm, ranks_here, info, dev);
     // Its own, so that its calls meet nobody else's, and that the program's may be freed.
     mpix::check(PMPI_Comm_dup(comm, &made->ranks.node));
     made->ranks.owns_node = true;
@@ -155,6 +156,12 @@ MPIX_INTERPOSED int MPIX_Dev_free(MPIX_Dev* dev) {
       mpix::handles().erase(&gone);
       *dev = MPIX_DEV_NULL;
       throw Error(Fault::synchronization, "other processes have not called it; the memory of the domain stays");
+    }
+    if (!over && !gone.domain->have_host_ranks_left()) {
+      std::lock_guard<std::mutex> hold(mpix::handles_mutex);
+      mpix::handles().erase(&gone);
+      *dev = MPIX_DEV_NULL;
+      throw Error(Fault::synchronization, "ranks of this process have not returned; the memory of the domain stays");
     }
     if (over) {
       const mpix::Domain::Counts counts = gone.domain->counts();
@@ -219,10 +226,9 @@ MPIX_INTERPOSED int MPIX_Dev_win_create(MPIX_Dev dev, void* const base[], const 
     MPIX_Dev_s& domain = mpix::of(dev);
     mpix::call_together("MPIX_Dev_win_create", domain, [&](mpix::Bootstrap& all) {
       if (domain.domain->ranks_here() > 0 && (!base || !bytes)) throw Error(Fault::argument, "no bases, or no sizes");
-      const int made = domain.domain->create_window(all, base, bytes);
-      if (win) *win = made;
+      (void)mpix::required(win, "the window");
+      *win = domain.domain->create_window(all, base, bytes);
     });
-    (void)mpix::required(win, "the window");
   });
 }
 

@@ -111,8 +111,9 @@ void Domain::choose_sizes(const std::vector<Card>& cards, const DomainOptions& o
   param_.inline_bytes = options.inline_bytes.value_or(fitting);
   if (param_.inline_bytes > dev::most_inline_bytes || lines_with(param_.inline_bytes) > param_.lane_lines)
     throw Error(Fault::argument, "info mpix_dev_inline: " + std::to_string(param_.inline_bytes) +
-                                     " bytes do not fit into a lane of " + std::to_string(param_.lane_lines) +
-                                     " lines");
+                                     " bytes: there may be " + std::to_string(dev::most_inline_bytes) +
+                                     " at most, and they have to fit into a lane of " +
+                                     std::to_string(param_.lane_lines) + " lines");
 }
 
 Domain::Domain(std::uint32_t ranks_here, const DomainOptions& options, std::shared_ptr<const Team> team,
@@ -165,6 +166,14 @@ Domain::Domain(std::uint32_t ranks_here, const DomainOptions& options, std::shar
   }
 }
 
+void Domain::wake_rank(std::uint32_t here) const {
+  if (device_.is_host()) ring(reinterpret_cast<Bell*>(inbox(here)));
+}
+
+void Domain::wake_process() const {
+  if (device_.is_host()) ring(reinterpret_cast<Bell*>(segment_.base));
+}
+
 void Domain::make_courier(Bootstrap& bootstrap, OperationBudget& budget) {
   CourierDomain domain;
   domain.process = own_process();
@@ -175,13 +184,8 @@ void Domain::make_courier(Bootstrap& bootstrap, OperationBudget& budget) {
   domain.released = param_.released;
   domain.patience = settings_.timeout_seconds;
   domain.fails_on_timeout = settings_.fail_on_timeout;
-  const bool rings = device_.is_host();
-  domain.wake_rank = [this, rings](std::uint32_t here) {
-    if (rings) ring(reinterpret_cast<Bell*>(inbox(here)));
-  };
-  domain.wake_process = [this, rings] {
-    if (rings) ring(reinterpret_cast<Bell*>(segment_.base));
-  };
+  domain.wake_rank = [this](std::uint32_t here) { wake_rank(here); };
+  domain.wake_process = [this] { wake_process(); };
   domain.fail = [this](const std::string& why) {
     if (reports_->is_released()) return;
     log(LogLevel::error, "domain: " + why + "; its ranks wait no more, and their calls fail");
@@ -236,7 +240,10 @@ void Domain::fill_segment(const std::vector<Card>& cards) {
   param_.log = reinterpret_cast<dev::LogLine*>(notes_.get() + notes);
   reports_ = std::make_unique<DomainReports>(param_.notes, param_.ranks_here, param_.first_rank,
                                              static_cast<std::uint32_t>(own_process()), param_.released, param_.log,
-                                             settings_);
+                                             settings_, [this] {
+                                               for (std::uint32_t i = 0; i < param_.ranks_here; ++i) wake_rank(i);
+                                               wake_process();
+                                             });
 }
 
 Domain::~Domain() {
@@ -310,6 +317,15 @@ bool Domain::wait_for_launches() {
     if (!reports_->releases()) continue;
     reports_->release();
     return false;
+  }
+  return true;
+}
+
+bool Domain::have_host_ranks_left() const {
+  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(1);
+  while (host_launches_.load(std::memory_order_acquire) > 0) {
+    if (std::chrono::steady_clock::now() > until) return false;
+    std::this_thread::sleep_for(std::chrono::microseconds(200));
   }
   return true;
 }

@@ -2,6 +2,7 @@
 // Copyright (c) the libmpix authors
 #include "domain/host_ranks.h"
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <exception>
@@ -61,6 +62,7 @@ struct HostLaunch {
   void* argument;
   Polling polling;
   Courier* courier;
+  std::atomic<int>* under_way;  ///< launches of the domain, which may end when there are none
 };
 
 void run_rank(const HostLaunch& launch, std::uint32_t here) {
@@ -88,6 +90,7 @@ void run_all(void* p) {
   }
   if (ranks > 0) run_rank(*launch, 0);
   for (std::thread& thread : threads) thread.join();
+  launch->under_way->fetch_sub(1, std::memory_order_release);
 }
 
 Polling polling_for(int ranks_of_node) {
@@ -105,10 +108,13 @@ void launch_host_ranks(Domain& domain, void (*function)(MPIX_Dev_param, void*), 
   launch->function = function;
   launch->argument = argument;
   launch->courier = domain.courier();
+  launch->under_way = &domain.host_launches();
   launch->polling = polling_for(static_cast<int>(launch->param.ranks_on_node));
+  ++domain.host_launches();
   try {
     host_stream_launch(stream, run_all, launch.get());
   } catch (...) {
+    --domain.host_launches();
     domain.cancel_launch();
     throw;
   }

@@ -76,12 +76,14 @@ std::vector<std::string> new_log_lines(const dev::LogLine* log, std::uint64_t* l
 }
 
 DomainReports::DomainReports(dev::RankNote* notes, std::uint32_t count, std::uint32_t first_rank, std::uint32_t process,
-                             std::uint64_t* released, const dev::LogLine* log, const Settings& settings)
+                             std::uint64_t* released, const dev::LogLine* log, const Settings& settings,
+                             std::function<void()> wake)
     : notes_(notes),
       count_(count),
       first_rank_(first_rank),
       process_(process),
       released_(released),
+      wake_(std::move(wake)),
       log_(log),
       seconds_(settings.timeout_seconds),
       fail_(settings.fail_on_timeout),
@@ -105,7 +107,10 @@ void DomainReports::begin() {
 
 bool DomainReports::is_released() const { return load_acquire(released_) != 0; }
 
-void DomainReports::release() { store_release(released_, 1); }
+void DomainReports::release() {
+  store_release(released_, 1);
+  wake_();
+}
 
 Poller::Clock::duration DomainReports::look(Clock::time_point now) {
   const auto patience = std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds_));

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <mutex>
 #include <string>
 #include <vector>
@@ -25,7 +26,7 @@ std::vector<std::string> new_log_lines(const dev::LogLine* log, std::uint64_t* l
 class DomainReports final : public Poller {
  public:
   DomainReports(dev::RankNote* notes, std::uint32_t count, std::uint32_t first_rank, std::uint32_t process,
-                std::uint64_t* released, const dev::LogLine* log, const Settings& settings);
+                std::uint64_t* released, const dev::LogLine* log, const Settings& settings, std::function<void()> wake);
   ~DomainReports() override;
 
   /// Kernels may wait from now on.
@@ -49,6 +50,7 @@ class DomainReports final : public Poller {
   dev::RankNote* const notes_;
   const std::uint32_t count_, first_rank_, process_;
   std::uint64_t* const released_;
+  const std::function<void()> wake_;  ///< ranks that sleep
   const dev::LogLine* const log_;
   std::mutex log_mutex_;
   std::uint64_t last_line_ = 0;

@@ -35,8 +35,12 @@ void Domain::attach(Bootstrap& bootstrap, void* base, std::size_t bytes) {
     device_.use_memory_of(base, bytes);
     const std::optional<Allocation> around = device_.shareable(base);
     char* const begin = static_cast<char*>(base);
-    if (!around || begin + bytes > around->base + around->bytes)
+    if (!around)
       throw Error(Fault::attach, "other processes cannot map the memory: MPIX_Dev_alloc allocates some that they can");
+    const auto behind = static_cast<std::size_t>(around->base + around->bytes - begin);
+    if (bytes > behind)
+      throw Error(Fault::attach, std::to_string(bytes) + " bytes, where the memory of the allocation ends after " +
+                                     std::to_string(behind));
     mine.exported = device_.export_memory(around->base);
     mine.present = 1;
     own.offset = static_cast<std::uint64_t>(begin - around->base);

@@ -469,6 +469,21 @@ void calls() {
   EXPECT(class_of(MPIX_Dev_free(&nothing)) == MPI_ERR_ARG);
   EXPECT(class_of(MPIX_Dev_win_free(domain, &window)) == MPI_ERR_WIN);
   if (!support::ranks_are_blocks) EXPECT(class_of(MPIX_Dev_attach(domain, own.data(), 64)) == MPI_ERR_RMA_ATTACH);
+  {  // lengths that wrap around; a null pointer on one process is an error on all
+    char* const memory = domain.allocate(8192);
+    for (const std::size_t bytes : {std::size_t{0} - 3900, std::size_t{0} - 1, std::size_t{1} << 40})
+      EXPECT(class_of(MPIX_Dev_attach(domain, memory + 4000, bytes)) == MPI_ERR_RMA_ATTACH);
+    std::vector<void*> bases(static_cast<std::size_t>(here), memory);
+    const std::vector<std::size_t> sizes(static_cast<std::size_t>(here), 64);
+    MPIX_Dev_win unused = -1;
+    MPIX_Dev unused_domain = MPIX_DEV_NULL;
+    EXPECT(class_of(MPIX_Dev_win_create(domain, bases.data(), sizes.data(), rank == 0 ? nullptr : &unused)) ==
+           MPI_ERR_ARG);
+    EXPECT(unused == -1);
+    EXPECT(class_of(MPIX_Dev_create(MPI_COMM_WORLD, 1, MPI_INFO_NULL, rank == 0 ? nullptr : &unused_domain)) !=
+           MPI_SUCCESS);
+    EXPECT(unused_domain == MPIX_DEV_NULL);
+  }
   for (const char* wrong : {"100", "8", "x", "131072"}) {
     MPI_Info info = MPI_INFO_NULL;
     CHECK_MPI(MPI_Info_create(&info));

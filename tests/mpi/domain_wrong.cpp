@@ -279,6 +279,8 @@ void unfinished() {
   };
   CHECK_MPI(MPIX_Dev_launch_host(dev, rank_of_domain, nullptr, nullptr));
   support::synchronize();
+  // What begins then waits for it, and has to leave before the domain goes.
+  CHECK_MPI(MPIX_Dev_launch_host(dev, rank_of_domain, nullptr, nullptr));
   const int freed = MPIX_Dev_free(&dev);
   EXPECT(dev == MPIX_DEV_NULL);
   // The others have nothing to wait for.
