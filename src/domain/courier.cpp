@@ -315,10 +315,13 @@ bool Courier::drain(std::uint64_t tasks) {
     const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
     if (domain_.patience <= 0 || seconds - reported < domain_.patience) continue;
     reported = seconds;
-    log(LogLevel::warn, "domain: what its ranks have put to other nodes is under way for " +
-                            std::to_string(static_cast<int>(seconds)) + " s");
-    if (!domain_.fails_on_timeout) continue;
-    domain_.fail("MPIX_ON_TIMEOUT=error");
+    const std::string why = "what its ranks have put to other nodes, or ranks there to its own, is under way for " +
+                            std::to_string(static_cast<int>(seconds)) + " s";
+    if (!domain_.fails_on_timeout) {
+      log(LogLevel::warn, "domain: " + why);
+      continue;
+    }
+    domain_.fail(why + "; MPIX_ON_TIMEOUT=error");
     return false;
   }
   return true;
