@@ -239,7 +239,7 @@ TEST_CASE("processes that cannot have a domain are all told why", "[domain]") {
   CHECK(contains(creation(1, one, other), "power of two"));
   one.lane_lines = other.lane_lines = 16;
   one.inline_bytes = other.inline_bytes = 200;
-  CHECK(contains(creation(1, one, other), "do not fit into a lane of 16 lines"));
+  CHECK(contains(creation(1, one, other), "they have to fit into a lane of 16 lines"));
   one = other = DomainOptions{};
   one.inline_bytes = other.inline_bytes = 10000;
   CHECK(creation(1, one, other) == "");
