@@ -152,7 +152,7 @@ MPIX_INTERPOSED int MPIX_Halo_free(MPIX_Halo* halo) {
     }
     // What others still send me for exchanges that this process has made is there: nobody is cut off.
     gone.halo.reset();
-    if (mpix::mpi_is_up()) PMPI_Comm_free(&gone.comm);
+    if (mpix::mpi_works()) PMPI_Comm_free(&gone.comm);
     delete &gone;
     *halo = MPIX_HALO_NULL;
     if (!over) throw Error(Fault::other, "the halo was broken: " + cause + "; it has been freed");

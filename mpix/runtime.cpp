@@ -97,8 +97,10 @@ Runtime& ensure_runtime(int local_ranks) {
 
 void note_session() { has_sessions = true; }
 
+bool mpi_works() { return mpi_is_up() || has_sessions; }
+
 void require_mpi() {
-  if (!mpi_is_up() && !has_sessions) throw Error(Fault::other, "MPI is not initialized, or has been finalized");
+  if (!mpi_works()) throw Error(Fault::other, "MPI is not initialized, or has been finalized");
 }
 
 Runtime* runtime_if_mpi_works() { return has_sessions ? &ensure_runtime(launcher_local_ranks()) : find_runtime(); }

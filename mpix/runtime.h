@@ -43,7 +43,9 @@ Runtime& ensure_runtime(int local_ranks);
 void note_session();
 /// As find_runtime(); but where there is a session the runtime is made.
 Runtime* runtime_if_mpi_works();
-/// Throws where MPI is not initialized, or has been finalized.
+/// MPI is initialized, and not finalized; or there was a session.
+bool mpi_works();
+/// Throws where it does not.
 void require_mpi();
 
 /// Collective over MPI_COMM_WORLD, so libmpix stands in front of MPI in all of its processes or in

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <exception>
 #include <optional>
 #include <utility>
 
@@ -119,7 +120,7 @@ void Channel::finish() {
   if (getpid() != born_in_) return;
   try {
     if (!is_broken() && serves_by_handlers()) handle_what_is_posted();
-  } catch (const Error& error) {  // the device's
+  } catch (const std::exception& error) {  // the device's; or there is no memory
     break_for(error.what());
   }
   stop_service();

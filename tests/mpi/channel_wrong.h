@@ -270,7 +270,7 @@ struct PostOne {
   }
 };
 
-/// What is posted when a channel is freed is handled before, by whoever handles its tasks.
+/// What is posted when a channel is freed is handled before.
 void freed_at_once() {
   auto* const result = static_cast<int*>(support::allocate_on_device(64));
   const auto nap = [](MPIX_Channel channel, const MPIX_Task*, void* taken) {
