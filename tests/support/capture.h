@@ -17,6 +17,7 @@ class Capture {
       : descriptor_(descriptor), saved_(dup(descriptor)), memory_(memfd_create("capture", 0)) {
     std::fflush(nullptr);
     dup2(memory_, descriptor_);
+    if (descriptor == STDERR_FILENO) open() = this;
   }
   ~Capture() { end(); }
   Capture(const Capture&) = delete;
@@ -33,6 +34,7 @@ class Capture {
 
   std::string end() {
     if (saved_ < 0) return "";
+    if (open() == this) open() = nullptr;
     const std::string all = text();
     dup2(saved_, descriptor_);
     close(saved_);
@@ -41,7 +43,17 @@ class Capture {
     return all;
   }
 
+  /// Of a process that ends meanwhile, what it has written to stderr.
+  static void show_open(int to) {
+    if (open()) dprintf(to, "%s", open()->text().c_str());
+  }
+
  private:
+  static Capture*& open() {
+    static Capture* capture = nullptr;
+    return capture;
+  }
+
   const int descriptor_;
   int saved_;
   const int memory_;

@@ -10,6 +10,7 @@
 #pragma GCC optimize("O0")
 #endif
 #define CATCH_CONFIG_RUNNER
+#include "support/capture.h"
 #include "support/catch.h"
 #include "support/device.h"
 #include "support/world.h"
@@ -74,6 +75,14 @@ class Output {
 };
 
 Output output;
+pid_t running = 0;  // this process, until its tests have ended
+
+/// MPI ends a process by exit() when an error is fatal.
+void show_what_is_kept() {
+  if (getpid() != running) return;
+  test::Capture::show_open(output.errors());
+  output.show();
+}
 
 /// Aborts the process when nobody has called extend() for too long.
 class Watchdog {
@@ -288,6 +297,8 @@ int main(int argc, char* argv[]) {
     MPI_Abort(MPI_COMM_WORLD, 1);
   }
   output.keep();
+  running = getpid();
+  std::atexit(show_what_is_kept);
   watchdog.start();
   try {
     test::start_device(world_rank);
@@ -317,5 +328,6 @@ int main(int argc, char* argv[]) {
   MPI_Comm_free(&agreement);
   MPI_Finalize();
   watchdog.stop();
+  running = 0;
   return failed ? 1 : skipped ? 77 : 0;
 }
