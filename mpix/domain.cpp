@@ -25,6 +25,7 @@
 #include "domain/domain.h"
 #include "domain/host_ranks.h"
 #include "errors.h"
+#include "info_keys.h"
 #include "mpi_bootstrap.h"
 #include "mpix_device.h"
 #include "runtime.h"
@@ -99,10 +100,12 @@ void build(MPIX_Dev_s& made, MPI_Comm comm, int ranks_here, MPI_Info info, const
   const auto failure = failure_of(bootstrap, Fault::other, [&] {
     (void)required(place, "the domain");
     if (ranks_here < 0) throw Error(Fault::argument, "a negative number of ranks");
+    constexpr const char *lines = "mpix_dev_lane_lines", *pending = "mpix_dev_pending", *inlined = "mpix_dev_inline";
+    warn_of_unknown_keys("MPIX_Dev_create", info, {lines, pending, inlined});
     DomainOptions options;
-    options.lane_lines = number_in(info, "mpix_dev_lane_lines");
-    options.most_pending = number_in(info, "mpix_dev_pending");
-    options.inline_bytes = number_in(info, "mpix_dev_inline");
+    options.lane_lines = number_in(info, lines);
+    options.most_pending = number_in(info, pending);
+    options.inline_bytes = number_in(info, inlined);
     Runtime& runtime = ensure_runtime(launcher_local_ranks());
     OperationBudget* const budget = make_team_if_none(ranks, bootstrap, runtime);
     made.domain = std::make_unique<Domain>(static_cast<std::uint32_t>(ranks_here), options, ranks.team, bootstrap,

@@ -97,7 +97,7 @@ MPIX_DEV_CALL Result barrier(Ctx& c, Comm comm) {
   std::uint64_t number = 0;
   bool last = false;
   if (is_first(c)) {
-    c.query = Query{-1, -1, -1};
+    c.query = Query{-1, -1, static_cast<std::int32_t>(comm)};  // for the report
     c.needs = c.total = 0;
     ++c.waits;
     // The last to arrive fences for those of other GPUs: that holds for what it has seen others to have stored, too.

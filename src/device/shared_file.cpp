@@ -160,7 +160,8 @@ void* SharedFile::walk(std::uint64_t offset, std::size_t bytes) const {
 char* SharedFile::map(std::uint64_t offset, std::size_t bytes) {
   const std::size_t mapped = in_pages(bytes);
   if (offset > size_ || mapped > size_ - offset)
-    throw Error(Fault::memory, "no room for " + std::to_string(bytes) + " bytes of shared memory (ulimit -f)");
+    throw Error(Fault::memory, "no room for " + std::to_string(bytes) + " bytes of shared memory (its file may have " +
+                                   std::to_string(size_) + "; ulimit -f)");
   std::lock_guard<std::mutex> hold(mutex_);
   const Part part{offset, mapped};
   if (const auto known = views_.find(part); known != views_.end()) {

@@ -19,6 +19,18 @@ std::string or_any(std::int32_t value, const char* name) {
   return value < 0 ? "any " + std::string(name) : std::string(name) + " " + std::to_string(value);
 }
 
+std::string barrier_of(const dev::Waiting& sought) {
+  constexpr const char* of[] = {"MPIX_DEV_WORLD", "MPIX_DEV_DEVICE", "MPIX_DEV_NODE"};
+  static_assert(dev::world == 0 && dev::device == 1 && dev::node == 2 && dev::comms == 3, "");
+  return std::string("a barrier of ") + of[sought.query.tag] + " (MPIX_Dev_barrier, _win_open or _win_close)";
+}
+
+bool waits_in_barrier(const dev::RankNote& note, dev::Comm comm) {
+  if (load_acquire(&note.waits) == 0) return false;
+  const dev::Waiting sought = dev::waiting_in(note);
+  return sought.call == dev::DevCall::barrier && sought.query.tag == static_cast<std::int32_t>(comm);
+}
+
 }  // namespace
 
 std::string waiting_text(const dev::RankNote& note, std::uint32_t rank, std::uint32_t process) {
@@ -28,12 +40,9 @@ std::string waiting_text(const dev::RankNote& note, std::uint32_t rank, std::uin
     case dev::DevCall::init:
       return who + "in MPIX_Dev_init: an earlier kernel has not called MPIX_Dev_finish";
     case dev::DevCall::barrier:
-      return who + "in MPIX_Dev_barrier";
+      return who + "in " + barrier_of(sought);
     case dev::DevCall::flush:
       return who + "in MPIX_Dev_flush, until targets have taken what it has put";
-    case dev::DevCall::win_open:
-    case dev::DevCall::win_close:
-      return who + "in a call that opens or closes a window";
     case dev::DevCall::get:
     case dev::DevCall::get_notify:
       return who + "for what it reads of rank " + std::to_string(sought.query.source);
@@ -47,6 +56,16 @@ std::string waiting_text(const dev::RankNote& note, std::uint32_t rank, std::uin
              " notifications: " + or_any(sought.query.window, "window") + ", " + or_any(sought.query.source, "source") +
              ", " + or_any(sought.query.tag, "tag");
   }
+}
+
+std::string missing_text(const dev::RankNote* notes, std::uint32_t count, std::uint32_t first_rank, dev::Comm comm) {
+  std::string text;
+  std::uint32_t missing = 0;
+  for (std::uint32_t i = 0; i < count; ++i) {
+    if (waits_in_barrier(notes[i], comm) || missing++ >= most_lines) continue;
+    text += (text.empty() ? "" : ", ") + std::to_string(first_rank + i);
+  }
+  return missing > most_lines ? text + " and " + std::to_string(missing - most_lines) + " more" : text;
 }
 
 std::vector<std::string> new_log_lines(const dev::LogLine* log, std::uint64_t* last) {
@@ -115,6 +134,7 @@ void DomainReports::release() {
 Poller::Clock::duration DomainReports::look(Clock::time_point now) {
   const auto patience = std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds_));
   std::uint32_t lines = 0, due = 0;
+  bool in_barrier[dev::comms] = {};
   write_log();
   if (seconds_ <= 0) return between_looks;
   for (std::uint32_t i = 0; i < count_; ++i) {
@@ -129,12 +149,21 @@ Poller::Clock::duration DomainReports::look(Clock::time_point now) {
     if (load_acquire(&notes_[i].waits) != wait) continue;
     seen.reported = now - seen.since;
     ++due;
+    for (std::uint32_t comm = 0; comm < dev::comms; ++comm)
+      in_barrier[comm] = in_barrier[comm] || waits_in_barrier(notes_[i], static_cast<dev::Comm>(comm));
     if (lines++ >= most_lines) continue;
     const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(now - seen.since).count();
     log(fail_ ? LogLevel::error : LogLevel::warn, "domain: " + text + ", for " + std::to_string(seconds) + " s");
   }
   if (due > most_lines)
     log(LogLevel::warn, "domain: and " + std::to_string(due - most_lines) + " more ranks of this process");
+  for (std::uint32_t comm = 0; comm < dev::comms; ++comm) {
+    if (!in_barrier[comm]) continue;
+    const std::string missing = missing_text(notes_, count_, first_rank_, static_cast<dev::Comm>(comm));
+    log(LogLevel::warn, "domain: of process " + std::to_string(process_) +
+                            (missing.empty() ? " all ranks are in that barrier; ranks of other processes are not"
+                                             : ", not in that barrier: rank " + missing));
+  }
   if (due > 0 && fail_ && !is_released()) {
     log(LogLevel::error, "domain: MPIX_ON_TIMEOUT=error: its ranks wait no more, and their calls fail");
     release();

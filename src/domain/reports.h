@@ -18,6 +18,9 @@ namespace mpix {
 /// tag 7".
 std::string waiting_text(const dev::RankNote& note, std::uint32_t rank, std::uint32_t process);
 
+/// Of a barrier of `comm` that a process's ranks wait in: who of them does not; empty: all do.
+std::string missing_text(const dev::RankNote* notes, std::uint32_t count, std::uint32_t first_rank, dev::Comm comm);
+
 /// What ranks have logged, from the line after `*last` on: as text, a line each. Advances `*last`.
 std::vector<std::string> new_log_lines(const dev::LogLine* log, std::uint64_t* last);
 

@@ -143,8 +143,19 @@ TEST_CASE("a wait that nobody serves is reported, and released if so set", "[dom
   dev::RankNote note{};
   dev::write_waiting(note, {dev::DevCall::wait, {3, -1, 7}, 2, 4}, 1);
   CHECK(waiting_text(note, 17, 0) == "rank 17 (process 0) waits for 2 of 4 notifications: window 3, any source, tag 7");
-  dev::write_waiting(note, {dev::DevCall::barrier, {-1, -1, -1}, 0, 0}, 2);
-  CHECK(waiting_text(note, 1, 1) == "rank 1 (process 1) waits in MPIX_Dev_barrier");
+  dev::write_waiting(note, {dev::DevCall::barrier, {-1, -1, dev::node}, 0, 0}, 2);
+  CHECK(waiting_text(note, 1, 1) ==
+        "rank 1 (process 1) waits in a barrier of MPIX_DEV_NODE (MPIX_Dev_barrier, _win_open or _win_close)");
+  dev::RankNote notes[11] = {};
+  CHECK(missing_text(notes, 11, 100, dev::node) == "100, 101, 102, 103, 104, 105, 106, 107 and 3 more");
+  for (int i = 0; i < 11; ++i) {
+    if (i != 4) dev::write_waiting(notes[i], {dev::DevCall::barrier, {-1, -1, dev::node}, 0, 0}, 1);
+  }
+  CHECK(missing_text(notes, 11, 100, dev::node) == "104");
+  dev::write_waiting(notes[4], {dev::DevCall::barrier, {-1, -1, dev::world}, 0, 0}, 1);
+  CHECK(missing_text(notes, 11, 100, dev::node) == "104");
+  dev::write_waiting(notes[4], {dev::DevCall::barrier, {-1, -1, dev::node}, 0, 0}, 2);
+  CHECK(missing_text(notes, 11, 100, dev::node) == "");
   dev::write_waiting(note, {dev::DevCall::put_notify, {0, 5, 1}, 0, 0}, 3);
   CHECK(contains(waiting_text(note, 1, 1), "room in the lane to rank 5"));
 }

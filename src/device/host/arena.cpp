@@ -49,7 +49,8 @@ NodeExtent Arena::take(std::uint64_t bytes, std::uint32_t ranks) {
     ++next;
   }
   if (place.offset > file_->size() || bytes > file_->size() - place.offset)
-    throw Error(Fault::memory, "no room for " + std::to_string(bytes) + " bytes of shared memory (ulimit -f)");
+    throw Error(Fault::memory, "no room for " + std::to_string(bytes) + " bytes of shared memory (its file may have " +
+                                   std::to_string(file_->size()) + "; ulimit -f)");
   taken_.insert(next, Taken{place, bytes, ranks});
   return place;
 }
