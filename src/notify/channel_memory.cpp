@@ -32,12 +32,31 @@ class Parts {
   std::size_t end_ = 0;
 };
 
+/// Four sizes for each power of two, so that what many shapes leave behind is little.
+std::size_t room_for(std::size_t bytes) {
+  std::size_t step = 1024;
+  while (bytes > 8 * step) step *= 2;
+  return (bytes + step - 1) / step * step;
+}
+
 }  // namespace
 
 struct ChannelMemory::Kept {
   std::mutex mutex;
-  std::vector<std::pair<Device*, Room>> rooms;
-  std::uint64_t generation = 0;  ///< of the last channel
+  std::vector<Room<std::shared_ptr<char>>> hosts;
+  std::vector<Room<char*>> devices;
+  std::uint64_t generation = std::uint64_t{1} << 62;  ///< of the last channel
+
+  /// One of these that is kept; without a base: there is none.
+  template <class Memory>
+  static Room<Memory> take(std::vector<Room<Memory>>& rooms, Device& device, std::size_t bytes) {
+    const auto same = std::find_if(rooms.begin(), rooms.end(),
+                                   [&](const auto& one) { return one.of == &device && one.bytes == bytes; });
+    if (same == rooms.end()) return {&device, bytes, {}};
+    Room<Memory> found = std::move(*same);
+    rooms.erase(same);
+    return found;
+  }
 };
 
 ChannelMemory::Kept& ChannelMemory::kept() {
@@ -75,24 +94,14 @@ ChannelMemory::ChannelMemory(const ChannelOptions& options, Device& device) : de
   {
     Kept& all = kept();
     const std::lock_guard<std::mutex> hold(all.mutex);
-    const auto same = std::find_if(all.rooms.begin(), all.rooms.end(), [&](const auto& one) {
-      return one.first == &device && one.second.host_bytes == host.all() && one.second.device_bytes == there.all();
-    });
-    if (same != all.rooms.end()) {
-      room_ = std::move(same->second);
-      all.rooms.erase(same);
-    }
-    room_.generation = ++all.generation;
+    host_ = Kept::take(all.hosts, device, room_for(host.all()));
+    there_ = Kept::take(all.devices, device, room_for(there.all()));
+    c.generation = ++all.generation;
   }
-  if (!room_.host) {
-    room_.host_bytes = host.all();
-    room_.device_bytes = there.all();
-    room_.host = device.allocate_pinned(room_.host_bytes);
-    room_.device = device.allocate(room_.device_bytes).base;
-  }
-  c.generation = room_.generation;
-  char* const here = room_.host.get();
-  std::memset(here, 0, room_.host_bytes);
+  if (!host_.base) host_.base = device.allocate_pinned(host_.bytes);
+  if (!there_.base) there_.base = device.allocate(there_.bytes).base;
+  char* const here = host_.base.get();
+  std::memset(here, 0, host_.bytes);
   c.host = reinterpret_cast<dev::ChannelHost*>(here + head_at);
   c.heads = reinterpret_cast<Line*>(here + heads_at);
   c.words = reinterpret_cast<Line*>(here + words_at);
@@ -100,22 +109,22 @@ ChannelMemory::ChannelMemory(const ChannelOptions& options, Device& device) : de
   c.taken = reinterpret_cast<std::uint64_t*>(here + taken_at);
   c.up = reinterpret_cast<std::uint64_t*>(here + up_at);
   c.down = reinterpret_cast<std::uint64_t*>(here + down_at);
-  c.state = reinterpret_cast<dev::ChannelState*>(room_.device + state_at);
-  c.lane = reinterpret_cast<dev::ChannelLane*>(room_.device + lanes_at);
-  c.read = reinterpret_cast<std::uint64_t*>(room_.device + read_at);
-  c.last = reinterpret_cast<std::uint64_t*>(room_.device + last_at);
+  c.state = reinterpret_cast<dev::ChannelState*>(there_.base + state_at);
+  c.lane = reinterpret_cast<dev::ChannelLane*>(there_.base + lanes_at);
+  c.read = reinterpret_cast<std::uint64_t*>(there_.base + read_at);
+  c.last = reinterpret_cast<std::uint64_t*>(there_.base + last_at);
 
-  std::vector<char> first(room_.device_bytes);
+  std::vector<char> first(there_.bytes);
   const std::uint64_t before = options.first_number - 1;
   auto* const state = reinterpret_cast<dev::ChannelState*>(first.data() + state_at);
-  state->generation = room_.generation;
+  state->generation = c.generation;
   state->tickets = state->taken_seen = before;
   auto* const lane = reinterpret_cast<dev::ChannelLane*>(first.data() + lanes_at);
   for (std::uint64_t i = 0; i < lanes; ++i) {
-    lane[i].generation = room_.generation;
+    lane[i].generation = c.generation;
     lane[i].posted = lane[i].taken_seen = before;
   }
-  device.write(room_.device, first.data(), first.size());
+  device.write(there_.base, first.data(), first.size());
   for (std::uint64_t i = 0; i < rings; ++i) *dev::taken_of(c, i) = before;
 }
 
@@ -128,14 +137,16 @@ ChannelMemory::~ChannelMemory() {
   }
   Kept& all = kept();
   const std::lock_guard<std::mutex> hold(all.mutex);
-  all.rooms.emplace_back(&device_, std::move(room_));
+  all.hosts.push_back(std::move(host_));
+  all.devices.push_back(there_);
 }
 
 void ChannelMemory::forget_all() noexcept {
   Kept& all = kept();
   const std::lock_guard<std::mutex> hold(all.mutex);
-  for (auto& one : all.rooms) one.first->release(one.second.device);
-  all.rooms.clear();
+  for (const auto& one : all.devices) one.of->release(one.base);
+  all.devices.clear();
+  all.hosts.clear();
 }
 
 }  // namespace mpix

@@ -13,8 +13,10 @@ namespace mpix {
 
 struct ChannelOptions;
 
-/// The words of a channel, at the host and on the device. Freed memory is kept, and used again for channels of the same
-/// shape: a kernel that still has the old channel finds another generation, and neither faults nor waits.
+/// The words of a channel, at the host and on the device. Freed memory is kept, and used again for channels of about
+/// the same size: a kernel that still has the old channel finds no generation of its own, and neither faults nor waits.
+/// The channel's generation lies at one place in all channels; where a lane had its, another channel may have counts,
+/// so no generation is a number that anything counts up to.
 class ChannelMemory {
  public:
   ChannelMemory(const ChannelOptions& options, Device& device);
@@ -28,18 +30,19 @@ class ChannelMemory {
   static void forget_all() noexcept;
 
  private:
+  /// Where a channel lies, or lay.
+  template <class Memory>
   struct Room {
-    std::shared_ptr<char> host;
-    std::size_t host_bytes = 0;
-    char* device = nullptr;
-    std::size_t device_bytes = 0;
-    std::uint64_t generation = 0;
+    Device* of = nullptr;
+    std::size_t bytes = 0;
+    Memory base{};
   };
   struct Kept;
   static Kept& kept();
 
   Device& device_;
-  Room room_;
+  Room<std::shared_ptr<char>> host_;
+  Room<char*> there_;
   MPIX_Dev_channel param_{};
 };
 

@@ -11,6 +11,7 @@
 #include <deque>
 #include <mutex>
 #include <random>
+#include <set>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -208,6 +209,32 @@ TEST_CASE("channels by the thousand, one after another", "[channel]") {
     wrong += run(Load{1 + static_cast<unsigned>(i % 3), 6, 1, 1u << i % 3, i % 2 == 0,
                       i % 5 == 0 ? TaskService::library : TaskService::own});
   CHECK(wrong == 0);
+}
+
+// A kernel that goes on with a channel that has been freed finds out, whatever lies there now.
+TEST_CASE("channels of many shapes share what is kept", "[channel]") {
+  const auto device = make_host_device(channel_settings(), 2);
+  std::set<const void*> hosts, devices;
+  std::vector<MPIX_Dev_channel> freed;
+  const std::uint64_t words[1] = {1};
+  for (std::uint32_t lanes = 1; lanes <= 300; ++lanes) {
+    ChannelOptions options = channel_options(lanes, 1u << lanes % 5, lanes % 2 == 0, TaskService::caller);
+    options.flags = lanes % 7;
+    ChannelMemory memory(options, *device);
+    const MPIX_Dev_channel& now = memory.param();
+    hosts.insert(now.host);
+    devices.insert(now.state);
+    for (std::uint64_t lane = 0; lane < lanes; ++lane)  // as if each had posted
+      now.lane[lane].posted = now.lane[lane].wanted = lane;
+    for (const MPIX_Dev_channel& one : freed)
+      for (unsigned lane : {0u, one.lanes / 2, one.lanes - 1})
+        if (kernel::post_event(one, lane, 0, words, 1) != Post::released)
+          FAIL("a post to a freed channel of " << one.lanes);
+    freed.push_back(now);
+  }
+  ChannelMemory::forget_all();
+  CHECK(hosts.size() < 60);
+  CHECK(devices.size() < 60);
 }
 
 TEST_CASE("garbage in a place breaks the channel", "[channel]") {
