@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/awake_clock.h"
 #include "base/job_environment.h"
 #include "base/kept.h"
 #include "base/log.h"
@@ -222,14 +223,14 @@ End agree_on_end(MPI_Comm comm, bool broken, std::uint32_t fingerprint) {
   MPI_Request all = MPI_REQUEST_NULL;
   if (PMPI_Iallreduce(words->mine, words->most, 4, MPI_LONG_LONG, MPI_MAX, comm, &all) != MPI_SUCCESS) return missing();
   const double limit = patience();
-  const auto begin = std::chrono::steady_clock::now();
+  const auto begin = AwakeClock::now();
   for (int looks = 0;; ++looks) {
     if (PMPI_Test(&all, &come, MPI_STATUS_IGNORE) != MPI_SUCCESS) return missing();
     if (come) {
       const bool calls_differ = !most[1] && most[2] != -most[3];
       return {most[0] || calls_differ ? Verdict::some_broken : Verdict::all_well, calls_differ};
     }
-    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
+    const std::chrono::duration<double> seconds = AwakeClock::now() - begin;
     if (broken && limit > 0 && seconds.count() > limit) return missing();
     if (looks < 100)
       std::this_thread::yield();

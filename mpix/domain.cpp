@@ -18,6 +18,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/awake_clock.h"
 #include "base/job_environment.h"
 #include "base/log.h"
 #include "device/host/stream.h"
@@ -80,7 +81,7 @@ bool all_have_come(const MPIX_Dev_s& dev, bool broken) {
   const WaitForRanks wait("MPIX_Dev_free", "", patient_for);
   MPI_Request all = MPI_REQUEST_NULL;
   check(PMPI_Ibarrier(dev.ranks.node, &all));
-  const auto begin = std::chrono::steady_clock::now();
+  const auto begin = AwakeClock::now();
   for (int looks = 0, come = 0;; ++looks) {
     check(PMPI_Test(&all, &come, MPI_STATUS_IGNORE));
     if (come) return true;
@@ -88,7 +89,7 @@ bool all_have_come(const MPIX_Dev_s& dev, bool broken) {
       std::this_thread::yield();
     else
       std::this_thread::sleep_for(std::chrono::microseconds(100));
-    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
+    const std::chrono::duration<double> seconds = AwakeClock::now() - begin;
     if (broken && patient_for > 0 && seconds.count() > patient_for) return false;
   }
 }

@@ -24,19 +24,26 @@ using std::chrono::milliseconds;
 namespace {
 
 using Clock = Poller::Clock;
+using Running = std::chrono::steady_clock::time_point;
 using Lock = std::unique_lock<std::mutex>;
+
+/// A round of looks takes no longer, as none waits, and no sleep takes so much longer than was meant: but where the
+/// process is stopped.
+constexpr auto longest_round = milliseconds(200);
 
 /// At exit a look may wait for what the exiting thread holds.
 constexpr auto longest_goodbye = milliseconds(1000);
 
 }  // namespace
 
+std::atomic<AwakeClock::rep> AwakeClock::stopped_{0};
+
 class Service {
  public:
   /// Never destroyed: a program may end with windows alive.
   static Service& of_process(Looks looks = Looks::at_once) {
-    static Service* const at_once = new Service("the service");
-    static Service* const may_wait = new Service("looks that may wait");
+    static Service* const at_once = new Service("the service", Looks::at_once);
+    static Service* const may_wait = new Service("looks that may wait", Looks::may_wait);
     return looks == Looks::at_once ? *at_once : *may_wait;
   }
 
@@ -90,7 +97,7 @@ class Service {
     Clock::time_point next;
   };
 
-  explicit Service(const char* name) : name_(name) {}
+  Service(const char* name, Looks looks) : name_(name), looks_(looks) {}
 
   /// Under mutex_.
   void start() {
@@ -122,6 +129,7 @@ class Service {
     wake_soon();
     Lock hold(mutex_);
     while (!stop_) {
+      come_back();
       const Clock::time_point now = Clock::now();
       round_.fetch_add(1, std::memory_order_relaxed);
       if (let_look_ > 0) looked_.notify_all();
@@ -142,6 +150,12 @@ class Service {
     }
     has_ended_ = true;
     looked_.notify_all();
+  }
+
+  void come_back() noexcept {
+    const Running now = std::chrono::steady_clock::now();
+    if (looks_ == Looks::at_once && now > back_by_) AwakeClock::was_stopped_for(now - back_by_);
+    back_by_ = now + longest_round;
   }
 
   /// From the end of the look: one that takes longer than its nap is no reason to look all the time.
@@ -180,14 +194,18 @@ class Service {
     Clock::time_point next = Clock::time_point::max();
     for (const Entry& entry : entries_)
       next = std::min(next, entry.poller->woken_.load() ? Clock::time_point{} : entry.next);
-    if (next == Clock::time_point::max())
+    if (next == Clock::time_point::max()) {
+      back_by_ = Running::max();
       due_.wait(hold);
-    else if (next > Clock::now())
-      due_.wait_until(hold, next);
+    } else if (const Clock::duration nap = next - Clock::now(); nap > Clock::duration{}) {
+      back_by_ += nap;
+      (void)due_.wait_for(hold, nap);
+    }
     sleeps_.store(false);
   }
 
   const char* const name_;
+  const Looks looks_;
   std::mutex mutex_;                ///< of what follows; not held during looks
   std::condition_variable due_;     ///< for the service: an entry, a wake, the end
   std::condition_variable looked_;  ///< a look is over
@@ -196,6 +214,7 @@ class Service {
   std::uint64_t last_id_ = 0;
   int let_look_ = 0;  ///< threads that wait for a round
   bool stop_ = false, has_ended_ = false;
+  Running back_by_ = Running::max();  ///< the service looks again, unless the process is stopped
   std::thread thread_;
   std::atomic<bool> sleeps_{false}, is_child_{false};
   std::atomic<std::uint64_t> round_{0};

@@ -6,6 +6,8 @@
 #include <chrono>
 #include <cstdint>
 
+#include "base/awake_clock.h"
+
 namespace mpix {
 
 class Service;
@@ -22,7 +24,7 @@ enum class Looks { at_once, may_wait };
 /// | gone     | end_service; it may be called from look()  | never touches it again                            |
 class Poller {
  public:
-  using Clock = std::chrono::steady_clock;
+  using Clock = AwakeClock;
   /// Until the next look: none, unless the poller is woken.
   static constexpr Clock::duration when_woken = Clock::duration::max();
 

@@ -8,6 +8,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/awake_clock.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "device/host/bell.h"
@@ -295,7 +296,7 @@ std::unique_lock<std::mutex> Domain::held_if_idle(bool or_unseen) {
 }
 
 bool Domain::wait_for_launches() {
-  using Clock = std::chrono::steady_clock;
+  using Clock = AwakeClock;
   const auto begin = Clock::now();
   const auto nap_until = begin + std::chrono::milliseconds(1);
   double reported = 0;

@@ -15,6 +15,7 @@
 #include <string>
 #include <utility>
 
+#include "base/awake_clock.h"
 #include "base/block_pool.h"
 #include "net/late_posts.h"
 #include "net/network.h"
@@ -129,7 +130,7 @@ class OperationBudget {
   std::size_t most_used() const;
 
  private:
-  using Clock = std::chrono::steady_clock;
+  using Clock = AwakeClock;
   /// Who was refused, the first in front.
   struct Waiting {
     const void* window;

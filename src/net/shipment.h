@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "base/awake_clock.h"
 #include "net/operation_budget.h"
 #include "net/staged_transfer.h"
 
@@ -46,7 +47,7 @@ class Shipment final : public GrantHolder {
 
     Grant wanted() const { return {writes.size() + (signal ? 1 : 0), 1}; }
   };
-  using Clock = std::chrono::steady_clock;
+  using Clock = AwakeClock;
 
   Shipment(OperationBudget& budget, const void* window, Content content, const Grant& grant)
       : budget_(budget), window_(window), content_(std::move(content)), free_(grant), born_(Clock::now()) {}

@@ -15,6 +15,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/awake_clock.h"
 #include "base/service.h"
 #include "base/settings.h"
 #include "device/device.h"
@@ -106,7 +107,7 @@ class Channel {
   Counts counts();
 
  private:
-  using Clock = std::chrono::steady_clock;
+  using Clock = AwakeClock;
   using Lock = std::unique_lock<std::mutex>;
   struct HandlerOf {
     MPIX_Task_function* call = nullptr;

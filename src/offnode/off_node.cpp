@@ -144,7 +144,7 @@ OperationBudget::Lease OffNode::admit(Lock& hold, const Grant& wanted, Call call
   std::optional<Grant> granted = budget.try_admit(window_, wanted, turn);
   if (granted) return {budget, window_, *granted};
 
-  using Clock = std::chrono::steady_clock;
+  using Clock = AwakeClock;
   const auto begin = Clock::now();
   auto ask_after = begin + time_between_errors;
   double reported = 0;
@@ -289,7 +289,7 @@ bool OffNode::remote_has_run() {
   // All streams are done with it. A peer that died is told by an error, or by nothing at all.
   const std::string failure = budget.failure_of(window_);
   if (!failure.empty()) stall_.failed(Call::complete, failure);
-  const auto now = std::chrono::steady_clock::now();
+  const auto now = AwakeClock::now();
   if (!draining_since_) draining_since_ = now;
   const double waited = std::chrono::duration<double>(now - *draining_since_).count();
   if (stall_.patience() > 0 && waited > stall_.patience()) {
@@ -306,7 +306,7 @@ bool OffNode::remote_has_run() {
 /// Whether the relay has nothing more to do for what has run. Of what is stuck on its way it tells by itself.
 bool OffNode::relay_has_run() {
   if (is_broken() || relay_->has_run()) return true;
-  const auto now = std::chrono::steady_clock::now();
+  const auto now = AwakeClock::now();
   if (!draining_since_) draining_since_ = now;
   const double waited = std::chrono::duration<double>(now - *draining_since_).count();
   const std::string unposted = relay_->unposted();

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "base/awake_clock.h"
 #include "base/settings.h"
 #include "base/stats.h"
 #include "device/device.h"
@@ -116,8 +117,7 @@ class OffNode {
   std::shared_ptr<RelayPeers> relayed_;  ///< null: the streams serve them
   std::unique_ptr<Relay> relay_;         ///< null: nobody is relayed, or can be
   bool has_begun_ = false;
-  std::optional<std::chrono::steady_clock::time_point>
-      draining_since_;  ///< nothing but the network is left to wait for
+  std::optional<AwakeClock::time_point> draining_since_;  ///< nothing but the network is left to wait for
 };
 
 }  // namespace mpix

@@ -37,6 +37,9 @@ constexpr std::chrono::nanoseconds longest_sleep = std::chrono::milliseconds(500
 constexpr std::chrono::nanoseconds shortest_nap = std::chrono::microseconds(10),
                                    longest_nap = std::chrono::microseconds(100);
 
+/// A nap takes no longer than that beyond what was meant, but where the process is stopped.
+constexpr auto longest_oversleep = std::chrono::milliseconds(200);
+
 }  // namespace
 
 void ring(Bell* bell) {
@@ -70,8 +73,13 @@ void Patience::pause() {
   slept_ = about_to_sleep_;
   if (about_to_sleep_) {
     // The look since then found nothing, and whoever changes a word from here on rings.
-    futex_wait(&bell_->rings, rings_seen_,
-               remote_ ? std::clamp(waited() / 8, shortest_nap, longest_nap) : longest_sleep);
+    const std::chrono::nanoseconds nap =
+        remote_ ? std::clamp(waited() / 8, shortest_nap, longest_nap) : std::chrono::nanoseconds(longest_sleep);
+    const Clock::time_point begin = Clock::now();
+    futex_wait(&bell_->rings, rings_seen_, nap);
+    // As AwakeClock has it, but found out here: this thread may be awake before the service is.
+    const Clock::duration slept = Clock::now() - begin;
+    if (slept > nap + longest_oversleep) since_ += slept - nap;
     rings_seen_ = __atomic_load_n(&bell_->rings, __ATOMIC_ACQUIRE);
     full_fence();
     return;
