@@ -313,11 +313,15 @@ bool Collectives::wait_for_all() {
     enqueued = enqueued_;
     exchanges = exchanges_;
   }
-  for (auto nap = std::chrono::microseconds(5);; nap = std::min(2 * nap, std::chrono::microseconds(2000))) {
-    if (have_run(enqueued, exchanges)) return !is_broken();
-    if (is_broken()) return false;
-    std::this_thread::sleep_for(nap);
+  if (memory_->rails) memory_->rails->set_awaited(true);
+  bool over = false;
+  for (auto nap = std::chrono::microseconds(5); !over && !is_broken();
+       nap = std::min(2 * nap, std::chrono::microseconds(2000))) {
+    over = have_run(enqueued, exchanges);
+    if (!over) std::this_thread::sleep_for(nap);
   }
+  if (memory_->rails) memory_->rails->set_awaited(false);
+  return !is_broken();
 }
 
 void Collectives::tell_others() {

@@ -353,16 +353,19 @@ void Rails::look_for_trouble(Clock::time_point now) {
     reports_.fail(trouble);
 }
 
-/// For the reports: whom the exchange waits for that has not arrived.
+/// For the reports: whom the exchange waits for that has not arrived; or, at the end, one that needed to hear from
+/// nobody, and that others have not made.
 void Rails::note_missing(Clock::time_point now) {
-  const auto waits = std::find_if(exchanges_.begin(), exchanges_.end(),
-                                  [this](const Exchange& exchange) { return exchange.number > arrived_; });
+  auto waits = std::find_if(exchanges_.begin(), exchanges_.end(),
+                            [this](const Exchange& exchange) { return exchange.number > arrived_; });
+  const bool of_all = waits == exchanges_.end() && is_awaited_;
+  if (of_all) waits = exchanges_.begin();
   if (waits == exchanges_.end() || now - waits->since < between_looks) return;
   ++beat_;
   const bool is_long = std::chrono::duration<double>(now - waits->since).count() >= patience_ / 8;
   for (std::uint32_t i = 0; i < peers_.size(); ++i) {
     const bool holds_back = std::any_of(exchanges_.begin(), waits, [i](const Exchange& one) { return !one.sent[i]; });
-    if (!holds_back && (!needs(*waits, i) || peers_[i].heard >= waits->number)) continue;
+    if (!holds_back && ((!of_all && !needs(*waits, i)) || peers_[i].heard >= waits->number)) continue;
     const auto partner = static_cast<int>(shape_.partners()[i].rank);
     const int told = waits_->of_partner(i, peers_[i].heard);
     if (is_long) notes_.tell_wait(told >= 0 ? told : partner);

@@ -2,6 +2,7 @@
 // Copyright (c) the libmpix authors
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <list>
@@ -47,6 +48,8 @@ class Rails final : public Poller, public RailService {
 
   /// Nothing is under way of so many exchanges, and no partner will send anything of them.
   bool is_quiet(std::uint64_t exchanges);
+  /// Somebody waits until it is quiet: what it waits for is reported.
+  void set_awaited(bool is_awaited) { is_awaited_ = is_awaited; }
   /// Partners are being told that calls differ.
   bool is_telling();
   /// No exchange takes place any more. `is_orderly`: there is none that does.
@@ -110,6 +113,7 @@ class Rails final : public Poller, public RailService {
   std::uint64_t memory_bytes_ = 0;
   std::shared_ptr<const Registration> exposed_, source_;
   const double patience_;
+  std::atomic<bool> is_awaited_{false};
 
   std::mutex mutex_;  ///< guards what follows
   std::vector<Peer> peers_;

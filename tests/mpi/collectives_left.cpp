@@ -3,11 +3,12 @@
 //
 // Calls on communicators that the program neither frees nor waits for: MPI_Finalize does.
 //
-//   collectives_left [broken|differ|early]
+//   collectives_left [broken|differ|early|unheard]
 //
 // broken: rank 1 does not make a call; the program goes on for a while after MPI_Finalize. differ: rank 1 makes another
 // one; each rank is told, in MPI_Finalize at the latest. early: then the end of that communicator has the library look
-// at all waits; one that is short is not told of.
+// at all waits; one that is short is not told of. unheard: rank 1 alone makes calls in which it has nobody to wait for;
+// each rank is a node, so it waits at the end, and says for whom.
 #include <mpix.h>
 #include <mpix_collectives.h>
 #include <unistd.h>
@@ -124,6 +125,29 @@ int wait_shortly(int rank, int provided) {
   return early ? 1 : 0;
 }
 
+/// Once MPI_Comm_free waits, and once MPI_Finalize.
+int leave_unheard(int rank) {
+  static Chain freed, left;
+  Errors errors;
+  MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+  for (Chain* const chain : {&freed, &left}) {
+    MPI_Comm_dup(MPI_COMM_WORLD, &chain->comm);
+    MPI_Comm_set_name(chain->comm, chain == &freed ? "freed" : "left");
+    MPIX_Comm_prepare_stream(chain->comm, MPI_INFO_NULL);
+    MPIX_Host_stream_create(&chain->stream);
+    if (rank == 1) MPIX_Bcast_stream(&chain->mine, 1, MPI_LONG, 1, chain->comm, chain->stream);
+    (void)MPIX_Host_stream_synchronize(chain->stream);
+  }
+  MPI_Comm_free(&freed.comm);
+  MPI_Finalize();
+  const char* const said = errors.end();
+  const bool told =
+      rank != 1 || (std::strstr(said, "collectives of 'freed': a call waits for rank 0 (of another node)") &&
+                    std::strstr(said, "collectives of 'left': a call waits for rank 0 (of another node)"));
+  if (!told) std::printf("rank %d: FAILED: it was not told for whom it waits: %s\n", rank, said);
+  return told ? 0 : 1;
+}
+
 }  // namespace
 
 int main(int argc, char* argv[]) {
@@ -133,9 +157,10 @@ int main(int argc, char* argv[]) {
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &size);
   if (argc > 1)
-    return std::strcmp(argv[1], "broken") == 0   ? leave_broken(rank)
-           : std::strcmp(argv[1], "differ") == 0 ? leave_different(rank)
-                                                 : wait_shortly(rank, provided);
+    return std::strcmp(argv[1], "broken") == 0    ? leave_broken(rank)
+           : std::strcmp(argv[1], "differ") == 0  ? leave_different(rank)
+           : std::strcmp(argv[1], "unheard") == 0 ? leave_unheard(rank)
+                                                  : wait_shortly(rank, provided);
   MPI_Comm_dup(MPI_COMM_WORLD, &first.comm);
   MPI_Comm_split(MPI_COMM_WORLD, 0, size - rank, &second.comm);
   MPI_Comm_dup(MPI_COMM_SELF, &alone.comm);
