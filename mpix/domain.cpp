@@ -110,7 +110,7 @@ void build(MPIX_Dev_s& made, MPI_Comm comm, int ranks_here, MPI_Info info, const
     Runtime& runtime = ensure_runtime(launcher_local_ranks());
     OperationBudget* const budget = make_team_if_none(ranks, bootstrap, runtime);
     made.domain = std::make_unique<Domain>(static_cast<std::uint32_t>(ranks_here), options, ranks.team, bootstrap,
-                                           *runtime.device, runtime.settings, budget, runtime.no_budget);
+                                           *runtime.device, runtime.settings, budget);
     made.ranks.team = ranks.team;
   });
   made.ranks.nodes = ranks.nodes;

@@ -46,7 +46,7 @@ int ErrorCodes::code_for(int error_class, const std::string& full_text) {
   std::lock_guard<std::mutex> hold(mutex_);
   auto found = codes_.find({error_class, text});
   if (found == codes_.end() && codes_.size() >= most_texts) {
-    text = "libmpix: an error with a text of its own; MPIX_LOG=info prints it";
+    text = "libmpix: an error with a text of its own; it was printed";
     found = codes_.find({error_class, text});
   }
   if (found != codes_.end()) return found->second;

@@ -81,8 +81,8 @@ OperationBudget* make_team_if_none(CommState& ranks, Bootstrap& bootstrap, Runti
   Device& device = usable_device(runtime);
   OperationBudget* const budget = ranks.spans_nodes() ? open_budget(runtime) : nullptr;
   if (!ranks.team)
-    ranks.team =
-        std::make_shared<const Team>(bootstrap, device, runtime.settings, budget ? &budget->network() : nullptr);
+    ranks.team = std::make_shared<const Team>(bootstrap, device, runtime.settings,
+                                              budget ? &budget->network() : nullptr, runtime.no_budget);
   return budget;
 }
 

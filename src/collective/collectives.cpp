@@ -38,7 +38,7 @@ void Collectives::check(const Call& call) const {
   if (is_broken())
     throw Error(Fault::synchronization,
                 "collectives on streams are over on this communicator: " + memory_->reports->cause());
-  if (call.bytes >> CallWord::byte_bits != 0) throw Error(Fault::count, "more than 64 GiB");
+  if (call.bytes >> CallWord::byte_bits != 0) throw Error(Fault::count, "64 GiB or more");
   const bool sends = call.kind == CollectiveKind::bcast ? rank() == call.root : call.kind != CollectiveKind::barrier;
   const bool receives = call.kind == CollectiveKind::bcast    ? rank() != call.root
                         : call.kind == CollectiveKind::reduce ? rank() == call.root

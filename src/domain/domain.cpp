@@ -118,8 +118,7 @@ void Domain::choose_sizes(const std::vector<Card>& cards, const DomainOptions& o
 }
 
 Domain::Domain(std::uint32_t ranks_here, const DomainOptions& options, std::shared_ptr<const Team> team,
-               Bootstrap& bootstrap, Device& device, const Settings& settings, OperationBudget* budget,
-               const std::string& why_no_network)
+               Bootstrap& bootstrap, Device& device, const Settings& settings, OperationBudget* budget)
     : team_(std::move(team)), device_(device), unmaps_later_(device), settings_(settings) {
   const std::vector<Card> cards = introduce(bootstrap, ranks_here, options);
   if (team_->group().size() != team_->locals().size())
@@ -127,8 +126,8 @@ Domain::Domain(std::uint32_t ranks_here, const DomainOptions& options, std::shar
                 "the processes of a domain share memory on each node; some of these have another device, or other "
                 "name spaces");
   if (team_->spans_nodes() && !budget)
-    throw Error(Fault::unsupported, "the processes of a domain are on several nodes, and there is no network: " +
-                                        (why_no_network.empty() ? team_->why_not() : why_no_network));
+    throw Error(Fault::unsupported,
+                "the processes of a domain are on several nodes, and there is no network: " + team_->why_not());
   choose_sizes(cards, options);
   param_.abi = MPIX_DEV_ABI;
   param_.process = static_cast<std::uint32_t>(team_->local(own_process()));

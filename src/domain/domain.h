@@ -34,10 +34,9 @@ struct DomainOptions {
 /// runs. They throw on all processes where one of them cannot go along, if each process that fails tells the bootstrap.
 class Domain final : public WaitsForPeers {
  public:
-  /// `budget`: of the network to processes of other nodes, where there are any; null: none, and why.
+  /// `budget`: of the network to processes of other nodes, where there are any; null: none.
   Domain(std::uint32_t ranks_here, const DomainOptions& options, std::shared_ptr<const Team> team, Bootstrap& bootstrap,
-         Device& device, const Settings& settings, OperationBudget* budget = nullptr,
-         const std::string& why_no_network = "");
+         Device& device, const Settings& settings, OperationBudget* budget = nullptr);
   ~Domain();
   Domain(const Domain&) = delete;
   Domain& operator=(const Domain&) = delete;

@@ -148,7 +148,9 @@ void Team::connect(const std::vector<Card>& cards, Network& network) {
   }
 }
 
-Team::Team(Bootstrap& ranks, Device& device, const Settings& settings, Network* network) : me_(ranks.rank()) {
+Team::Team(Bootstrap& ranks, Device& device, const Settings& settings, Network* network,
+           const std::string& why_no_network)
+    : me_(ranks.rank()), why_not_(why_no_network) {
   for (int rank = 0; rank < ranks.size(); ++rank) {
     nodes_.push_back(ranks.node_of(rank));
     if (ranks.same_node(rank)) locals_.push_back(rank);

@@ -32,7 +32,9 @@ class Team {
   /// Collective: one exchange, and a second where there are several nodes. Throws on all ranks, with the same text,
   /// where ranks cannot work together; and on one where it fails itself. `network`: to ranks of other nodes; null:
   /// none.
-  Team(Bootstrap& ranks, Device& device, const Settings& settings, Network* network);
+  /// `why_no_network`: where there is none.
+  Team(Bootstrap& ranks, Device& device, const Settings& settings, Network* network,
+       const std::string& why_no_network = "");
   Team(const Team&) = delete;
   Team& operator=(const Team&) = delete;
 
