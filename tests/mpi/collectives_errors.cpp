@@ -416,6 +416,7 @@ TEST_CASE("ranks of nodes that no network connects") {
   const std::string text = error_text(MPIX_Barrier_stream(bench.comm, bench.stream));
   INFO(text);
   CHECK(contains(text, "node"));
+  CHECK(contains(text, "MPIX_NIC=none"));
   // those within a node have them
   Stream stream;
   try_call(call_of(100), stream, "alone", MPI_COMM_SELF);

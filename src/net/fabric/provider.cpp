@@ -39,9 +39,10 @@ FabricInfo ask_for(const char* provider, long* error) {
   return FabricInfo(*error == 0 ? found : nullptr);
 }
 
-std::string advice() {
+std::string advice(const std::string& wanted) {
   const char* filter = std::getenv("FI_PROVIDER");
-  if (!filter) return "fi_info -p sockets shows whether this libfabric has the provider";
+  if (!filter)
+    return "fi_info -p " + (wanted == "auto" ? "sockets" : wanted) + " shows whether this libfabric has the provider";
   return std::string("FI_PROVIDER=") + filter +
          " is in the environment, and hides the other providers from all users of libfabric; unset it, or add the "
          "provider to it";
@@ -58,7 +59,8 @@ FabricInfo find_provider(const std::string& wanted) {
   throw Error(Fault::unsupported, "libfabric has no " +
                                       (wanted == "auto" ? "provider with triggered operations (cxi or sockets)"
                                                         : "provider " + wanted + " with triggered operations") +
-                                      " (" + fabric_library().strerror(static_cast<int>(-error)) + "): " + advice());
+                                      " (" + fabric_library().strerror(static_cast<int>(-error)) +
+                                      "): " + advice(wanted));
 }
 
 std::size_t most_operations(const fi_info& info) {
