@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the libmpix authors
+#include <exception>
+#include <memory>
+#include <string>
+
 #include "base/log.h"
 #include "errors.h"
 #include "runtime.h"
@@ -31,7 +35,14 @@ int free_window(MPI_Win* win, WinState& state) {
   const int ready = guarded(Caller::on_window("MPI_Win_free", handle), [&] { quiesce(state); });
   if (ready != MPI_SUCCESS) return ready;
   state.being_freed = true;
+  std::unique_ptr<BlockedCall> reported;
+  try {
+    if (state.window) reported = state.window->watch_free();
+  } catch (const std::exception& error) {  // no memory, no thread: then nobody looks
+    log(LogLevel::info, std::string("MPI_Win_free: ") + error.what());
+  }
   const int freed = PMPI_Win_free(win);
+  reported.reset();
   if (freed != MPI_SUCCESS) {
     // MPICH removes the attributes before it looks whether the window may be freed.
     state.being_freed = false;

@@ -75,6 +75,8 @@ class Window final : public WaitsForPeers {
   }
   /// Null: nobody wants to know.
   std::unique_ptr<BlockedCall> watch_ordinary(const char* call, Ordinary side);
+  /// Likewise: a peer that waits for a stream epoch by an ordinary call may have none itself, and so say nothing.
+  std::unique_ptr<BlockedCall> watch_free();
 
   /// After an ordinary call: what it has opened or closed.
   template <class Change>

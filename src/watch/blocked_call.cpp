@@ -9,10 +9,10 @@ namespace mpix {
 
 using std::chrono::milliseconds;
 
-BlockedCall::BlockedCall(StallReporter& reporter, const char* call, Ordinary side)
+BlockedCall::BlockedCall(StallReporter& reporter, const char* call, const char* why)
     : reporter_(reporter),
       call_(call),
-      side_(side),
+      why_(why),
       patience_(std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(reporter.patience()))) {
   begin_service(*this, interval());
 }
@@ -20,14 +20,7 @@ BlockedCall::BlockedCall(StallReporter& reporter, const char* call, Ordinary sid
 Poller::Clock::duration BlockedCall::look(Clock::time_point now) {
   if (now - since_ - reported_ >= patience_) {
     reported_ = now - since_;
-    reporter_.blocked(
-        call_,
-        side_ == Ordinary::access
-            ? "an ordinary access epoch waits for its targets, and this rank has stream epochs on the window (are they "
-              "late? was MPI_Win_start called without MPIX_MODE_STREAM?)"
-            : "an ordinary exposure epoch waits for MPI_Win_complete of its origins, and this rank's access epochs are "
-              "stream epochs (are they late? should it be MPIX_Win_post_stream and MPIX_Win_wait_stream?)",
-        std::chrono::duration<double>(reported_).count());
+    reporter_.blocked(call_, why_, std::chrono::duration<double>(reported_).count());
   }
   return interval();
 }

@@ -10,14 +10,14 @@ namespace mpix {
 /// Which side of an ordinary epoch waits.
 enum class Ordinary { access, exposure };
 
-/// An ordinary call that may wait inside MPI for ever, while it lasts: MPI_Win_start or MPI_Win_complete of a rank that
-/// has had stream epochs on the window; MPI_Win_wait of one whose access epochs were stream epochs. A legal program may
-/// mix the two; as a rule it is a port that forgot a call, and whose peers have made theirs in streams. It cannot be
-/// released, but reported. The mixture is rare, so it may cost the start of the service.
+/// An ordinary call that may wait inside MPI for ever, while it lasts: MPI_Win_start, MPI_Win_complete or MPI_Win_free
+/// of a rank that has had stream epochs on the window; MPI_Win_wait of one whose access epochs were stream epochs. A
+/// legal program may mix the two; as a rule it is a port that forgot a call, and whose peers have made theirs in
+/// streams. It cannot be released, but reported. The mixture is rare, so it may cost the start of the service.
 class BlockedCall final : public Poller {
  public:
-  /// `call` is a literal.
-  BlockedCall(StallReporter& reporter, const char* call, Ordinary side);
+  /// `call` and `why`, for whom it may wait, are literals.
+  BlockedCall(StallReporter& reporter, const char* call, const char* why);
   ~BlockedCall() override { end_service(*this); }
   BlockedCall(const BlockedCall&) = delete;
   BlockedCall& operator=(const BlockedCall&) = delete;
@@ -30,7 +30,7 @@ class BlockedCall final : public Poller {
 
   StallReporter& reporter_;
   const char* const call_;
-  const Ordinary side_;
+  const char* const why_;
   const Clock::duration patience_;
   const Clock::time_point since_ = Clock::now();
   Clock::duration reported_{};

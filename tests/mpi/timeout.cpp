@@ -460,6 +460,43 @@ TEST_CASE("an ordinary wait of a rank with stream access epochs is reported when
   }
 }
 
+// As it may be where a rank waits by ordinary calls for what others do in streams, and has no stream epochs itself.
+TEST_CASE("MPI_Win_free that hangs is reported where there were stream epochs") {
+  NEEDS_RANKS(2);
+  Window window(Memory::device, 64);
+  MPI_OK(MPI_Win_set_name(window, "pressure"));
+  {
+    Stream stream;
+    check_works(window, stream);
+  }
+  int go = 0;
+  Capture errors(STDERR_FILENO);
+  if (rank() == 1) {
+    bool reported = false;
+    std::thread looker([&] {
+      const double limit = MPI_Wtime() + 20 * slowdown();
+      while (!reported && MPI_Wtime() < limit) {
+        usleep(10000);
+        reported = contains(errors.text(), "MPI_Win_free on window 'pressure' has waited for");
+      }
+      MPI_Send(&go, 1, MPI_INT, 0, 0, MPI_COMM_WORLD);
+    });
+    MPI_OK(MPI_Win_free(window.handle()));
+    looker.join();
+    const std::string report = errors.end();
+    INFO(report);
+    CHECK(reported);
+  } else {
+    if (rank() == 0) {
+      MPI_Request request;
+      MPI_OK(MPI_Irecv(&go, 1, MPI_INT, 1, 0, MPI_COMM_WORLD, &request));
+      wait(request);
+    }
+    MPI_OK(MPI_Win_free(window.handle()));
+    checked();
+  }
+}
+
 // The window breaks inside an epoch: its calls fail, and yet it can be freed.
 TEST_CASE("a window that broke within an epoch can be freed") {
   NEEDS_RANKS(2);
