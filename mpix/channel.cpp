@@ -74,7 +74,7 @@ ChannelOptions options_from(int lanes, int flags, MPI_Info info) {
     throw Error(Fault::argument, std::to_string(flags) + " flags: there may be 0 to 65536");
   warn_of_unknown_keys(
       "MPIX_Channel_create", info,
-      {"mpix_tasks", "mpix_depth", "mpix_layout", "mpix_fence", "mpix_name", "mpix_service", "mpix_words"});
+      {"mpix_tasks", "mpix_depth", "mpix_layout", "mpix_fence", name_key, "mpix_service", "mpix_words"});
   ChannelOptions options;
   options.lanes = static_cast<std::uint32_t>(lanes);
   options.flags = static_cast<std::uint32_t>(flags);

@@ -61,9 +61,7 @@ bool wants_device_memory(MPI_Info info) {
   return false;
 }
 
-std::string name_in(MPI_Info info) { return info_value(info, "mpix_name").substr(0, MPI_MAX_OBJECT_NAME - 1); }
-
-bool promises_lazy_post(MPI_Info info) { return info_value(info, "mpix_lazy_post") == "true"; }
+std::string name_in(MPI_Info info) { return info_value(info, name_key).substr(0, MPI_MAX_OBJECT_NAME - 1); }
 
 void* allocate_device_memory(std::size_t bytes) {
   Runtime& runtime = ensure_runtime(launcher_local_ranks());

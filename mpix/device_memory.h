@@ -15,9 +15,8 @@ std::string info_value(MPI_Info info, const char* key);
 /// Whether the info asks for memory of the device: mpi_memory_alloc_kinds lists mpix:device.
 bool wants_device_memory(MPI_Info info);
 
-/// Whether the info has mpix_lazy_post=true (see LocalMemory).
-bool promises_lazy_post(MPI_Info info);
-/// The window's name; empty: none is given.
+constexpr const char name_key[] = "mpix_name";
+/// What it names; empty: nothing.
 std::string name_in(MPI_Info info);
 
 /// Memory for windows that peers can map and kernels reach. Throws Error.

@@ -109,7 +109,7 @@ HaloBuffers buffers_in(MPI_Info info, const Device& device, const Settings& sett
 HaloOptions halo_options(MPI_Info info, MPI_Comm comm, const Device& device, const Settings& settings) {
   warn_of_unknown_keys("MPIX_Halo_create", info,
                        {"mpix_form", "mpix_buffers", "mpix_sends", "mpix_receives", "mpix_order", "mpix_pack_order",
-                        "mpix_chunk", "mpix_packers", "mpix_halves", "mpix_coherence", "mpix_name"});
+                        "mpix_chunk", "mpix_packers", "mpix_halves", "mpix_coherence", name_key});
   HaloOptions all;
   Halo::Options& engine = all.engine;
   engine.form = choice_in<HaloForm>(info, "mpix_form", HaloForm::stacked,

@@ -2,6 +2,36 @@
 // Copyright (c) the libmpix authors
 #include "window_create.h"
 
+#include <exception>
+
+#include "base/log.h"
+#include "info_keys.h"
+
+namespace mpix {
+namespace {
+
+/// true: as LocalMemory has it.
+constexpr const char lazy_post_key[] = "mpix_lazy_post";
+
+}  // namespace
+
+NewWindow told_by(MPI_Info info, NewWindow created) {
+  const std::string lazy = info_value(info, lazy_post_key);
+  created.lazy_post = lazy == "true";
+  created.name = name_in(info);
+  try {
+    warn_of_unknown_keys(created.call, info, {name_key, lazy_post_key});
+  } catch (const std::exception& error) {  // the window is there: nothing may fail any more
+    log(LogLevel::info, error.what());
+  }
+  if (lazy != "" && lazy != "true" && lazy != "false")
+    log(LogLevel::warn,
+        std::string(created.call) + ": info " + lazy_post_key + "=" + lazy + ": expected true or false");
+  return created;
+}
+
+}  // namespace mpix
+
 using mpix::NewWindow;
 
 MPIX_INTERPOSED int MPI_Win_create(void* base, MPI_Aint size, int disp_unit, MPI_Info info, MPI_Comm comm,

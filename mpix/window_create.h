@@ -28,11 +28,7 @@ struct NewWindow {
 bool hide_from_mpi(const void* base, MPI_Aint bytes);
 
 /// With what the info says.
-inline NewWindow told_by(MPI_Info info, NewWindow created) {
-  created.lazy_post = promises_lazy_post(info);
-  created.name = name_in(info);
-  return created;
-}
+NewWindow told_by(MPI_Info info, NewWindow created);
 
 /// Collective. Whether the window over nothing is to be one that MPI allocates: Open MPI with its presets makes none
 /// over memory of the program where there is no network with remote writes (MPI_ERR_WIN), but allocates them on one

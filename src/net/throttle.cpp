@@ -16,11 +16,13 @@ class Application final : public ThrottlePolicy {
   bool refuses() const override { return true; }
   bool admits(const Demand& demand) const override {
     if (demand.wanted <= demand.free) return true;
-    throw Error(Fault::memory,
-                "the epoch needs " + std::to_string(demand.wanted) + " triggered operations, and " +
-                    std::to_string(demand.free) + " of the budget of " + std::to_string(demand.total) +
-                    " are free: synchronize the stream more often (MPIX_THROTTLE=application never waits; "
-                    "MPIX_TRIGGERED_OPS is the budget)");
+    throw Error(
+        Fault::memory,
+        "the epoch needs " + std::to_string(demand.wanted) + " triggered operations, and " +
+            std::to_string(demand.free) + " of the budget of " + std::to_string(demand.total) + " are free: " +
+            (demand.wanted > demand.total ? "MPIX_TRIGGERED_OPS has to be larger, or the epoch smaller"
+                                          : "synchronize the stream more often (MPIX_THROTTLE=application never waits; "
+                                            "MPIX_TRIGGERED_OPS is the budget)"));
   }
 };
 
