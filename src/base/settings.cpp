@@ -152,8 +152,7 @@ const Row rows[] = {
     {{"MPIX_WAIT", "auto|kernel|memory", "auto",
       "how streams of a GPU wait: in kernels that poll, or in memory operations, which let other processes have the "
       "GPU meanwhile. The same on all ranks. auto: memory where ranks of a window, or of collectives, share a GPU "
-      "without "
-      "MPS"},
+      "without MPS"},
      [](Settings& s, Info i, Text t) {
        s.waits = parse_choice<Waits>(
            i, t, {{"auto", Waits::automatic}, {"kernel", Waits::kernel}, {"memory", Waits::memory}});

@@ -316,7 +316,7 @@ bool Courier::drain(std::uint64_t tasks) {
     if (domain_.patience <= 0 || seconds - reported < domain_.patience) continue;
     reported = seconds;
     const std::string why = "what its ranks have put to other nodes, or ranks there to its own, is under way for " +
-                            std::to_string(static_cast<int>(seconds)) + " s";
+                            std::to_string(static_cast<int>(seconds)) + " s" + who_is_slow();
     if (!domain_.fails_on_timeout) {
       log(LogLevel::warn, "domain: " + why);
       continue;
@@ -325,6 +325,21 @@ bool Courier::drain(std::uint64_t tasks) {
     return false;
   }
   return true;
+}
+
+/// For the report.
+std::string Courier::who_is_slow() const {
+  const Hold hold(mutex_);
+  std::string text;
+  for (std::size_t process = 0; process < peer_of_process_.size(); ++process) {
+    const std::size_t at = peer_of_process_[process];
+    if (at < peers_.size() && peers_[at].link->dealt_with() < peers_[at].link->sent_so_far())
+      text += (text.empty() ? "; process " : ", ") + std::to_string(process);
+  }
+  return text.empty()
+             ? ""
+             : text +
+                   " has not dealt with all of it: have ranks there no room for notifications, as they ask for none?";
 }
 
 void Courier::look_for_trouble(Clock::time_point now) {

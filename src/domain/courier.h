@@ -122,6 +122,7 @@ class Courier final : public Poller {
   bool deliver(Peer& peer);
   bool end(Peer& peer, const Delivery& delivery);
   bool tell(std::uint32_t rank, std::uint64_t what, std::uint64_t how);
+  std::string who_is_slow() const;
   bool fill_lanes();
   void fill_lane(std::uint32_t rank_here);
   bool end_flushes();

@@ -8,6 +8,8 @@
 //   mpiexec -n N domain_wrong unfinished
 //     a rank has not called MPIX_Dev_finish, and a process comes late; started with MPIX_TIMEOUT=1
 //     MPIX_ON_TIMEOUT=error
+//   mpiexec -n 2 domain_wrong untaken
+//     more notifications than there is room for on the other node; started likewise, with MPIX_NODE_SIZE=1
 //   mpiexec -n N domain_wrong apart TEXT
 //     the processes cannot have a domain, and all are told TEXT
 #include <mpi.h>
@@ -287,6 +289,29 @@ void unfinished() {
   EXPECT(class_of(freed) == (process == 0 ? MPI_ERR_RMA_SYNC : MPI_SUCCESS));
 }
 
+void untaken() {
+  static MPIX_Dev_win window = -1;
+  MPIX_Dev dev = MPIX_DEV_NULL;
+  CHECK_MPI(MPIX_Dev_create(MPI_COMM_WORLD, 1, MPI_INFO_NULL, &dev));
+  void* base = nullptr;
+  const std::size_t bytes = part;
+  CHECK_MPI(MPIX_Dev_alloc(dev, bytes, &base));
+  CHECK_MPI(MPIX_Dev_win_create(dev, &base, &bytes, &window));
+  const auto notify = [](MPIX_Dev_param param, void*) {
+    MPIX_Dev_ctx ctx;
+    if (MPIX_Dev_init(&ctx, param) != MPI_SUCCESS) return;
+    for (int i = 0; i < 2000; ++i) (void)MPIX_Dev_notify(&ctx, window, 1, i);
+    MPIX_Dev_finish(&ctx);
+  };
+  test::Capture log(2);
+  if (process == 0) CHECK_MPI(MPIX_Dev_launch_host(dev, notify, nullptr, nullptr));
+  const int freed = MPIX_Dev_free(&dev);
+  const std::string said = log.end();
+  if (process != 0) return;
+  EXPECT(class_of(freed) == MPI_ERR_RMA_SYNC);
+  EXPECT(said.find("process 1 has not dealt with all of it") != std::string::npos);
+}
+
 /// A process that makes a collective call when the others have said that they wait.
 void late() {
   MPIX_Dev dev = MPIX_DEV_NULL;
@@ -335,6 +360,8 @@ int main(int argc, char** argv) {
 #if !defined(__CUDACC__) && !defined(__HIPCC__)
   else if (what == "unfinished")
     unfinished(), late();
+  else if (what == "untaken")
+    untaken();
 #endif
   else if (what == "apart" && argc > 2)
     apart(argv[2]);
