@@ -74,7 +74,7 @@ std::string report_of(const Work& work, int rank) {
   const std::string dead = std::to_string(victim * here);
   if (work.scenario == "wait")
     return who + "for 1 of 1 notifications: window " + std::to_string(work.window) + ", source " + dead + ", tag 7";
-  if (work.scenario == "barrier") return who + "in MPIX_Dev_barrier";
+  if (work.scenario == "barrier") return who + "in a barrier of MPIX_DEV_WORLD";
   if (work.scenario == "flush") return who + "in MPIX_Dev_flush";
   return who + "for room in the lane to rank " + dead;
 }
