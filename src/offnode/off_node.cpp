@@ -162,7 +162,8 @@ OperationBudget::Lease OffNode::admit(Lock& hold, const Grant& wanted, Call call
     granted = budget.try_admit(window_, wanted, turn);
   }
   ++stats.throttle_waits;
-  stats.throttle_nanoseconds += static_cast<std::uint64_t>(std::chrono::nanoseconds(Clock::now() - begin).count());
+  stats.throttle_nanoseconds +=
+      static_cast<std::uint64_t>(std::max<std::chrono::nanoseconds>(Clock::now() - begin, {}).count());
   return {budget, window_, *granted};
 }
 

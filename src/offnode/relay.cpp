@@ -311,7 +311,7 @@ std::shared_ptr<Shipment> Relay::dispatch(Shipment::Content content, OperationBu
   }
   if (waits_since)
     effect_.throttle_nanoseconds +=
-        static_cast<std::uint64_t>(std::chrono::nanoseconds(Clock::now() - *waits_since).count());
+        static_cast<std::uint64_t>(std::max<std::chrono::nanoseconds>(Clock::now() - *waits_since, {}).count());
   if (!sent.shipment) {
     if (!full_since_) full_since_ = Clock::now();
     return nullptr;

@@ -4,13 +4,11 @@
 // A job that is stopped for longer than MPIX_TIMEOUT, as batch systems do it, and goes on: nobody is late.
 #include <mpix_collectives.h>
 #include <mpix_device.h>
-#include <signal.h>
 #include <unistd.h>
 
 #include <chrono>
 #include <cstdlib>
 #include <string>
-#include <thread>
 
 #include "support/capture.h"
 #include "support/catch.h"
