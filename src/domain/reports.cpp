@@ -22,7 +22,10 @@ std::string or_any(std::int32_t value, const char* name) {
 std::string barrier_of(const dev::Waiting& sought) {
   constexpr const char* of[] = {"MPIX_DEV_WORLD", "MPIX_DEV_DEVICE", "MPIX_DEV_NODE"};
   static_assert(dev::world == 0 && dev::device == 1 && dev::node == 2 && dev::comms == 3, "");
-  return std::string("a barrier of ") + of[sought.query.tag] + " (MPIX_Dev_barrier, _win_open or _win_close)";
+  // The note may be changing just now, or be of a kernel that was compiled before barriers told theirs.
+  const auto comm = static_cast<std::uint32_t>(sought.query.tag);
+  return std::string("a barrier of ") + (comm < dev::comms ? of[comm] : "its ranks") +
+         " (MPIX_Dev_barrier, _win_open or _win_close)";
 }
 
 bool waits_in_barrier(const dev::RankNote& note, dev::Comm comm) {

@@ -146,6 +146,8 @@ TEST_CASE("a wait that nobody serves is reported, and released if so set", "[dom
   dev::write_waiting(note, {dev::DevCall::barrier, {-1, -1, dev::node}, 0, 0}, 2);
   CHECK(waiting_text(note, 1, 1) ==
         "rank 1 (process 1) waits in a barrier of MPIX_DEV_NODE (MPIX_Dev_barrier, _win_open or _win_close)");
+  dev::write_waiting(note, {dev::DevCall::barrier, {-1, -1, -1}, 0, 0}, 2);
+  CHECK(contains(waiting_text(note, 1, 1), "waits in a barrier of its ranks"));
   dev::RankNote notes[11] = {};
   CHECK(missing_text(notes, 11, 100, dev::node) == "100, 101, 102, 103, 104, 105, 106, 107 and 3 more");
   for (int i = 0; i < 11; ++i) {
