@@ -3,9 +3,10 @@
 
 // What device-side RMA costs; ranks are threads or, compiled as CUDA or HIP, blocks.
 //
-//   mpiexec -n N dev [pingpong] [barrier] [fanin] [rate] [halo]     (none named: all)
+//   mpiexec -n N dev [pingpong] [barrier] [fanin] [rate] [halo] [--inline=BYTES]     (none named: all)
 //
-// pingpong  between the first rank and the last: a notified put and the wait for it, one way, with wildcards
+// pingpong  between the first rank and the last: a notified put and the wait for it, one way, with wildcards; --inline:
+//           info mpix_dev_inline
 // barrier   of all ranks
 // fanin     all ranks but one notify that one, which waits for any: time of each
 // rate      ranks in pairs put 8 bytes, and wait for as many: notifications a second of all
@@ -19,7 +20,6 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <string>
 #include <vector>
 
@@ -28,6 +28,7 @@
 namespace {
 
 int process = 0, processes = 1;
+std::string inline_bytes;  ///< empty: the preset
 
 /// The first rank and the last in turns.
 struct PingPong {
@@ -162,7 +163,11 @@ double mpi_ping_pong(std::size_t bytes, int steps) {
 void ping_pong() {
   const bool alone = processes == 1;
   const std::size_t most = 4 << 20;
-  support::Domain domain(MPI_COMM_WORLD, alone ? 2 : process == 0 || process == processes - 1 ? 1 : 0);
+  MPI_Info info = MPI_INFO_NULL;
+  CHECK_MPI(MPI_Info_create(&info));
+  if (!inline_bytes.empty()) CHECK_MPI(MPI_Info_set(info, "mpix_dev_inline", inline_bytes.c_str()));
+  support::Domain domain(MPI_COMM_WORLD, alone ? 2 : process == 0 || process == processes - 1 ? 1 : 0, info);
+  CHECK_MPI(MPI_Info_free(&info));
   PingPong kernel{};
   kernel.base = domain.allocate(2 * most * (alone ? 2 : 1));
   if (process == 0)
@@ -283,8 +288,15 @@ int main(int argc, char** argv) {
   CHECK_MPI(MPI_Comm_rank(MPI_COMM_WORLD, &process));
   CHECK_MPI(MPI_Comm_size(MPI_COMM_WORLD, &processes));
   support::choose_gpu(process);
+  const std::string option = "--inline=";
+  std::vector<std::string> names(argv + 1, argv + argc);
+  const auto given = std::find_if(names.begin(), names.end(), [&](auto& word) { return word.rfind(option, 0) == 0; });
+  if (given != names.end()) {
+    inline_bytes = given->substr(option.size());
+    names.erase(given);
+  }
   const auto wanted = [&](const char* name) {
-    return argc == 1 || std::any_of(argv + 1, argv + argc, [&](const char* word) { return !std::strcmp(word, name); });
+    return names.empty() || std::find(names.begin(), names.end(), name) != names.end();
   };
   if (wanted("pingpong")) ping_pong();
   if (wanted("barrier")) barriers();

@@ -259,6 +259,9 @@ MPIX_FN void acquire_line(const Line* line) {
 #endif
 }
 
+/// Of an entry, both of whose lines were there. The first may have been written before its writer's fence.
+MPIX_FN void acquire_entry(const Line* lines) { acquire_line(lines + 1); }
+
 /// As line_arrived; and whatever its writer did before it wrote the line (write_line_release) is seen from here on.
 /// Each look acquires, which on a GPU costs less than a fence, or a second trip, behind the one that succeeds.
 MPIX_FN bool line_acquired(const Line* line, std::uint32_t flag, std::uint64_t* data) {

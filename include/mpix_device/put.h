@@ -218,26 +218,38 @@ MPIX_DEV_FN void copy_quads(const Team& team, char* to, const char* from, std::u
 /// ranks of the process then send to the target waits for them.
 constexpr std::uint64_t most_bytes_ahead = 65536, most_quads_bytes = std::uint64_t{1} << 34;
 
-/// The usual put straight into the window. The team has met; it meets when it has read the source.
-MPIX_DEV_FN Result put_quads(Ctx& c, const Team& team, Aim& aim, char* to, const char* from, std::uint64_t bytes,
-                             std::uint64_t what) {
+/// The usual put straight into the window. The team has met; it meets when it has read the source. The entry's first
+/// line goes out before the fence: the target knows what comes while that takes its time, and acts on the second one.
+MPIX_DEV_CALL Result put_quads(Ctx& c, int window, int target, std::size_t displacement, std::size_t bytes,
+                               const void* local, int tag) {
+  const Team team = team_of(c);
+  Aim& aim = aim_of(c, window, target);
   const bool ahead = bytes <= most_bytes_ahead;
   std::uint64_t begin = 0;
   if (ahead && team.index == 0) begin = fetch_add_on_device(aim.sent, entry_lines);
-  copy_quads(team, to, from, bytes);
+  copy_quads(team, aim.base + displacement, static_cast<const char*>(local), bytes);
+  const std::uint64_t what = what_of(static_cast<std::uint32_t>(tag), c.rank, static_cast<std::uint32_t>(window));
+  const std::uint32_t shift = c.p.lane_shift, mask = (1u << shift) - 1;
+  Line* entry = nullptr;
+  std::uint32_t lap = 0;
   if (team.index == 0) {
     if (!ahead) begin = fetch_add_on_device(aim.sent, entry_lines);
+    entry = aim.lane + (static_cast<std::uint32_t>(begin) & mask);
+    lap = static_cast<std::uint32_t>(begin >> shift) + 1;
     if (begin + entry_lines > aim.room_seen) aim.room_seen = load_before_stores(aim.room);
+    const bool has_room = begin + entry_lines <= aim.room_seen;
+    if (has_room) write_line(entry, what, lap);
     c.found.at = begin;
-    c.value = begin + entry_lines <= aim.room_seen;
+    c.value = has_room;
   }
   sync_team(team);
-  if (c.value == 0 && !wait_for_room(c, aim, what, c.found.at + entry_lines)) return Result::synchronization;
+  if (c.value == 0) {
+    if (!wait_for_room(c, aim, what, c.found.at + entry_lines)) return Result::synchronization;
+    if (team.index == 0) write_line(entry, what, lap);
+  }
   if (team.index == 0) {
     fence_for_target(c, aim);
-    const std::uint32_t shift = c.p.lane_shift, mask = (1u << shift) - 1;
-    write_entry(aim.lane + (static_cast<std::uint32_t>(begin) & mask), what, how_of(direct, bytes),
-                static_cast<std::uint32_t>(begin >> shift) + 1);
+    write_line(entry + 1, how_of(direct, bytes), lap);
   }
   return Result::ok;
 }
@@ -261,7 +273,7 @@ MPIX_DEV_CALL Result put_notify_in_any_case(Ctx& c, int window, int target, std:
   const bool is_straight = bytes > c.p.inline_bytes || (to == from && bytes > 0);
 #if MPIX_ON_DEVICE
   if (is_straight && to != from && bytes <= most_quads_bytes && is_in_quads(to, from, bytes))
-    return put_quads(c, team, aim, to, from, bytes, what);
+    return put_quads(c, window, target, displacement, bytes, local, tag);
 #endif
   std::uint64_t how = how_in_lines(bytes, displacement);
   if (is_straight) {
@@ -295,13 +307,19 @@ MPIX_DEV_CALL Result put_notify(Ctx& c, int window, int target, std::size_t disp
   Aim& aim = aim_of(c, window, target);
   const char* const from = static_cast<const char*>(local);
   const std::uint32_t owed = c.has_put | c.unfenced;
-  const bool is_usual = is_aimed_at(aim, window, target, displacement, bytes) & (aim.is_noted | (bytes == 0)) &
-                        (local != nullptr) & (tag >= 0) & (bytes <= c.p.inline_bytes) &
-                        (((reinterpret_cast<std::uintptr_t>(local) | bytes) & 7) == 0) & (owed == 0) &
-                        (aim.base + displacement != from);
-  if (!is_usual)
-#endif
+  char* const to = aim.base + displacement;
+  const bool is_right = is_aimed_at(aim, window, target, displacement, bytes) & (local != nullptr) & (tag >= 0);
+  const bool is_usual = is_right & (aim.is_noted | (bytes == 0)) & (bytes <= c.p.inline_bytes) &
+                        (((reinterpret_cast<std::uintptr_t>(local) | bytes) & 7) == 0) & (owed == 0) & (to != from);
+  if (!is_usual) {
+    if (is_right & (bytes > c.p.inline_bytes) & (bytes <= most_quads_bytes) & (to != from) &&
+        is_in_quads(to, from, bytes))
+      return put_quads(c, window, target, displacement, bytes, local, tag);
     return put_notify_in_any_case(c, window, target, displacement, bytes, local, tag);
+  }
+#else
+  return put_notify_in_any_case(c, window, target, displacement, bytes, local, tag);
+#endif
 #if MPIX_ON_DEVICE
   const auto count = static_cast<std::uint32_t>(bytes) / 8, lines = (entry_lines + count + 1) / 2 * 2;
   // While the first thread asks for lines. From the last thread on, as the first has the entry to write.

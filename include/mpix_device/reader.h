@@ -395,7 +395,7 @@ MPIX_DEV_CALL void advance(Ctx& c) {
   Reader r(c);
   sync_warp(warp);
   if (moved) {
-    if ((r.found.notification.how & after_puts) != 0 && warp.index == 0) acquire_line(r.entry());
+    if ((r.found.notification.how & after_puts) != 0 && warp.index == 0) acquire_entry(r.entry());
     sync_warp(warp);
     settle(c, r, warp);
     sync_warp(warp);
@@ -427,7 +427,7 @@ MPIX_DEV_CALL void advance(Ctx& c) {
         move_data(c, there, warp);
       }
     }
-    if ((kind_of(how) == direct || (how & after_puts) != 0) && warp.index == 0) acquire_line(r.entry());
+    if ((kind_of(how) == direct || (how & after_puts) != 0) && warp.index == 0) acquire_entry(r.entry());
     sync_warp(warp);
     settle(c, r, warp);
     step_forward(front, r.found);

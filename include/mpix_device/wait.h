@@ -44,11 +44,11 @@ MPIX_DEV_FN bool is_usual(Ctx& c, const Team& team, int window, int source, int 
 
 /// One thread, which has seen a notification that is to be acquired. `ready`: pairs of lines there that have been seen.
 /// A fence holds for all of these; where there is one alone, a load is less.
-MPIX_DEV_FN void acquire(Ctx& c, std::uint32_t process, std::uint64_t at, std::uint32_t ready, const Line* line) {
+MPIX_DEV_FN void acquire(Ctx& c, std::uint32_t process, std::uint64_t at, std::uint32_t ready, const Line* entry) {
   Fenced& fenced = c.fenced[process % fenced_lanes];
   if (fenced.process == process && at < fenced.end) return;
   if (ready == 1) {
-    acquire_line(line);
+    acquire_entry(entry);
     return;
   }
   fenced = Fenced{process, at + 2 * ready};
@@ -56,6 +56,19 @@ MPIX_DEV_FN void acquire(Ctx& c, std::uint32_t process, std::uint64_t at, std::u
     fence_on_device();
   else
     fence_acquire();
+}
+
+/// First warp. The first line of an entry at `at` of that lane is there, and is asked for: the second one says that the
+/// data are, and each look acquires. Nothing that its writer still does waits for this rank. False: that takes long.
+MPIX_DEV_FN bool await_announced(const Ctx& c, const Workers& warp, std::uint32_t process, std::uint64_t at,
+                                 std::uint64_t& how) {
+  const std::uint32_t shift = c.p.lane_shift, mask = (1u << shift) - 1;
+  const Line* const second = c.lanes + (process << shift) + (static_cast<std::uint32_t>(at) & mask) + 1;
+  const auto lap = static_cast<std::uint32_t>(at >> shift) + 1;
+  MPIX_NO_UNROLL
+  for (std::uint32_t looks = 0; ballot(warp, !line_acquired(second, lap, &how)) != 0; ++looks)
+    if (looks == most_usual_looks) return false;
+  return true;
 }
 
 /// First warp: until it has taken `left`. Step::move: all but the last one, c.found, whose data the team moves.
@@ -78,20 +91,35 @@ MPIX_DEV_FN Step take_as_usual(Ctx& c, const Workers& warp, const Query& query, 
     std::uint64_t data[2] = {0, 0};
     std::uint32_t arrived = 0;
     Ballot here = 0;
+    std::uint32_t who = 0;
+    std::uint64_t what = 0, how = 0, at = 0;
+    bool is_acquired = false;
     MPIX_NO_UNROLL
-    for (std::uint32_t looks = 0; (here & fronts) == 0; ++looks) {
+    for (std::uint32_t looks = 0; !is_acquired; ++looks) {
       if (looks == most_looks) return Step::unusual;
       doze(looks);
       if (mine && (pair == 0 || looks < wide_looks)) arrived = lines_arrived(line, lap, data);
       here = ballot(warp, arrived == 3);
+      if ((here & fronts) != 0) break;
+      const Ballot announced = ballot(warp, arrived == 1) & fronts;
+      if (announced == 0) continue;
+      who = first_of(announced);
+      what = from_thread(warp, data[0], who);
+      at = from_thread(warp, head, who);
+      if (!matches(what, query)) continue;
+      if (!await_announced(c, warp, who >> shift, at, how)) return Step::unusual;
+      is_acquired = kind_of(how) == direct;  // else both lines came almost at once
     }
-    // In turns, from that process on.
-    const Ballot later = here & fronts & ~((Ballot{1} << (c.state.turn << shift)) - 1);
-    const std::uint32_t who = first_of(later != 0 ? later : here & fronts), from = who >> shift;
-    const std::uint64_t what = from_thread(warp, data[0], who), how = from_thread(warp, data[1], who);
-    const std::uint32_t kind = kind_of(how);
-    if (kind == flushing || !matches(what, query)) {
-      const std::uint64_t at = from_thread(warp, head, who);
+    if (!is_acquired) {
+      // In turns, from that process on.
+      const Ballot later = here & fronts & ~((Ballot{1} << (c.state.turn << shift)) - 1);
+      who = first_of(later != 0 ? later : here & fronts);
+      what = from_thread(warp, data[0], who);
+      how = from_thread(warp, data[1], who);
+      at = from_thread(warp, head, who);
+    }
+    const std::uint32_t from = who >> shift, kind = kind_of(how);
+    if (!is_acquired && (kind == flushing || !matches(what, query))) {
       if (warp.index == 0) c.found = Found{from, lines_of(how), at, Notification{what, how}};
       return Step::set_aside;
     }
@@ -123,11 +151,10 @@ MPIX_DEV_FN Step take_as_usual(Ctx& c, const Workers& warp, const Query& query, 
         if (has_some && wanted == 3) words_there[word + 1] = data[1];
       }
     }
-    const std::uint64_t at = from_thread(warp, head, who);
     const std::uint32_t lines = (entry_lines + bytes / 8 + 1) / 2 * 2;
     sync_warp(warp);
     if (warp.index == 0) {
-      if (kind == direct || (how & after_puts) != 0) {
+      if (!is_acquired && (kind == direct || (how & after_puts) != 0)) {
         const Ballot gaps = ~(here >> (from << shift));
         acquire(c, from, at, gaps == 0 || first_of(gaps) > 1u << shift ? 1u << shift : first_of(gaps),
                 c.lanes + (from << lane_shift) + (static_cast<std::uint32_t>(at) & mask));
@@ -191,7 +218,7 @@ MPIX_DEV_CALL bool set_found_aside(Ctx& c) {
   }
   if (team.index != 0) return true;
   const Line* const entry = c.lanes + (c.found.process << c.p.lane_shift) + index_of(c, c.found.at);
-  if (kind == direct || (how & after_puts) != 0) acquire_line(entry);
+  if (kind == direct || (how & after_puts) != 0) acquire_entry(entry);
   pending_of(c, c.inbox)[c.state.end] = as_pending(what, how);
   ++c.state.end;
   ++c.state.live;

@@ -6,7 +6,8 @@
  *
  * Each rank is a process and runs one of the programs below: kernels, from init to finish. An item is a put without a
  * notification (PUT), a notification, whose data go straight into the window (DIRECT) or in lines (IN_LINES) or which
- * has none (READ), or what a flush sends (FLUSHING). An entry is one line here, as its reader wants both of them. A
+ * has none (READ), or what a flush sends (FLUSHING). An entry is one line here, as its reader wants both of them: the
+ * second one, where the first comes before the fence, for whoever has seen that alone only waits for the second. A
  * line holds the item that it tells of, whether it is the entry, and the lap.
  *
  * Memory order. Lines become visible in any order, late or early: a look finds what is stored or what was there before.
