@@ -97,12 +97,28 @@ class MpixExchanger final : public Exchanger {
   }
 
  private:
-  /// With a window of its own, as a window finds out how its epochs are best launched: in its first 1000 or so.
+  /// With windows of its own, as a window finds out how its epochs are best launched, in its first 1000 or so; one for
+  /// epochs in a stream and one for those in graphs, as posts of a window that has been captured are all prompt.
   Row row(const char* key, const char* name, bool lazy_post, void (Halo::*exchange)()) {
-    halos_.push_back(std::make_unique<Halo>(exchange_, lazy_post, send_.get(), stream_));
-    Halo& halo = *halos_.back();
-    const auto epoch = [&halo, exchange] { (halo.*exchange)(); };
-    return {key, name, epoch, epoch, true, send_.get(), [&halo] { return halo.received(); }, 2000};
+    const auto new_halo = [&]() -> Halo* {
+      halos_.push_back(std::make_unique<Halo>(exchange_, lazy_post, send_.get(), stream_));
+      return halos_.back().get();
+    };
+    const auto latest = std::make_shared<const Halo*>(nullptr);
+    const auto epoch_of = [latest, exchange](Halo* halo) {
+      return [latest, exchange, halo] {
+        *latest = halo;
+        (halo->*exchange)();
+      };
+    };
+    return {key,
+            name,
+            epoch_of(new_halo()),
+            epoch_of(new_halo()),
+            true,
+            send_.get(),
+            [latest] { return (*latest)->received(); },
+            2000};
   }
 
   DeviceMemory send_;

@@ -18,6 +18,10 @@ using Hold = std::lock_guard<std::mutex>;
 /// Of a post whose point has passed: a carrier may well be coming to run.
 constexpr auto time_for_a_carrier = std::chrono::microseconds(30);
 constexpr auto shortest_nap = std::chrono::microseconds(25), longest_nap = std::chrono::microseconds(100);
+/// A look calls the driver, where it is in the way of the program's launches. So where carriers have come in time at so
+/// many looks in a row there are fewer.
+constexpr unsigned calm_looks = 16;
+constexpr auto calm_nap = std::chrono::microseconds(250);
 constexpr std::size_t most_spare = 1024;  ///< points: a stream of a GPU has room for about as many launches
 
 }  // namespace
@@ -60,33 +64,43 @@ void FreePosts::drop_first(Chain& chain) {
   chain.posts.pop_front();
 }
 
-/// Whether something has gone.
-bool FreePosts::look_at(Chain& chain, Clock::time_point now) {
-  bool moved = false;
-  for (; chain.posts.size() > 1 && chain.posts[1].point->passed(); moved = true) drop_first(chain);
+/// The first has passed. How many have that are not the last to: in growing steps, then in ones that are halved.
+std::size_t FreePosts::count_before_last_passed(const Chain& chain) {
+  const auto passed = [&](std::size_t i) { return i < chain.posts.size() && chain.posts[i].point->passed(); };
+  std::size_t last = 0, step = 1;
+  for (; passed(last + step); step *= 2) last += step;
+  while ((step /= 2) > 0)
+    if (passed(last + step)) last += step;
+  return last;
+}
+
+FreePosts::Seen FreePosts::look_at(Chain& chain, Clock::time_point now) {
+  if (!chain.posts.front().point->passed()) return Seen::nothing;
+  for (std::size_t gone = count_before_last_passed(chain); gone > 0; --gone) drop_first(chain);
   Post& first = chain.posts.front();
-  if (!first.point->passed()) return moved;
   if (first.passed_since == Clock::time_point{}) {
     first.passed_since = now;
-    return true;
+    return Seen::passed;
   }
-  if (now - first.passed_since < time_for_a_carrier) return true;
+  if (now - first.passed_since < time_for_a_carrier) return Seen::passed;
   streams_.raise(first.raises);
   ++raised_;
   drop_first(chain);
-  return true;
+  return Seen::late;
 }
 
 Poller::Clock::duration FreePosts::look(Clock::time_point now) {
   Hold hold(mutex_);
-  bool moved = false;
+  Seen most = Seen::nothing;
   for (auto chain = chains_.begin(); chain != chains_.end();) {
-    if (!chain->posts.empty() && look_at(*chain, now)) moved = true;
+    if (!chain->posts.empty()) most = std::max(most, look_at(*chain, now));
     chain = chain->posts.empty() ? chains_.erase(chain) : std::next(chain);
   }
+  if (most != Seen::nothing) calm_looks_ = most == Seen::late ? 0 : calm_looks_ + 1;
   is_looking_ = !chains_.empty();
   if (!is_looking_) return when_woken;
-  nap_ = moved ? Clock::duration(shortest_nap) : std::min<Clock::duration>(2 * nap_, longest_nap);
+  if (calm_looks_ >= calm_looks) return calm_nap;
+  nap_ = most != Seen::nothing ? Clock::duration(shortest_nap) : std::min<Clock::duration>(2 * nap_, longest_nap);
   return nap_;
 }
 

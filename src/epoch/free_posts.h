@@ -29,7 +29,7 @@ namespace mpix {
 /// |--------------------|---------------|----------------------------------------|---|
 /// | point              | the call      | at once                                | |
 /// | announce           | the carrier: the next launch in the same stream; else a launch behind the point, in a stream of the library's | as the stream comes to it | posted(o) = max(posted(o), k); opened = k |
-/// | raise              | the service   | the point has passed, and some 50 us later no later point of the stream has | posted(o) = max(posted(o), k) |
+/// | raise              | the service   | the point has passed, and some 50 us later no later point of the stream has; up to 500 us where none was late for long | posted(o) = max(posted(o), k) |
 ///
 /// - The order of the two, and of raises of several posts, makes no difference: `posted` is what the greatest of them
 ///   wrote. `opened` is advanced by the carrier alone, in the order of posts.
@@ -72,8 +72,12 @@ class FreePosts final : public Poller {
     std::deque<Post> posts;
   };
 
+  /// `late`: a post whose carrier had not come in time.
+  enum class Seen : std::uint8_t { nothing, passed, late };
+
   void drop_first(Chain& chain);
-  bool look_at(Chain& chain, Clock::time_point now);
+  static std::size_t count_before_last_passed(const Chain& chain);
+  Seen look_at(Chain& chain, Clock::time_point now);
 
   PostStreams& streams_;
   StallHandler& stall_;
@@ -83,6 +87,7 @@ class FreePosts final : public Poller {
   bool begun_ = false, ended_ = false;
   bool is_looking_ = false;  ///< the service will look by itself, and
   Clock::duration nap_{};    ///< after so long
+  unsigned calm_looks_ = 0;  ///< in a row at which no post was late
   std::uint64_t raised_ = 0;
 };
 
