@@ -58,17 +58,34 @@ MPIX_DEV_FN void acquire(Ctx& c, std::uint32_t process, std::uint64_t at, std::u
     fence_acquire();
 }
 
+/// One thread: what came with the entry is where it belongs. `head`: of what lies behind it.
+MPIX_DEV_FN void leave_entry(Ctx& c, std::uint32_t process, std::uint64_t head, std::uint32_t left) {
+  if (left > 1)
+    leave_lane(c, process, head);
+  else
+    c.owed = Owed{process, true, head};
+}
+
+enum class Announced : std::uint32_t { is_none, was_taken, takes_long };
+
 /// First warp. The first line of an entry at `at` of that lane is there, and is asked for: the second one says that the
-/// data are, and each look acquires. Nothing that its writer still does waits for this rank. False: that takes long.
-MPIX_DEV_FN bool await_announced(const Ctx& c, const Workers& warp, std::uint32_t process, std::uint64_t at,
-                                 std::uint64_t& how) {
+/// data are, and each look acquires. Nothing that its writer still does waits for this rank.
+MPIX_DEV_FN Announced take_announced(Ctx& c, const Workers& warp, std::uint32_t process, std::uint64_t at,
+                                     std::uint64_t what, bool wants_status, std::uint32_t left) {
   const std::uint32_t shift = c.p.lane_shift, mask = (1u << shift) - 1;
   const Line* const second = c.lanes + (process << shift) + (static_cast<std::uint32_t>(at) & mask) + 1;
   const auto lap = static_cast<std::uint32_t>(at >> shift) + 1;
+  std::uint64_t how = 0;
   MPIX_NO_UNROLL
   for (std::uint32_t looks = 0; ballot(warp, !line_acquired(second, lap, &how)) != 0; ++looks)
-    if (looks == most_usual_looks) return false;
-  return true;
+    if (looks == most_usual_looks) return Announced::takes_long;
+  if (kind_of(how) != direct) return Announced::is_none;  // its lines came one soon after the other
+  sync_warp(warp);
+  if (warp.index == 0) {
+    if (wants_status) c.status = status_of(Notification{what, how});
+    leave_entry(c, process, at + entry_lines, left);
+  }
+  return Announced::was_taken;
 }
 
 /// First warp: until it has taken `left`. Step::move: all but the last one, c.found, whose data the team moves.
@@ -91,11 +108,8 @@ MPIX_DEV_FN Step take_as_usual(Ctx& c, const Workers& warp, const Query& query, 
     std::uint64_t data[2] = {0, 0};
     std::uint32_t arrived = 0;
     Ballot here = 0;
-    std::uint32_t who = 0;
-    std::uint64_t what = 0, how = 0, at = 0;
-    bool is_acquired = false;
     MPIX_NO_UNROLL
-    for (std::uint32_t looks = 0; !is_acquired; ++looks) {
+    for (std::uint32_t looks = 0;; ++looks) {
       if (looks == most_looks) return Step::unusual;
       doze(looks);
       if (mine && (pair == 0 || looks < wide_looks)) arrived = lines_arrived(line, lap, data);
@@ -103,23 +117,27 @@ MPIX_DEV_FN Step take_as_usual(Ctx& c, const Workers& warp, const Query& query, 
       if ((here & fronts) != 0) break;
       const Ballot announced = ballot(warp, arrived == 1) & fronts;
       if (announced == 0) continue;
-      who = first_of(announced);
-      what = from_thread(warp, data[0], who);
-      at = from_thread(warp, head, who);
+      const std::uint32_t who = first_of(announced), from = who >> shift;
+      const std::uint64_t what = from_thread(warp, data[0], who), at = from_thread(warp, head, who);
       if (!matches(what, query)) continue;
-      if (!await_announced(c, warp, who >> shift, at, how)) return Step::unusual;
-      is_acquired = kind_of(how) == direct;  // else both lines came almost at once
+      const Announced seen = take_announced(c, warp, from, at, what, wants_status, left);
+      if (seen == Announced::is_none) continue;
+      if (seen == Announced::takes_long) return Step::unusual;
+      if (process == from) head += entry_lines;
+      break;
     }
-    if (!is_acquired) {
-      // In turns, from that process on.
-      const Ballot later = here & fronts & ~((Ballot{1} << (c.state.turn << shift)) - 1);
-      who = first_of(later != 0 ? later : here & fronts);
-      what = from_thread(warp, data[0], who);
-      how = from_thread(warp, data[1], who);
-      at = from_thread(warp, head, who);
+    if ((here & fronts) == 0) {  // it was announced
+      if (--left == 0) return Step::over;
+      sync_warp(warp);
+      continue;
     }
-    const std::uint32_t from = who >> shift, kind = kind_of(how);
-    if (!is_acquired && (kind == flushing || !matches(what, query))) {
+    // In turns, from that process on.
+    const Ballot later = here & fronts & ~((Ballot{1} << (c.state.turn << shift)) - 1);
+    const std::uint32_t who = first_of(later != 0 ? later : here & fronts), from = who >> shift;
+    const std::uint64_t what = from_thread(warp, data[0], who), how = from_thread(warp, data[1], who);
+    const std::uint32_t kind = kind_of(how);
+    if (kind == flushing || !matches(what, query)) {
+      const std::uint64_t at = from_thread(warp, head, who);
       if (warp.index == 0) c.found = Found{from, lines_of(how), at, Notification{what, how}};
       return Step::set_aside;
     }
@@ -151,10 +169,11 @@ MPIX_DEV_FN Step take_as_usual(Ctx& c, const Workers& warp, const Query& query, 
         if (has_some && wanted == 3) words_there[word + 1] = data[1];
       }
     }
+    const std::uint64_t at = from_thread(warp, head, who);
     const std::uint32_t lines = (entry_lines + bytes / 8 + 1) / 2 * 2;
     sync_warp(warp);
     if (warp.index == 0) {
-      if (!is_acquired && (kind == direct || (how & after_puts) != 0)) {
+      if (kind == direct || (how & after_puts) != 0) {
         const Ballot gaps = ~(here >> (from << shift));
         acquire(c, from, at, gaps == 0 || first_of(gaps) > 1u << shift ? 1u << shift : first_of(gaps),
                 c.lanes + (from << lane_shift) + (static_cast<std::uint32_t>(at) & mask));
@@ -162,10 +181,8 @@ MPIX_DEV_FN Step take_as_usual(Ctx& c, const Workers& warp, const Query& query, 
       if (wants_status) c.status = status_of(Notification{what, how});
       if (!is_moved)
         c.found = Found{from, lines, at, Notification{what, how}};
-      else if (left > 1)
-        leave_lane(c, from, at + lines);
       else
-        c.owed = Owed{from, true, at + lines};
+        leave_entry(c, from, at + lines, left);
     }
     if (!is_moved) return Step::move;
     if (--left == 0) return Step::over;

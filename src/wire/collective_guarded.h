@@ -90,9 +90,9 @@ class GuardedCall {
       if (rank != c_.me)
         good = calls_the_same(crew_, c_, c_.word, call_, rank) &&
                crew_.await(rank, c_.ready(c_.me, crew_.part, rank), progress_word(call_, step_));
-    if (!crew_.agree(good)) return false;
-    if (c_.gets_result() && !(c_.combines() ? combine_all() : take_all())) return false;
     state_.call = call_;
+    if (!crew_.agree(good)) return give_up_call(crew_, c_, state_);
+    if (c_.gets_result() && !(c_.combines() ? combine_all() : take_all())) return give_up_call(crew_, c_, state_);
     state_.step = step_;
     leave_state(crew_, c_, state_, 1);
     if (crew_.part != 0 || workers.index != 0) return true;

@@ -102,6 +102,13 @@ MPIX_STEP void leave_state(const Crew& crew, const Collective& c, CollectiveStat
     c.states()[part] = state;
 }
 
+/// A call that has had its number is given up: the next one has another, and the others have heard of this one.
+template <class Crew>
+MPIX_STEP bool give_up_call(const Crew& crew, const Collective& c, const CollectiveState& state) {
+  leave_state(crew, c, state, 1);
+  return false;
+}
+
 /// A part that was launched and has nothing to do.
 template <class Crew>
 MPIX_STEP bool leave_unused(const Crew& crew, const Collective& c, CollectiveState state, std::uint32_t steps) {
@@ -260,11 +267,11 @@ MPIX_STEP bool run_by_lines(const Crew& crew, const Collective& c) {
         good = good && (i > 1 || calls_the_same(crew, c, c.word, call, rank)) &&
                crew.await(rank, c.begun(c.me, crew.part, rank), progress_word(call, before));
       }
-      if (!crew.agree(good)) return false;
+      if (!crew.agree(good)) return give_up_call(crew, c, state);
     }
     send_lines(crew, c, step, chunk, first, last);
     // What is sent has been read before results are written, which may be in its place.
-    if (i == 0 ? !all_call_the_same(crew, c, call) : !crew.agree(true)) return false;
+    if (i == 0 ? !all_call_the_same(crew, c, call) : !crew.agree(true)) return give_up_call(crew, c, state);
     if (c.gets_result()) {
       bool good = true;
       if (!c.combines())
@@ -275,9 +282,10 @@ MPIX_STEP bool run_by_lines(const Crew& crew, const Collective& c) {
         good = combine_lines<2>(crew, c, step, chunk, first, last);
       else
         good = combine_lines<1>(crew, c, step, chunk, first, last);
-      if (!crew.agree(good)) return false;
+      if (!crew.agree(good)) return give_up_call(crew, c, state);
     }
-    if (first == last && i > 0 && !c.is_rooted() && !exchange_nothing(crew, c, step, crew.part * of_part)) return false;
+    if (first == last && i > 0 && !c.is_rooted() && !exchange_nothing(crew, c, step, crew.part * of_part))
+      return give_up_call(crew, c, state);
     if (i + 1 == steps) sweep(crew, c, state, step, used);
   }
   if (state.highest < used) state.highest = used;

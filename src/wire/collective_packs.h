@@ -137,20 +137,22 @@ class PackCall {
         for (std::uint32_t w = 0; w < each * own; ++w) all[rank][w] = differ() ? sent[rank][w] : sent[0][w];
       }
       // Nobody writes a result before all have been asked what they call.
-      if (!receive(mine, all, state.call, 0) || (begin == 0 && !crew_.judged_good())) return false;
+      if (!receive(mine, all, state.call, 0) || (begin == 0 && !crew_.judged_good()))
+        return give_up_call(crew_, c_, state);
       const TurnOfPacks<each> now = mine;
       begin += each * of_turn_;
       const bool goes_on = begin < packs_;
       if (goes_on) mine = turn_behind(begin);
       if constexpr (in_shares) {
-        if (!exchange_shares(now, all, state.call, goes_on, mine, sent)) return false;
+        if (!exchange_shares(now, all, state.call, goes_on, mine, sent)) return give_up_call(crew_, c_, state);
       }
       if (c_.gets_result()) store(now, all);
       if (!goes_on) break;
       if (!in_shares) load(mine, sent);
     }
-    if (good) leave(state);
-    return good;
+    if (!good) return give_up_call(crew_, c_, state);
+    leave(state);
+    return true;
   }
 
  private:

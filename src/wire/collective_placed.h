@@ -41,10 +41,10 @@ class PlacedCall {
     state.call = call_ = next_number(state.call);
     if (is_used) announce_call(crew_, c_, call_);
     if (is_used) steps.begin_early(next_number(state.step));
-    if (!find_places(call_)) return false;
+    if (!find_places(call_)) return give_up_call(crew_, c_, state);
     full_ = steps.goes_in_pieces() && c_.piece_bytes < c_.bytes ? c_.piece_bytes : c_.bytes;
     if (is_used) {
-      if (!steps.run_pieces(&state.step)) return false;
+      if (!steps.run_pieces(&state.step)) return give_up_call(crew_, c_, state);
     } else {
       for (std::uint64_t begin = 0; begin < c_.bytes; begin += full_) state.step = next_number(state.step);
     }

@@ -91,7 +91,10 @@ __global__ void __launch_bounds__(most_small_threads, 1) run_small(const GPU_GRI
       if (!there[rank][w] && good) good = crew.await(rank, c.lines(me, rank, step) + at[w], step, &all[rank][w]);
   }
   // Nobody writes a result before all have been asked what they call, nor before what is sent has been read.
-  if (!crew.agree(good)) return;
+  if (!crew.agree(good)) {
+    (void)give_up_call(crew, c, state);
+    return;
+  }
   if (takes) {
     if constexpr (combines) {
       std::uint64_t result[each] = {};
