@@ -9,7 +9,6 @@
 #include <cstdint>
 #include <initializer_list>
 #include <memory>
-#include <mutex>
 #include <set>
 #include <string>
 #include <utility>
@@ -18,6 +17,7 @@
 #include "base/log.h"
 #include "device/host/grid.h"
 #include "errors.h"
+#include "handles.h"
 #include "info_keys.h"
 #include "mpix.h"
 #include "notify/channel.h"
@@ -32,9 +32,8 @@ struct MPIX_Channel_s {
 namespace mpix {
 namespace {
 
-std::mutex handles_mutex;
-std::set<MPIX_Channel>& handles() {
-  static std::set<MPIX_Channel>& all = *new std::set<MPIX_Channel>;
+Handles<MPIX_Channel>& handles() {
+  static auto& all = *new Handles<MPIX_Channel>("channel");
   return all;
 }
 
@@ -50,8 +49,7 @@ Channel& of(MPIX_Channel handle) {
   static thread_local Last last;
   const std::uint64_t now = freed.load(std::memory_order_acquire);
   if (handle && last.handle == handle && last.freed == now) return *handle->channel;
-  const std::lock_guard<std::mutex> hold(handles_mutex);
-  if (!handle || handles().count(handle) == 0) throw Error(Fault::argument, "no such channel");
+  handles().require(handle);
   last = Last{handle, now};
   return *handle->channel;
 }
@@ -103,20 +101,16 @@ ChannelOptions options_from(int lanes, int flags, MPI_Info info) {
 }
 
 std::string name_for(MPI_Info info) {
-  static std::uint64_t created = 0;  // under handles_mutex
+  static std::atomic<std::uint64_t> created{0};
   const std::string name = name_in(info);
-  ++created;
-  return name.empty() ? "channel " + std::to_string(created) : "channel '" + name + "'";
+  const std::uint64_t number = ++created;
+  return name.empty() ? "channel " + std::to_string(number) : "channel '" + name + "'";
 }
 
 }  // namespace
 
 void end_channels() noexcept {
-  std::set<MPIX_Channel> left;
-  {
-    const std::lock_guard<std::mutex> hold(handles_mutex);
-    left = handles();
-  }
+  const std::set<MPIX_Channel> left = handles().all();
   // Not under the lock: a handler that is under way may call, and is waited for.
   for (const MPIX_Channel handle : left) {
     log(LogLevel::warn, "MPI_Finalize: a channel was not freed");
@@ -125,10 +119,7 @@ void end_channels() noexcept {
   if (left.empty()) ChannelMemory::forget_all();
 }
 
-bool any_channel_alive() {
-  const std::lock_guard<std::mutex> hold(handles_mutex);
-  return !handles().empty();
-}
+bool any_channel_alive() { return handles().any(); }
 
 }  // namespace mpix
 
@@ -146,11 +137,10 @@ MPIX_INTERPOSED int MPIX_Channel_create(int lanes, int flags, MPI_Info info, MPI
     options.local_ranks = mpix::launcher_local_ranks();
     mpix::Runtime& runtime = mpix::ensure_runtime(options.local_ranks);
     auto made = std::make_unique<MPIX_Channel_s>();
-    const std::lock_guard<std::mutex> hold(mpix::handles_mutex);
     options.name = mpix::name_for(info);
     made->channel =
         std::make_unique<Channel>(options, made.get(), mpix::text_of, mpix::usable_device(runtime), runtime.settings);
-    mpix::handles().insert(made.get());
+    mpix::handles().add(made.get());
     given = made.release();
   });
 }
@@ -161,17 +151,12 @@ MPIX_INTERPOSED int MPIX_Channel_free(MPIX_Channel* channel) {
     if (gone.is_in_handler()) throw Error(Fault::other, "this is a handler of the channel");
     if (gone.is_armed() && !gone.is_broken())
       throw Error(Fault::other, "the channel is armed (MPIX_Channel_disarm, when its kernels are over)");
-    {
-      const std::lock_guard<std::mutex> hold(mpix::handles_mutex);
-      if (mpix::handles().count(*channel) == 0 || std::exchange((*channel)->is_being_freed, true))
-        throw Error(Fault::argument, "no such channel");
-    }
+    mpix::handles().require(*channel, [&] {
+      if (std::exchange((*channel)->is_being_freed, true)) throw Error(Fault::argument, "no such channel");
+    });
     gone.finish();  // its handlers may call until then
-    {
-      const std::lock_guard<std::mutex> hold(mpix::handles_mutex);
-      mpix::handles().erase(*channel);
-      ++mpix::freed;
-    }
+    mpix::handles().remove(*channel);
+    ++mpix::freed;
     delete *channel;
     *channel = MPIX_CHANNEL_NULL;
   });

@@ -26,6 +26,7 @@
 #include "domain/domain.h"
 #include "domain/host_ranks.h"
 #include "errors.h"
+#include "handles.h"
 #include "info_keys.h"
 #include "mpi_bootstrap.h"
 #include "mpix_device.h"
@@ -44,15 +45,13 @@ struct MPIX_Dev_s {
 namespace mpix {
 namespace {
 
-std::mutex handles_mutex;
-std::set<MPIX_Dev>& handles() {
-  static std::set<MPIX_Dev>& all = *new std::set<MPIX_Dev>;
+Handles<MPIX_Dev>& handles() {
+  static auto& all = *new Handles<MPIX_Dev>("domain");
   return all;
 }
 
 MPIX_Dev_s& of(MPIX_Dev dev) {
-  std::lock_guard<std::mutex> hold(handles_mutex);
-  if (!dev || handles().count(dev) == 0) throw Error(Fault::argument, "no such domain");
+  handles().require(dev);
   return *dev;
 }
 
@@ -120,10 +119,7 @@ void build(MPIX_Dev_s& made, MPI_Comm comm, int ranks_here, MPI_Info info, const
 
 }  // namespace
 
-bool any_domain_alive() {
-  std::lock_guard<std::mutex> hold(handles_mutex);
-  return !handles().empty();
-}
+bool any_domain_alive() { return handles().any(); }
 
 }  // namespace mpix
 
@@ -143,8 +139,7 @@ MPIX_INTERPOSED int MPIX_Dev_create(MPI_Comm comm, int ranks_here, MPI_Info info
     // Its own, so that its calls meet nobody else's, and that the program's may be freed.
     mpix::check(PMPI_Comm_dup(comm, &made->ranks.node));
     made->ranks.owns_node = true;
-    std::lock_guard<std::mutex> hold(mpix::handles_mutex);
-    mpix::handles().insert(made.get());
+    mpix::handles().add(made.get());
     *dev = made.release();
   });
 }
@@ -156,14 +151,12 @@ MPIX_INTERPOSED int MPIX_Dev_free(MPIX_Dev* dev) {
     const bool broken = !over || gone.domain->is_broken();
     if (!mpix::all_have_come(gone, broken)) {
       // Whoever lives may still reach into its memory: that stays.
-      std::lock_guard<std::mutex> hold(mpix::handles_mutex);
-      mpix::handles().erase(&gone);
+      mpix::handles().remove(&gone);
       *dev = MPIX_DEV_NULL;
       throw Error(Fault::synchronization, "other processes have not called it; the memory of the domain stays");
     }
     if (!over && !gone.domain->have_host_ranks_left()) {
-      std::lock_guard<std::mutex> hold(mpix::handles_mutex);
-      mpix::handles().erase(&gone);
+      mpix::handles().remove(&gone);
       *dev = MPIX_DEV_NULL;
       throw Error(Fault::synchronization, "ranks of this process have not returned; the memory of the domain stays");
     }
@@ -173,10 +166,7 @@ MPIX_INTERPOSED int MPIX_Dev_free(MPIX_Dev* dev) {
         log(mpix::LogLevel::warn, "MPIX_Dev_free: " + std::to_string(counts.pending) +
                                       " notifications for ranks of this process were never asked for");
     }
-    {
-      std::lock_guard<std::mutex> hold(mpix::handles_mutex);
-      mpix::handles().erase(&gone);
-    }
+    mpix::handles().remove(&gone);
     mpix::Device& device = mpix::device();
     for (void* base : gone.memory) device.release(base);
     delete &gone;

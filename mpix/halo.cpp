@@ -6,9 +6,7 @@
 
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <optional>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -17,6 +15,7 @@
 #include "errors.h"
 #include "halo_messages.h"
 #include "halo_options.h"
+#include "handles.h"
 #include "mpix.h"
 #include "notify/halo.h"
 #include "runtime.h"
@@ -32,15 +31,13 @@ struct MPIX_Halo_s {
 namespace mpix {
 namespace {
 
-std::mutex handles_mutex;
-std::set<MPIX_Halo>& handles() {
-  static std::set<MPIX_Halo>& all = *new std::set<MPIX_Halo>;
+Handles<MPIX_Halo>& handles() {
+  static auto& all = *new Handles<MPIX_Halo>("halo");
   return all;
 }
 
 MPIX_Halo_s& of(MPIX_Halo halo) {
-  const std::lock_guard<std::mutex> hold(handles_mutex);
-  if (!halo || handles().count(halo) == 0) throw Error(Fault::argument, "no such halo");
+  handles().require(halo);
   return *halo;
 }
 
@@ -91,18 +88,14 @@ void build(MPIX_Halo_s& made, MPI_Comm comm, int count, const MPIX_Halo_message*
 }  // namespace
 
 void end_halos() noexcept {
-  const std::lock_guard<std::mutex> hold(handles_mutex);
-  for (const MPIX_Halo halo : handles()) {
+  for (const MPIX_Halo halo : handles().all()) {
     log(LogLevel::warn, "MPI_Finalize: a halo was not freed");
     halo->halo->break_for("MPI_Finalize was called");
     halo->halo->end_service();
   }
 }
 
-bool any_halo_alive() {
-  const std::lock_guard<std::mutex> hold(handles_mutex);
-  return !handles().empty();
-}
+bool any_halo_alive() { return handles().any(); }
 
 }  // namespace mpix
 
@@ -133,8 +126,7 @@ MPIX_INTERPOSED int MPIX_Halo_create(MPI_Comm comm, int messages, const MPIX_Hal
       PMPI_Comm_free(&made->comm);
       throw;
     }
-    const std::lock_guard<std::mutex> hold(mpix::handles_mutex);
-    mpix::handles().insert(made.get());
+    mpix::handles().add(made.get());
     *halo = made.release();
   });
 }
@@ -146,10 +138,7 @@ MPIX_INTERPOSED int MPIX_Halo_free(MPIX_Halo* halo) {
     gone.halo->require_no_steps();
     const bool over = gone.halo->wait_for_all();
     const std::string cause = gone.halo->cause();
-    {
-      const std::lock_guard<std::mutex> hold(mpix::handles_mutex);
-      mpix::handles().erase(&gone);
-    }
+    mpix::handles().remove(&gone);
     // What others still send me for exchanges that this process has made is there: nobody is cut off.
     gone.halo.reset();
     if (mpix::mpi_works()) PMPI_Comm_free(&gone.comm);
