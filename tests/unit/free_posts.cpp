@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "device/host/host_device.h"
+#include "epoch/free_posts.h"
 #include "epoch/window.h"
 #include "forwarding_device.h"
 #include "host_ranks.h"
@@ -351,4 +352,59 @@ TEST_CASE("nothing is raised once a window has drained", "[free]") {
       bootstrap.allgather(0);
     });
   }
+}
+
+namespace {
+
+/// Points that pass when the test says so, and raises that are only written down.
+class Marked final : public PostStreams {
+ public:
+  std::shared_ptr<StreamPoint> new_point() override { return std::make_shared<Point>(*this); }
+  void raise(const std::vector<PostRaise>& raises) override { raised = raises.front().epochs; }
+  bool have_raised() noexcept override { return true; }
+  std::shared_ptr<StreamPoint> launch_behind(const std::shared_ptr<StreamPoint>& point, Launch&&) override {
+    return point;
+  }
+  void hold_back(Stream, bool, const std::shared_ptr<StreamPoint>&) override {}
+  std::atomic<std::uint64_t> passed{0}, raised{0}, set{0};
+
+ private:
+  struct Point final : StreamPoint {
+    explicit Point(Marked& its_streams) : streams(its_streams) {}
+    void set(Stream) override { number = ++streams.set; }
+    bool passed() noexcept override { return number <= streams.passed; }
+    bool lies_in(Stream) const noexcept override { return true; }
+    Marked& streams;
+    std::uint64_t number = 0;
+  };
+};
+
+struct NoStall final : StallHandler {
+  double patience() const override { return 0; }
+  bool stalled(Call, const std::string&, double) override { return false; }
+  void failed(Call, const std::string&) override {}
+};
+
+}  // namespace
+
+TEST_CASE("of free posts whose points have passed the last one alone is raised", "[free]") {
+  NoStall stall;
+  for (const std::uint64_t count : {1, 2, 3, 5, 8, 9, 31})
+    for (std::uint64_t passed = 1; passed <= count; ++passed) {
+      Marked streams;
+      ExposurePlan plan;
+      plan.posts.on_host.push_back(PostPeer{nullptr, nullptr, nullptr, 0});
+      EnqueuedEpochs enqueued(1);
+      enqueued.make_room({0});
+      FreePosts posts(streams, stall);
+      for (std::uint64_t i = 0; i < count; ++i) {
+        REQUIRE(posts.add(nullptr, plan, enqueued));
+        enqueued.add_opened({0});
+      }
+      streams.passed = passed;
+      while (streams.raised == 0) std::this_thread::sleep_for(std::chrono::microseconds(50));
+      CHECK(streams.raised == passed);
+      posts.stop();
+      CHECK(posts.raised() == 1);
+    }
 }
