@@ -144,8 +144,8 @@ const Row rows[] = {
     {{"MPIX_MERGE", "on|off", "on", "one kernel for all operations of an epoch, or (for comparison) one for each"},
      [](Settings& s, Info i, Text t) { s.merge = parse_flag(i, t); }},
     {{"MPIX_POST", "prompt|free", "prompt",
-      "when a post goes: at once, in a launch of its own; or with the window's next call, and where none has come "
-      "after some 50 us by itself. Prompt all the same in graphs and to other nodes"},
+      "when a post goes: at once, in a launch of its own; or with the window's next call, and where none comes "
+      "soon, by itself. Prompt all the same in graphs and to other nodes"},
      [](Settings& s, Info i, Text t) {
        s.free_posts = parse_choice<bool>(i, t, {{"prompt", false}, {"free", true}});
      }},
