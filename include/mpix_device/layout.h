@@ -31,7 +31,7 @@
 ///
 /// | word          | lies in | written by                       | read by             | order |
 /// |---------------|---------|----------------------------------|---------------------|-------|
-/// | sent[t]       | O       | ranks of O: fetch and add, device| the same            | none: it gives out lines, and a rank writes those that it was given. Ranks of O take them in program order each |
+/// | sent[t]       | O       | ranks of O: fetch and add, device; where there is one alone it adds by itself | the same            | none: it gives out lines, and a rank writes those that it was given. Ranks of O take them in program order each |
 /// | lines, entry  | t       | o, when it was given them, and room[t] is beyond them | t: relaxed, by flag | where data went straight into the window, or earlier puts did (after_puts): the team meets, one fence of o's before the entry's second line; t acquires that one when it has seen both, and its team meets. The first may come before the fence: t then knows what is on its way. Else none, as the data are in the lines |
 /// | lines, data   | t       | o's team                         | t's team, by flag   | none: each half line has the lap |
 /// | room[t]       | O       | t: line after the last that may be written; from the head, when it has taken what lay there | o | t's loads of the lines come first, and o only stores after its branch; for the entry of a flush t fences before, so that what it has moved is in the window for all |

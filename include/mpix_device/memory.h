@@ -148,6 +148,20 @@ MPIX_FN std::uint64_t fetch_add(std::uint64_t* p, std::uint64_t v) {
 #endif
 }
 
+/// The same by the threads that it is for; the others get 0. Without a branch, which a GPU's warp has to come out of.
+MPIX_FN std::uint64_t fetch_add_where(bool wanted, std::uint64_t* p, std::uint64_t v) {
+#if defined(__CUDA_ARCH__)
+  std::uint64_t before = 0;
+  asm volatile("{.reg .pred p;setp.ne.u32 p,%3,0;@p atom.relaxed.gpu.global.add.u64 %0,[%1],%2;}"
+               : "+l"(before)
+               : "l"(p), "l"(v), "r"(static_cast<std::uint32_t>(wanted))
+               : "memory");
+  return before;
+#else
+  return wanted ? fetch_add_on_device(p, v) : 0;
+#endif
+}
+
 /// Change 0 to 1, and acquire. False: it was 1. On a GPU in memory that its atomic operations reach.
 MPIX_FN bool try_lock(std::uint64_t* p) {
 #if defined(__CUDA_ARCH__)
@@ -291,6 +305,43 @@ MPIX_FN std::uint32_t lines_arrived(const Line* lines, std::uint32_t flag, std::
   return (line_arrived(lines, flag, &data[0]) ? 1u : 0u) | (line_arrived(lines + 1, flag, &data[1]) ? 2u : 0u);
 #endif
 }
+
+#if MPIX_ON_DEVICE
+/// A line as it was seen, with its flags, which say whether it had come.
+struct SeenLine {
+  std::uint32_t low, low_flag, high, high_flag;
+
+  /// 0: it has come.
+  MPIX_FN std::uint32_t lacks(std::uint32_t flag) const { return (low_flag ^ flag) | (high_flag ^ flag); }
+};
+
+/// A look at two lines in a row, and at two others in a row, all in one go: as line_arrived, it orders nothing.
+MPIX_FN void look_at_lines(const Line* lines, const Line* others, SeenLine seen[4]) {
+#if defined(__CUDA_ARCH__)
+  // One statement: between two of them the compiler would wait for the first.
+  asm volatile(
+      "{.reg .b64 a,b,c,d,e,f,g,h;"
+      "ld.relaxed.sys.global.v2.u64 {a,b},[%16];ld.relaxed.sys.global.v2.u64 {c,d},[%16+16];"
+      "ld.relaxed.sys.global.v2.u64 {e,f},[%17];ld.relaxed.sys.global.v2.u64 {g,h},[%17+16];"
+      "mov.b64 {%0,%1},a;mov.b64 {%2,%3},b;mov.b64 {%4,%5},c;mov.b64 {%6,%7},d;"
+      "mov.b64 {%8,%9},e;mov.b64 {%10,%11},f;mov.b64 {%12,%13},g;mov.b64 {%14,%15},h;}"
+      : "=r"(seen[0].low), "=r"(seen[0].low_flag), "=r"(seen[0].high), "=r"(seen[0].high_flag), "=r"(seen[1].low),
+        "=r"(seen[1].low_flag), "=r"(seen[1].high), "=r"(seen[1].high_flag), "=r"(seen[2].low), "=r"(seen[2].low_flag),
+        "=r"(seen[2].high), "=r"(seen[2].high_flag), "=r"(seen[3].low), "=r"(seen[3].low_flag), "=r"(seen[3].high),
+        "=r"(seen[3].high_flag)
+      : "l"(lines), "l"(others)
+      : "memory");
+#else
+  const Line* const at[4] = {lines, lines + 1, others, others + 1};
+  for (int i = 0; i < 4; ++i) {
+    const std::uint64_t low = __hip_atomic_load(&at[i]->half[0], __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_SYSTEM);
+    const std::uint64_t high = __hip_atomic_load(&at[i]->half[1], __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_SYSTEM);
+    seen[i] = SeenLine{static_cast<std::uint32_t>(low), static_cast<std::uint32_t>(low >> 32),
+                       static_cast<std::uint32_t>(high), static_cast<std::uint32_t>(high >> 32)};
+  }
+#endif
+}
+#endif
 
 /// The threads that share one piece of work: a thread block on a GPU, the worker alone on the host.
 struct Workers {

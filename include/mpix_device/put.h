@@ -6,70 +6,11 @@
 #include <cstdint>
 
 #include "far_rma.h"
+#include "put_as_usual.h"
 
 /// Put, get, notify. All threads of the team call, with the same arguments.
 namespace mpix {
 namespace dev {
-
-/// One thread. Whether that is its target already all have looked before they met: the compiler looks ahead, by all.
-MPIX_DEV_FN void take_aim(Ctx& c, Aim& aim, std::uint32_t target) {
-  aim.target = static_cast<std::int32_t>(target);
-  aim.present = 0;
-  aim.is_noted = false;
-  if (is_far(c, target)) return;
-  aim.lane = lane_of(c, c.p.inboxes[target], c.p.process);
-  aim.sent = sent_to(c, target);
-  aim.room = room_of(c, c.p.process, target);
-  aim.room_seen = 0;
-  aim.is_here = is_here(c, target);
-}
-
-MPIX_DEV_FN bool is_aimed_at(const Aim& aim, int window, int target, std::uint64_t displacement, std::uint64_t bytes) {
-  // Not one after another: each takes a load. (Behind the end the difference is large, or the first does not hold.)
-  const std::uint64_t present = aim.present;
-  return (aim.target == target) & (aim.window == window) & (displacement < present) & (bytes < present - displacement);
-}
-
-/// The team: aims at a part of a window, if the arguments are right.
-MPIX_DEV_CALL Result find_target(Ctx& c, DevCall call, int window, int target, std::uint64_t displacement,
-                                 std::uint64_t bytes, bool no_buffer, int tag) {
-  const Team team = team_of(c);
-  Result wrong = c.broken;
-  if (wrong != Result::ok) return wrong;
-  WindowEntry entry{};
-  if (target < 0 || static_cast<std::uint32_t>(target) >= c.p.ranks) {
-    wrong = Result::rank;
-  } else if (window < 0 || window >= static_cast<int>(most_windows)) {
-    wrong = Result::window;
-  } else {
-    entry = *window_entry(c, c.p.segment, static_cast<std::uint32_t>(window), static_cast<std::uint32_t>(target));
-    if (entry.present == 0)
-      wrong = Result::window;
-    else if (tag < 0)
-      wrong = Result::tag;
-    else if (displacement > entry.present - 1 || bytes > entry.present - 1 - displacement)
-      wrong = Result::range;
-    else if (no_buffer && bytes > 0)
-      wrong = Result::buffer;
-  }
-  if (wrong != Result::ok)
-    return fail(c, call, wrong, window, target,
-                wrong == Result::tag ? std::int64_t{tag} : static_cast<std::int64_t>(displacement),
-                static_cast<std::int64_t>(bytes));
-  Aim& aim = aim_of(c, window, target);
-  const bool is_its_target = aim.target == target;
-  sync_team(team);
-  if (team.index == 0) {
-    if (!is_its_target) take_aim(c, aim, static_cast<std::uint32_t>(target));
-    if (!is_far(c, static_cast<std::uint32_t>(target))) {
-      aim.window = window;
-      aim.base = entry.base;
-      aim.present = entry.present;
-    }
-  }
-  sync_team(team);
-  return Result::ok;
-}
 
 MPIX_DEV_CALL bool wait_for_room(Ctx& c, Aim& aim, std::uint64_t what, std::uint64_t end) {
   if (is_first(c)) {
@@ -84,24 +25,6 @@ MPIX_DEV_CALL bool wait_for_room(Ctx& c, Aim& aim, std::uint64_t what, std::uint
         return aim.room_seen >= end;
       },
       [&] { read_for(c, static_cast<std::uint32_t>(aim.target)); });
-}
-
-MPIX_DEV_FN void note_unflushed(Ctx& c, std::uint32_t target) {
-  MPIX_NO_UNROLL
-  for (std::uint32_t i = 0; i < c.unflushed_count && i < most_unflushed; ++i)
-    if (c.unflushed[i] == target) return;
-  if (c.unflushed_count < most_unflushed) c.unflushed[c.unflushed_count] = target;
-  if (c.unflushed_count <= most_unflushed) ++c.unflushed_count;
-}
-
-/// First thread: what comes next into the lane may be seen with all that the rank has stored before.
-MPIX_DEV_FN void fence_for_target(Ctx& c, const Aim& aim) {
-  if (aim.is_here) {
-    fence_on_device();  // others may still be owed one that reaches them
-  } else {
-    fence_stores();
-    c.unfenced = 0;
-  }
 }
 
 /// The team: lines from `begin` on, which were given out for them, and which may be written.
@@ -128,7 +51,7 @@ MPIX_DEV_CALL Result send(Ctx& c, Aim& aim, std::uint64_t what, std::uint64_t ho
   const std::uint32_t bytes = kind_of(how) == in_lines ? static_cast<std::uint32_t>(bytes_of(how)) : 0;
   if (c.has_put && kind_of(how) != direct) how |= after_puts;
   if (team.index == 0) {
-    const std::uint64_t begin = fetch_add_on_device(aim.sent, lines);
+    const std::uint64_t begin = take_lines(c, true, aim, lines);
     if (kind_of(how) == direct || c.unfenced) fence_for_target(c, aim);
     if (begin + lines > aim.room_seen) aim.room_seen = load_before_stores(aim.room);
     c.found.at = begin;
@@ -189,72 +112,6 @@ MPIX_DEV_CALL Result get(Ctx& c, int window, int target, std::size_t displacemen
   return Result::ok;
 }
 
-#if MPIX_ON_DEVICE
-/// Pieces of 16 bytes, in memory that is not the block's.
-MPIX_DEV_FN bool is_in_quads(const char* to, const char* from, std::uint64_t bytes) {
-  bool whole = ((reinterpret_cast<std::uintptr_t>(to) | reinterpret_cast<std::uintptr_t>(from) | bytes) & 15) == 0;
-#if defined(__CUDA_ARCH__)
-  whole = whole && __isGlobal(from) && __isGlobal(to);
-#endif
-  return whole;
-}
-
-/// A short loop, as the threads of a block have as many loads under way as it takes: with 8 at once 64 KiB took 6.6 µs,
-/// with 4 5.8, with 2 5.65.
-MPIX_DEV_FN void copy_quads(const Team& team, char* to, const char* from, std::uint64_t bytes) {
-  const auto count = static_cast<std::uint32_t>(bytes / 16);
-  auto* const target = reinterpret_cast<ulonglong2*>(to);
-  const auto* const source = reinterpret_cast<const ulonglong2*>(from);
-  std::uint32_t i = team.index;
-  MPIX_NO_UNROLL
-  for (; i + team.size < count; i += 2 * team.size) {
-    const ulonglong2 one = load_once(source + i), other = load_once(source + i + team.size);
-    target[i] = one, target[i + team.size] = other;
-  }
-  if (i < count) target[i] = load_once(source + i);
-}
-
-/// Data that go straight into the window have their place in the lane before they are copied, up to so many bytes: what
-/// ranks of the process then send to the target waits for them.
-constexpr std::uint64_t most_bytes_ahead = 65536, most_quads_bytes = std::uint64_t{1} << 34;
-
-/// The usual put straight into the window. The team has met; it meets when it has read the source. The entry's first
-/// line goes out before the fence: the target knows what comes while that takes its time, and acts on the second one.
-MPIX_DEV_CALL Result put_quads(Ctx& c, int window, int target, std::size_t displacement, std::size_t bytes,
-                               const void* local, int tag) {
-  const Team team = team_of(c);
-  Aim& aim = aim_of(c, window, target);
-  const bool ahead = bytes <= most_bytes_ahead;
-  std::uint64_t begin = 0;
-  if (ahead && team.index == 0) begin = fetch_add_on_device(aim.sent, entry_lines);
-  copy_quads(team, aim.base + displacement, static_cast<const char*>(local), bytes);
-  const std::uint64_t what = what_of(static_cast<std::uint32_t>(tag), c.rank, static_cast<std::uint32_t>(window));
-  const std::uint32_t shift = c.p.lane_shift, mask = (1u << shift) - 1;
-  Line* entry = nullptr;
-  std::uint32_t lap = 0;
-  if (team.index == 0) {
-    if (!ahead) begin = fetch_add_on_device(aim.sent, entry_lines);
-    entry = aim.lane + (static_cast<std::uint32_t>(begin) & mask);
-    lap = static_cast<std::uint32_t>(begin >> shift) + 1;
-    if (begin + entry_lines > aim.room_seen) aim.room_seen = load_before_stores(aim.room);
-    const bool has_room = begin + entry_lines <= aim.room_seen;
-    if (has_room) write_line(entry, what, lap);
-    c.found.at = begin;
-    c.value = has_room;
-  }
-  sync_team(team);
-  if (c.value == 0) {
-    if (!wait_for_room(c, aim, what, c.found.at + entry_lines)) return Result::synchronization;
-    if (team.index == 0) write_line(entry, what, lap);
-  }
-  if (team.index == 0) {
-    fence_for_target(c, aim);
-    write_line(entry + 1, how_of(direct, bytes), lap);
-  }
-  return Result::ok;
-}
-#endif
-
 /// Any put with a notification; the team has met.
 MPIX_DEV_CALL Result put_notify_in_any_case(Ctx& c, int window, int target, std::size_t displacement, std::size_t bytes,
                                             const void* local, int tag) {
@@ -271,10 +128,6 @@ MPIX_DEV_CALL Result put_notify_in_any_case(Ctx& c, int window, int target, std:
   char* const to = aim.base + displacement;
   const char* const from = static_cast<const char*>(local);
   const bool is_straight = bytes > c.p.inline_bytes || (to == from && bytes > 0);
-#if MPIX_ON_DEVICE
-  if (is_straight && to != from && bytes <= most_quads_bytes && is_in_quads(to, from, bytes))
-    return put_quads(c, window, target, displacement, bytes, local, tag);
-#endif
   std::uint64_t how = how_in_lines(bytes, displacement);
   if (is_straight) {
     how = how_of(direct, bytes);
@@ -285,73 +138,32 @@ MPIX_DEV_CALL Result put_notify_in_any_case(Ctx& c, int window, int target, std:
 }
 
 #if MPIX_ON_DEVICE
-/// The team: lines were given out from c.found.at on, where there is no room yet.
-MPIX_DEV_CALL Result send_when_there_is_room(Ctx& c, Aim& aim, std::uint64_t what, std::uint64_t how,
-                                             const char* data) {
+/// The team: the rest of what had no room.
+MPIX_DEV_CALL Result put_when_there_is_room(Ctx& c, int window, int target, std::size_t displacement, std::size_t bytes,
+                                            const void* local, int tag) {
   const Team team = team_of(c);
+  Aim& aim = aim_of(c, window, target);
+  const bool is_straight = bytes > c.p.inline_bytes;
   const std::uint64_t begin = c.found.at;
+  const std::uint64_t what = what_of(static_cast<std::uint32_t>(tag), c.rank, static_cast<std::uint32_t>(window));
+  const std::uint64_t how = is_straight ? how_of(direct, bytes) : how_in_lines(bytes, displacement);
   if (!wait_for_room(c, aim, what, begin + lines_of(how))) return Result::synchronization;
-  write_lines(c, team, aim, begin, what, how, data, static_cast<std::uint32_t>(bytes_of(how)));
+  if (is_straight && team.index == 0) fence_for_target(c, aim);
+  write_lines(c, team, aim, begin, what, how, static_cast<const char*>(local),
+              is_straight ? 0 : static_cast<std::uint32_t>(bytes));
   sync_team(team);
   return Result::ok;
 }
 #endif
 
-/// On a GPU what this takes is instructions, one behind the other: so the usual case has as few as can be, with no call
-/// in between, across which registers would have to be saved.
-MPIX_DEV_CALL Result put_notify(Ctx& c, int window, int target, std::size_t displacement, std::size_t bytes,
-                                const void* local, int tag) {
-  const Team team = team_of(c);
-  sync_team(team);
+MPIX_DEV_FN Result put_notify(Ctx& c, int window, int target, std::size_t displacement, std::size_t bytes,
+                              const void* local, int tag) {
 #if MPIX_ON_DEVICE
-  Aim& aim = aim_of(c, window, target);
-  const char* const from = static_cast<const char*>(local);
-  const std::uint32_t owed = c.has_put | c.unfenced;
-  char* const to = aim.base + displacement;
-  const bool is_right = is_aimed_at(aim, window, target, displacement, bytes) & (local != nullptr) & (tag >= 0);
-  const bool is_usual = is_right & (aim.is_noted | (bytes == 0)) & (bytes <= c.p.inline_bytes) &
-                        (((reinterpret_cast<std::uintptr_t>(local) | bytes) & 7) == 0) & (owed == 0) & (to != from);
-  if (!is_usual) {
-    if (is_right & (bytes > c.p.inline_bytes) & (bytes <= most_quads_bytes) & (to != from) &&
-        is_in_quads(to, from, bytes))
-      return put_quads(c, window, target, displacement, bytes, local, tag);
-    return put_notify_in_any_case(c, window, target, displacement, bytes, local, tag);
-  }
-#else
+  const Usual usual = put_as_usual(c, window, target, displacement, bytes, local, tag);
+  if (usual == Usual::done) return Result::ok;
+  if (usual == Usual::no_room) return put_when_there_is_room(c, window, target, displacement, bytes, local, tag);
+#endif
   return put_notify_in_any_case(c, window, target, displacement, bytes, local, tag);
-#endif
-#if MPIX_ON_DEVICE
-  const auto count = static_cast<std::uint32_t>(bytes) / 8, lines = (entry_lines + count + 1) / 2 * 2;
-  // While the first thread asks for lines. From the last thread on, as the first has the entry to write.
-  std::uint32_t i = team.size - 1 - team.index;
-  std::uint64_t word = i < count ? reinterpret_cast<const std::uint64_t*>(from)[i] : 0;
-  if (team.index == 0) c.found.at = fetch_add_on_device(aim.sent, lines);
-  const std::uint64_t what = what_of(static_cast<std::uint32_t>(tag), c.rank, static_cast<std::uint32_t>(window));
-  const std::uint64_t how = how_in_lines(bytes, displacement);
-  Line* const lane = aim.lane;
-  const std::uint32_t shift = c.p.lane_shift, mask = (1u << shift) - 1;
-  const std::uint64_t room_seen = aim.room_seen;
-  sync_team(team);
-  const std::uint64_t begin = c.found.at;
-  if (begin + lines > room_seen) {
-    if (team.index == 0) aim.room_seen = load_before_stores(aim.room);
-    sync_team(team);
-    if (begin + lines > aim.room_seen) return send_when_there_is_room(c, aim, what, how, from);
-  }
-  if (i < count) {
-    while (true) {
-      const std::uint64_t n = begin + entry_lines + i;
-      write_line(lane + (static_cast<std::uint32_t>(n) & mask), word, static_cast<std::uint32_t>(n >> shift) + 1);
-      if ((i += team.size) >= count) break;
-      word = reinterpret_cast<const std::uint64_t*>(from)[i];
-    }
-  }
-  if (team.index == 0)
-    write_entry(lane + (static_cast<std::uint32_t>(begin) & mask), what, how,
-                static_cast<std::uint32_t>(begin >> shift) + 1);
-  sync_team(team);
-  return Result::ok;
-#endif
 }
 
 /// Rows of `width` bytes.

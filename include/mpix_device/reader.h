@@ -340,6 +340,7 @@ MPIX_DEV_FN void settle(Ctx& c, Reader& r, const Workers& warp) {
   if (warp.index == 0) {
     const std::uint64_t head = r.found.at + r.found.lines;
     heads_of(r.inbox)[r.found.process] = head;
+    if (r.inbox == c.inbox && r.found.process < most_fronts) c.heads[r.found.process] = head;
     if (flushes) fence_stores();  // what came before is in the window, for all
     if (r.found.process < r.processes)
       store_after_loads(room_of(c, r.found.process, r.rank), head + (std::uint64_t{1} << r.lane_shift));
@@ -373,6 +374,7 @@ MPIX_DEV_FN void leave_lane(Ctx& c, std::uint32_t process, std::uint64_t head) {
   }
   store_after_loads(room, head + lines);
   heads[process] = head;
+  if (process < most_fronts) c.heads[process] = head;
   c.state.taken = taken + 1;
   c.state.turn = process + 1 == processes ? 0 : process + 1;
 }

@@ -301,6 +301,7 @@ MPIX_DEV_CALL Result init(Ctx& c, const MPIX_Dev_param& p, std::uint32_t team) {
     for (Fenced& fenced : c.fenced) fenced = Fenced{0, 0};
     c.left_process = ~0u;
     c.owed.any = false;
+    for (Taken& taken : c.taken) taken.target = -1;
     forget_parts(c);
 #if MPIX_ON_DEVICE
     c.front_shift = front_shift(p.processes);
@@ -342,6 +343,8 @@ MPIX_DEV_CALL Result init(Ctx& c, const MPIX_Dev_param& p, std::uint32_t team) {
         c.far_flushes = load_relaxed(&p.far_ranks[here].flushed);
       }
       c.state = c.inbox->reading;
+      for (std::uint32_t process = 0; process < p.processes && process < most_fronts; ++process)
+        c.heads[process] = heads_of(c.inbox)[process];
       c.has_put = static_cast<std::uint32_t>(c.inbox->has_put);
       c.far_unflushed = c.far_put = static_cast<std::uint32_t>(c.inbox->far_put);
     }

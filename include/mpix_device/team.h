@@ -32,6 +32,7 @@ enum class Step : std::uint32_t {
   move,       ///< the data of `found` are to be moved, by all
   set_aside,  ///< of a wait: `found` is not asked for
   unusual,    ///< likewise: not what take_as_usual() knows
+  none,       ///< likewise: it was not asked
 };
 
 /// What a put needs to know of a target, and of its part of a window: of some that it was last concerned with, as every
@@ -49,6 +50,14 @@ struct Aim {
 };
 constexpr std::uint32_t aims = 4;  ///< and one for what is concerned with no window
 
+/// Of a rank that is alone in its process: lines that it has taken of a lane, as in `sent`.
+struct Taken {
+  std::int32_t target;
+  std::uint64_t lines;
+};
+
+constexpr std::uint32_t most_fronts = 32;
+
 /// This rank's own part of a window.
 struct OwnPart {
   std::int32_t window;  ///< negative: none
@@ -65,7 +74,7 @@ struct Fenced {
 constexpr std::uint32_t fenced_lanes = 4;
 
 /// A lane that is still to be left, up to `head`.
-struct Owed {
+struct alignas(16) Owed {
   std::uint32_t process;
   bool any;
   std::uint64_t head;
@@ -102,12 +111,16 @@ struct MPIX_Dev_ctx {
   mpix::dev::Step step;
   mpix::dev::Result result;
   mpix::dev::Found found;
+  char* to;  ///< where its data go, of a wait
   mpix::dev::Status status;
   std::uint64_t value;  ///< from one thread for all
   bool goes_on;         ///< likewise
 
   mpix::dev::Aim aims[mpix::dev::aims + 1];
+  mpix::dev::Taken taken[mpix::dev::aims];
   mpix::dev::OwnPart own[mpix::dev::own_parts];
+  mpix::dev::OwnPart last_part;                 ///< where data in lines last went
+  std::uint64_t heads[mpix::dev::most_fronts];  ///< of the lanes, as in the inbox, where these are few
   mpix::dev::Fenced fenced[mpix::dev::fenced_lanes];
   mpix::dev::Owed owed;
   mpix::Line* lanes;           ///< the rank's own
@@ -189,6 +202,13 @@ MPIX_DEV_FN void sync_team(const Team& team) {
   else
     sync_warp(first_warp_of(team));
 }
+/// They meet: whether it holds for all.
+MPIX_DEV_FN bool all_of_team(const Team& team, bool holds) {
+  if (team.is_block) return __syncthreads_and(holds) != 0;
+  const Ballot here = ballot(team, true), those = ballot(team, holds);
+  sync_team(team);
+  return here == those;
+}
 /// What one thread of the first warp has.
 MPIX_DEV_FN std::uint32_t from_thread(const Workers& warp, std::uint32_t value, std::uint32_t thread) {
 #if defined(__HIP_DEVICE_COMPILE__)
@@ -210,6 +230,7 @@ MPIX_DEV_FN std::uint32_t first_of(Ballot who) { return who ? 0u : ~0u; }
 MPIX_DEV_FN std::uint32_t count_of(Ballot who) { return who; }
 MPIX_DEV_FN void doze(std::uint32_t) {}
 MPIX_DEV_FN void sync_team(const Team&) {}
+MPIX_DEV_FN bool all_of_team(const Team&, bool holds) { return holds; }
 MPIX_DEV_FN std::uint32_t from_thread(const Workers&, std::uint32_t value, std::uint32_t) { return value; }
 #endif
 
@@ -356,6 +377,7 @@ MPIX_DEV_FN void store_some(char* to, std::uint32_t i, std::uint32_t bytes, std:
 MPIX_DEV_FN void forget_parts(Ctx& c) {
   for (Aim& aim : c.aims) aim.present = 0;
   for (OwnPart& part : c.own) part.window = -1;
+  c.last_part.window = -1;
 }
 MPIX_DEV_FN Aim& aim_of(Ctx& c, int window, int target) {
   return c.aims[static_cast<std::uint32_t>(target + window) % aims];

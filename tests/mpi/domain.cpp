@@ -254,6 +254,25 @@ struct Calls {
     for (int i = 0; me != 0 && i < 500; ++i) DOMAIN_EXPECT(c, f, MPIX_Dev_notify(&c, window, 0, 6) == MPI_SUCCESS);
     if (me == 0) DOMAIN_EXPECT(c, f, MPIX_Dev_wait(&c, window, MPIX_DEV_ANY_SOURCE, 6, 500 * (n - 1)) == MPI_SUCCESS);
     open_and_close(c, f);
+    put_between_words(c, f);
+  }
+
+  /// A window that does not begin at a multiple of 8, so that what lies at one in it is at none in memory.
+  MPIX_DEV_METHOD void put_between_words(MPIX_Dev_ctx& c, test::Findings& f) const {
+    const int n = static_cast<int>(c.p.ranks), me = static_cast<int>(c.rank), before = (me + n - 1) % n;
+    char* const from = mine(c) + part / 2;
+    MPIX_Dev_win crooked = -1;
+    DOMAIN_EXPECT(c, f, MPIX_Dev_win_open(&c, MPIX_DEV_WORLD, mine(c) + 516, 64, &crooked) == MPI_SUCCESS);
+    const std::size_t places[] = {4, 8, 12, 0, 3, 16, 20, 24};
+    for (int round = 0; round < 32; ++round) {
+      const std::size_t place = places[round % 8];
+      set(c, from, 8, static_cast<char>(me + round));
+      DOMAIN_EXPECT(c, f, MPIX_Dev_put_notify(&c, crooked, (me + 1) % n, place, 8, from, round) == MPI_SUCCESS);
+      DOMAIN_EXPECT(c, f, MPIX_Dev_wait(&c, crooked, before, round, 1) == MPI_SUCCESS);
+      DOMAIN_EXPECT(c, f, is(mine(c) + 516 + place, 8, static_cast<char>(before + round)));
+      DOMAIN_EXPECT(c, f, MPIX_Dev_barrier(&c, MPIX_DEV_WORLD) == MPI_SUCCESS);
+    }
+    DOMAIN_EXPECT(c, f, MPIX_Dev_win_close(&c, &crooked) == MPI_SUCCESS);
   }
 
   /// What was put before a notification is seen with it, also by a target that has looked at the place before.
