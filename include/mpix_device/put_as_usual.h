@@ -82,7 +82,7 @@ MPIX_DEV_FN Usual put_quads(Ctx& c, const Team& team, Aim& aim, std::uint64_t wh
     if (ahead) announce(place);
   });
   if (!ahead) announce(take_lines(c, team.index == 0, aim, entry_lines));
-  if (!all_of_team(team, has_room)) return Usual::no_room;
+  if (!ask_first(c, team, has_room)) return Usual::no_room;
   if (team.index == 0) {
     fence_for_target(c, aim);
     write_line(entry + 1, how_of(direct, bytes), lap);
@@ -124,7 +124,7 @@ MPIX_DEV_FN Usual put_words(Ctx& c, const Team& team, Aim& aim, std::uint64_t wh
       }
       if (has_room && k < end) write(begin, data);
     }
-    return all_of_team(team, has_room) ? Usual::done : Usual::no_room;
+    return ask_first(c, team, has_room) ? Usual::done : Usual::no_room;
   }
   const std::uint64_t number = take_lines(c, k == 0, aim, lines);
   std::uint64_t data = word();

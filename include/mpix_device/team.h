@@ -202,12 +202,14 @@ MPIX_DEV_FN void sync_team(const Team& team) {
   else
     sync_warp(first_warp_of(team));
 }
-/// They meet: whether it holds for all.
-MPIX_DEV_FN bool all_of_team(const Team& team, bool holds) {
-  if (team.is_block) return __syncthreads_and(holds) != 0;
-  const Ballot here = ballot(team, true), those = ballot(team, holds);
+/// They meet: what the first thread says; the others, but for those of the first warp, say yes.
+MPIX_DEV_FN bool ask_first(Ctx& c, const Team& team, bool says) {
+#if defined(__CUDA_ARCH__)
+  if (team.is_block) return __syncthreads_and(says) != 0;
+#endif
+  if (team.index == 0) c.value = says;
   sync_team(team);
-  return here == those;
+  return c.value != 0;
 }
 /// What one thread of the first warp has.
 MPIX_DEV_FN std::uint32_t from_thread(const Workers& warp, std::uint32_t value, std::uint32_t thread) {
@@ -230,7 +232,6 @@ MPIX_DEV_FN std::uint32_t first_of(Ballot who) { return who ? 0u : ~0u; }
 MPIX_DEV_FN std::uint32_t count_of(Ballot who) { return who; }
 MPIX_DEV_FN void doze(std::uint32_t) {}
 MPIX_DEV_FN void sync_team(const Team&) {}
-MPIX_DEV_FN bool all_of_team(const Team&, bool holds) { return holds; }
 MPIX_DEV_FN std::uint32_t from_thread(const Workers&, std::uint32_t value, std::uint32_t) { return value; }
 #endif
 

@@ -126,6 +126,7 @@ MPIX_DEV_FN void take_few_older(Ctx& c, const Workers& warp, const Sought& sough
   if (wants_status && takes && before + 1 == count) c.status = status_of(one);
   const Ballot alive = ballot(warp, lives && !takes);
   left -= count;
+  sync_warp(warp);  // all have read what changes
   if (warp.index == 0) {
     c.state.live -= count;
     c.state.first = alive != 0 ? first + first_of(alive) : 0;
@@ -219,10 +220,20 @@ MPIX_DEV_FN Step take_as_usual(Ctx& c, const Workers& warp, const Query& query, 
       go_on(from);
       continue;
     }
+    // More of them than the warp has looked at: by the team.
+    if ((ballot(warp, is_plain && words > words_seen(shift)) >> who & 1) != 0) {
+      if (warp.index == who)
+        hand_to_team(c, wants_status, part.base + displacement,
+                     Found{from, (entry_lines + words + 1) / 2 * 2, head,
+                           Notification{two_words(seen[0].low, seen[0].high), two_words(seen[1].low, upper)}},
+                     left);
+      return Step::move;
+    }
     // Its data are in the window, or there are none.
     const bool is_direct = (no_entry | not_asked | (upper & 0xf0000000u)) == 0;
     if ((ballot(warp, is_direct) >> who & 1) != 0) {
       const Ballot gaps = ~(ballot(warp, (seen[2].lacks(lap_seen) | seen[3].lacks(lap_seen)) == 0) >> who);
+      sync_warp(warp);
       if (warp.index == who) {
         acquire(c, from, head, 1 + (gaps == 0 || first_of(gaps) > 1u << shift ? 1u << shift : first_of(gaps)), entry);
         hand_out(c, wants_status, two_words(seen[0].low, seen[0].high), two_words(seen[1].low, upper), from,
@@ -233,15 +244,6 @@ MPIX_DEV_FN Step take_as_usual(Ctx& c, const Workers& warp, const Query& query, 
       go_on(from);
       sync_warp(warp);
       continue;
-    }
-    // More of them than the warp has looked at: by the team.
-    if ((ballot(warp, is_plain && words > words_seen(shift)) >> who & 1) != 0) {
-      if (warp.index == who)
-        hand_to_team(c, wants_status, part.base + displacement,
-                     Found{from, (entry_lines + words + 1) / 2 * 2, head,
-                           Notification{two_words(seen[0].low, seen[0].high), two_words(seen[1].low, upper)}},
-                     left);
-      return Step::move;
     }
     const std::uint64_t what = two_words(from_thread(warp, seen[0].low, who), from_thread(warp, seen[0].high, who));
     const std::uint64_t at = from_thread(warp, head, who);
@@ -300,6 +302,7 @@ MPIX_DEV_FN Step take_as_usual(Ctx& c, const Workers& warp, const Query& query, 
     }
     const bool by_team = bytes > 0 && (how & after_puts) != 0;
     if (bytes > 0 && !by_team) {  // its data come, or go to another part than the last ones
+      sync_warp(warp);
       if (warp.index == 0) c.last_part = part;
       if (++looks == most_looks) return Step::unusual;
       narrow_looks = looks + wide_looks;
