@@ -250,8 +250,11 @@ MPIX_DEV_FN Step take_as_usual(Ctx& c, const Workers& warp, const Query& query, 
     if (here == 0) {
       const Announced next =
           sought.is(what) ? take_announced(c, warp, from, at, what, wants_status, left) : Announced::is_none;
-      if (next == Announced::takes_long || ++looks == most_looks) return Step::unusual;
-      if (next == Announced::is_none) continue;
+      if (next == Announced::takes_long) return Step::unusual;
+      if (next == Announced::is_none) {
+        if (++looks == most_looks) return Step::unusual;
+        continue;
+      }
       if (--left == 0) return Step::over;
       if (process == from) head += entry_lines;
       go_on(from);
