@@ -143,11 +143,13 @@ const Row rows[] = {
      }},
     {{"MPIX_MERGE", "on|off", "on", "one kernel for all operations of an epoch, or (for comparison) one for each"},
      [](Settings& s, Info i, Text t) { s.merge = parse_flag(i, t); }},
-    {{"MPIX_POST", "prompt|free", "prompt",
+    {{"MPIX_POST", "auto|prompt|free", "auto",
       "when a post goes: at once, in a launch of its own; or with the window's next call, and where none comes "
-      "soon, by itself. Prompt all the same in graphs and to other nodes"},
+      "soon, by itself. Prompt all the same in graphs and to other nodes. auto: free on a GPU, for windows whose next "
+      "calls come soon"},
      [](Settings& s, Info i, Text t) {
-       s.free_posts = parse_choice<bool>(i, t, {{"prompt", false}, {"free", true}});
+       s.posts =
+           parse_choice<Posts>(i, t, {{"auto", Posts::automatic}, {"prompt", Posts::prompt}, {"free", Posts::free}});
      }},
     {{"MPIX_WAIT", "auto|kernel|memory", "auto",
       "how streams of a GPU wait: in kernels that poll, or in memory operations, which let other processes have the "

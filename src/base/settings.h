@@ -26,6 +26,13 @@ extern const std::vector<std::pair<const char*, CollectiveWay>> collective_way_n
 /// communicator is prepared; or where a call runs, by what others have taken.
 enum class WaySelection { fixed, model, dynamic };
 
+/// When a post goes; see epoch/free_posts.h.
+enum class Posts {
+  automatic,  ///< free on a GPU, where that saves launches
+  prompt,     ///< at once, in a launch of its own
+  free,
+};
+
 /// How streams of a GPU wait for other ranks.
 enum class Waits {
   automatic,
@@ -42,7 +49,7 @@ struct Settings {
   std::optional<std::size_t> packs_above;  ///< bytes of an epoch; none: what the device prefers
   std::uint32_t mailbox_slots;
   bool merge;
-  bool free_posts;
+  Posts posts;
   Waits waits;
   LaunchForm launch_form;
   std::size_t copy_engine_bytes;

@@ -129,8 +129,6 @@ class StreamPoint {
   virtual void set(Stream stream) = 0;
   /// All before it has run. Of one that was never set, too.
   virtual bool passed() noexcept = 0;
-  /// It was set in this stream, and not in an earlier one with the same handle.
-  virtual bool lies_in(Stream stream) const noexcept = 0;
 };
 
 /// What a peer shall know at least: so many epochs are posted to it.
@@ -145,6 +143,8 @@ struct PostRaise {
 class PostStreams {
  public:
   virtual ~PostStreams() = default;
+  /// Another for a later stream with the same handle, unless the end of the first has waited for all that was in it.
+  virtual std::uint64_t number_of(Stream stream) const noexcept = 0;
   virtual std::shared_ptr<StreamPoint> new_point() = 0;
   /// At once, whatever streams wait for.
   virtual void raise(const std::vector<PostRaise>& raises) = 0;

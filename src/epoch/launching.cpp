@@ -24,8 +24,9 @@ Launching::Launching(Device& device, const Settings& settings, Neighbourhood& pe
       most_receive_bytes_(std::min<std::uint64_t>(window_bytes, peers.likely_bytes())) {
   if (merge_) memory_ = device.new_launch_memory();
   if (peers.needs_guards()) guards_ = std::make_unique<Guards>(peers, device, words_.get());
-  if (!settings.free_posts || !merge_ || guards_ || lazy_post_) return;
-  if (PostStreams* streams = device.post_streams()) free_posts_ = std::make_unique<FreePosts>(*streams, stall);
+  if (settings.posts == Posts::prompt || !merge_ || guards_ || lazy_post_) return;
+  if (PostStreams* streams = device.post_streams())
+    free_posts_ = std::make_unique<FreePosts>(*streams, stall, settings.posts == Posts::free);
 }
 
 StreamNow Launching::check(Stream stream) const {
@@ -42,7 +43,7 @@ StreamNow Launching::check(Stream stream) const {
 void Launching::post(const ExposurePlanOf& plan, const StreamNow& in, OperationBudget::Lease lease) {
   keep_behind_posts(in);
   if (lazy_post_ && plan->remote.empty()) {
-    to_carry_ = CarriedPost{plan, in, nullptr};
+    to_carry_ = CarriedPost{plan, in};
     if (in.capture) keep_for_graph(in, plan);
   } else if (!may_be_free(*plan, in) || !set_free_post(plan, in)) {
     launch_post(plan, in, std::move(lease));
@@ -184,9 +185,10 @@ bool Launching::may_be_free(const ExposurePlan& plan, const StreamNow& in) const
 }
 
 bool Launching::set_free_post(const ExposurePlanOf& plan, const StreamNow& in) {
-  auto point = free_posts_->add(in.stream, *plan, enqueued_);
+  const std::uint64_t stream_number = device_.post_streams()->number_of(in.stream);
+  auto point = free_posts_->add(in.stream, stream_number, *plan, enqueued_);
   if (!point) return false;
-  to_carry_ = CarriedPost{plan, in, std::move(point)};
+  to_carry_ = CarriedPost{plan, in, std::move(point), stream_number};
   return true;
 }
 
@@ -198,8 +200,9 @@ void Launching::keep_behind_posts(const StreamNow& in) {
 
 void Launching::carry_post(Launch& launch, const StreamNow& in) {
   if (!to_carry_.plan) return;
-  const bool same_stream = to_carry_.point ? in.capture == 0 && to_carry_.point->lies_in(in.stream)
-                                           : to_carry_.in.stream == in.stream || !is_alive(to_carry_.in.stream);
+  const bool same_stream =
+      to_carry_.point ? in.capture == 0 && device_.post_streams()->number_of(in.stream) == to_carry_.stream_number
+                      : to_carry_.in.stream == in.stream || !is_alive(to_carry_.in.stream);
   if (same_stream) {
     add_posts(launch, to_carry_.plan, 0, to_carry_.plan->posts.count());
   } else if (to_carry_.point) {

@@ -71,7 +71,8 @@ class Launching {
   struct CarriedPost {
     ExposurePlanOf plan;  ///< null: none
     StreamNow in;
-    std::shared_ptr<StreamPoint> point;  ///< of a free post; null: it is lazy
+    std::shared_ptr<StreamPoint> point{};  ///< of a free post; null: it is lazy
+    std::uint64_t stream_number = 0;       ///< of a free post
   };
   /// The entries of one launch: of the tables for this node, and of the list of ranks on others.
   struct Batch {

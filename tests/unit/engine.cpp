@@ -78,7 +78,7 @@ bool throws(Function function) {
 void random_epochs(int ranks, unsigned seed, bool mappable, bool merge, std::uint32_t slots, unsigned epochs,
                    Waits waits = Waits::kernel, bool free_posts = false) {
   Settings settings = quiet_settings();
-  settings.free_posts = free_posts;
+  settings.posts = free_posts ? Posts::free : Posts::prompt;
   settings.waits = waits;
   settings.merge = merge;
   settings.mailbox_slots = slots;

@@ -29,7 +29,7 @@ constexpr std::size_t bytes = 4096;  // direct: so the origin waits for the post
 
 Settings free_settings() {
   Settings settings = Settings::from_environment();
-  settings.free_posts = true;
+  settings.posts = Posts::free;
   settings.timeout_seconds = 30 * test::time_scale();
   settings.fail_on_timeout = true;
   return settings;
@@ -39,6 +39,7 @@ Settings free_settings() {
 class Counting final : public PostStreams {
  public:
   explicit Counting(PostStreams& to) : to_(to) {}
+  std::uint64_t number_of(Stream stream) const noexcept override { return to_.number_of(stream); }
   std::shared_ptr<StreamPoint> new_point() override { return to_.new_point(); }
   void raise(const std::vector<PostRaise>& raised) override {
     ++raises;
@@ -359,6 +360,7 @@ namespace {
 /// Points that pass when the test says so, and raises that are only written down.
 class Marked final : public PostStreams {
  public:
+  std::uint64_t number_of(Stream) const noexcept override { return 0; }
   std::shared_ptr<StreamPoint> new_point() override { return std::make_shared<Point>(*this); }
   void raise(const std::vector<PostRaise>& raises) override { raised = raises.front().epochs; }
   bool have_raised() noexcept override { return true; }
@@ -367,15 +369,15 @@ class Marked final : public PostStreams {
   }
   void hold_back(Stream, bool, const std::shared_ptr<StreamPoint>&) override {}
   std::atomic<std::uint64_t> passed{0}, raised{0}, set{0};
+  std::atomic<std::uint64_t> held{0};  ///< this one does not pass
 
  private:
   struct Point final : StreamPoint {
     explicit Point(Marked& its_streams) : streams(its_streams) {}
     void set(Stream) override { number = ++streams.set; }
-    bool passed() noexcept override { return number <= streams.passed; }
-    bool lies_in(Stream) const noexcept override { return true; }
+    bool passed() noexcept override { return number <= streams.passed && number != streams.held; }
     Marked& streams;
-    std::uint64_t number = 0;
+    std::atomic<std::uint64_t> number{0};
   };
 };
 
@@ -385,26 +387,95 @@ struct NoStall final : StallHandler {
   void failed(Call, const std::string&) override {}
 };
 
+/// Posts of a window to one origin.
+class Posting {
+ public:
+  explicit Posting(bool always) : posts(streams, stall_, always) {
+    plan_.posts.on_host.push_back(PostPeer{nullptr, nullptr, nullptr, 0});
+    enqueued_.make_room({0});
+  }
+  bool add(std::uint64_t stream_number = 1) {
+    const bool is_free = posts.add(nullptr, stream_number, plan_, enqueued_) != nullptr;
+    enqueued_.add_opened({0});
+    return is_free;
+  }
+  void await_raise(std::uint64_t epochs) const {
+    while (streams.raised != epochs) std::this_thread::sleep_for(std::chrono::microseconds(50));
+  }
+
+ private:
+  NoStall stall_;
+  ExposurePlan plan_;
+  EnqueuedEpochs enqueued_{1};
+
+ public:
+  Marked streams;
+  FreePosts posts;
+};
+
 }  // namespace
 
 TEST_CASE("of free posts whose points have passed the last one alone is raised", "[free]") {
-  NoStall stall;
-  for (const std::uint64_t count : {1, 2, 3, 5, 8, 9, 31})
+  for (const std::uint64_t count : {1, 2, 3, 5, 8, 9, 31, 100})
     for (std::uint64_t passed = 1; passed <= count; ++passed) {
-      Marked streams;
-      ExposurePlan plan;
-      plan.posts.on_host.push_back(PostPeer{nullptr, nullptr, nullptr, 0});
-      EnqueuedEpochs enqueued(1);
-      enqueued.make_room({0});
-      FreePosts posts(streams, stall);
-      for (std::uint64_t i = 0; i < count; ++i) {
-        REQUIRE(posts.add(nullptr, plan, enqueued));
-        enqueued.add_opened({0});
-      }
-      streams.passed = passed;
-      while (streams.raised == 0) std::this_thread::sleep_for(std::chrono::microseconds(50));
-      CHECK(streams.raised == passed);
-      posts.stop();
-      CHECK(posts.raised() == 1);
+      Posting one(true);
+      for (std::uint64_t i = 0; i < count; ++i) REQUIRE(one.add());
+      one.streams.passed = passed;
+      one.await_raise(passed);
+      one.posts.stop();
+      CHECK(one.posts.raised() == 1);
     }
+}
+
+TEST_CASE("no more posts are free than a stream has room for", "[free]") {
+  Posting one(true);
+  for (int i = 0; i < 1024; ++i) REQUIRE(one.add());
+  CHECK(!one.add());
+  CHECK(one.add(2));  // another stream's
+  one.streams.passed = 1024;
+  one.await_raise(1024);
+  CHECK(one.add());
+}
+
+TEST_CASE("a stream with the handle of an earlier one does not wait for it", "[free]") {
+  Posting one(true);
+  one.streams.held = 1;
+  REQUIRE(one.add(1));
+  REQUIRE(one.add(2));
+  one.streams.passed = 2;
+  one.await_raise(2);
+}
+
+TEST_CASE("a window whose posts have to be raised has prompt ones, and tries again", "[free]") {
+  Posting one(false);
+  std::uint64_t posts = 0, free_posts = 0;
+  const auto post = [&] {
+    ++posts;
+    if (!one.add()) return false;
+    one.streams.passed = ++free_posts;
+    one.await_raise(posts);
+    return true;
+  };
+  int raised = 0;
+  for (; raised < 100 && post(); ++raised)
+    ;
+  CHECK(raised == 8);
+  int prompt = 1;
+  for (; prompt < 2000 && !post(); ++prompt)
+    ;
+  CHECK(prompt == 1023);
+  CHECK(post());
+  CHECK(!post());
+  CHECK(one.posts.raised() == 10);
+}
+
+TEST_CASE("a window whose posts are seldom raised goes on to have free ones", "[free]") {
+  Posting one(false);
+  std::uint64_t posts = 0;
+  for (int burst = 0; burst < 30; ++burst) {
+    for (int i = 0; i < 150; ++i, ++posts) REQUIRE(one.add());
+    one.streams.passed = posts;
+    one.await_raise(posts);
+  }
+  CHECK(one.posts.raised() >= 30);
 }

@@ -61,7 +61,7 @@ class GpuDevice final : public Device {
   explicit GpuDevice(const Settings& settings)
       : copy_bytes_(settings.copy_engine_bytes),
         packs_above_(settings.packs_above.value_or(some_link_carries_packs() ? 64 * 1024 : SIZE_MAX)),
-        free_posts_(settings.free_posts),
+        free_posts_(settings.posts == Posts::free || (settings.posts == Posts::automatic && queues_asked_for() != 1)),
         launcher_(settings) {}
 
   const char* name() const noexcept override { return GPU_NAME; }

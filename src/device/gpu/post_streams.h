@@ -17,7 +17,6 @@
 namespace mpix {
 inline namespace GPU_NAMESPACE {
 
-/// An event, and the stream that it was recorded in last.
 class GpuPoint final : public StreamPoint {
  public:
   explicit GpuPoint(int device) {
@@ -29,24 +28,17 @@ class GpuPoint final : public StreamPoint {
   GpuPoint(const GpuPoint&) = delete;
   GpuPoint& operator=(const GpuPoint&) = delete;
 
-  void set(Stream stream) override {
-    MPIX_CHECK_GPU(gpuEventRecord(event_, static_cast<gpuStream_t>(stream)));
-    stream_ = gpu_stream_number(static_cast<gpuStream_t>(stream));
-  }
+  void set(Stream stream) override { MPIX_CHECK_GPU(gpuEventRecord(event_, static_cast<gpuStream_t>(stream))); }
   bool passed() noexcept override {
     const OutsideCapture outside;
     const gpuError_t error = gpuEventQuery(event_);
     if (error != gpuSuccess) (void)gpuGetLastError();
     return error != gpuErrorNotReady;
   }
-  bool lies_in(Stream stream) const noexcept override {
-    return gpu_stream_number(static_cast<gpuStream_t>(stream)) == stream_;
-  }
   gpuEvent_t event() const { return event_; }
 
  private:
   gpuEvent_t event_ = nullptr;
-  std::uint64_t stream_ = 0;
 };
 
 /// Streams of the library's own. Raises have one, for they wait for nothing. A launch behind a point has one to itself:
@@ -59,6 +51,9 @@ class GpuPostStreams final : public PostStreams {
   }
   // What is left of the streams goes with the process: to destroy one may wait.
 
+  std::uint64_t number_of(Stream stream) const noexcept override {
+    return gpu_stream_number(static_cast<gpuStream_t>(stream));
+  }
   std::shared_ptr<StreamPoint> new_point() override { return std::make_shared<GpuPoint>(device_); }
 
   void raise(const std::vector<PostRaise>& raises) override {

@@ -76,7 +76,8 @@ class OwnHostStream final : public OwnStream {
 
 class HostDevice final : public Device {
  public:
-  HostDevice(const Settings& settings, int local_ranks) : packs_above_(settings.packs_above.value_or(SIZE_MAX)) {
+  HostDevice(const Settings& settings, int local_ranks)
+      : packs_above_(settings.packs_above.value_or(SIZE_MAX)), free_posts_(settings.posts == Posts::free) {
     set_host_polling(polling_of(settings, local_ranks));
   }
 
@@ -163,7 +164,7 @@ class HostDevice final : public Device {
     (void)own.release();
   }
   void run_memory_ops(Stream stream, MemoryOps ops) override { host_stream_launch(stream, std::move(ops)); }
-  PostStreams* post_streams() override { return &post_streams_; }
+  PostStreams* post_streams() override { return free_posts_ ? &post_streams_ : nullptr; }
 
   // Threads that wait give their core away.
   std::uint64_t place() override { return 0; }
@@ -177,6 +178,7 @@ class HostDevice final : public Device {
   static constexpr std::align_val_t alignment{64};
   const std::uint64_t domain_ = this_domain();
   const std::size_t packs_above_;
+  const bool free_posts_;
   SharedMemory memory_;
   HostPostStreams post_streams_;
 };

@@ -49,16 +49,12 @@ class HostPoint final : public StreamPoint {
   void set(Stream stream) override {
     auto passage = std::make_shared<Passage>();
     enqueue<&Passage::pass>(stream, passage);
-    stream_ = stream;
     passage_ = std::move(passage);
   }
   bool passed() noexcept override { return !passage_ || passage_->passed(); }
-  /// To destroy a stream is to wait for it, so one with the same handle is as good.
-  bool lies_in(Stream stream) const noexcept override { return passage_ && stream_ == stream; }
   const std::shared_ptr<Passage>& passage() const { return passage_; }
 
  private:
-  Stream stream_ = nullptr;
   std::shared_ptr<Passage> passage_;
 };
 

@@ -2,6 +2,7 @@
 // Copyright (c) the libmpix authors
 #pragma once
 
+#include <cstdint>
 #include <list>
 #include <memory>
 #include <mutex>
@@ -14,6 +15,8 @@ namespace mpix {
 /// where there is no GPU.
 class HostPostStreams final : public PostStreams {
  public:
+  /// To destroy a stream is to wait for it.
+  std::uint64_t number_of(Stream stream) const noexcept override { return reinterpret_cast<std::uintptr_t>(stream); }
   std::shared_ptr<StreamPoint> new_point() override;
   void raise(const std::vector<PostRaise>& raises) override;
   bool have_raised() noexcept override { return true; }
