@@ -175,6 +175,7 @@ MPIX_DEV_CALL Result win_open(Ctx& c, Comm comm, void* base, std::size_t bytes, 
   sync_team(c);
   if (c.broken != Result::ok) return c.broken;
   if (comm >= comms) return fail(c, DevCall::win_open, Result::group, -1, -1, static_cast<std::int64_t>(bytes), 0);
+  if (!window) return fail(c, DevCall::win_open, Result::buffer, -1, -1, static_cast<std::int64_t>(bytes), 0);
   if (is_first(c)) {
     std::uint32_t attachment = most_attachments;
     std::uint64_t offset = 0;

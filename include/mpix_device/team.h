@@ -299,6 +299,7 @@ MPIX_DEV_FN void ring_process(const Ctx& c, char* segment) {
 struct Wait {
   std::uint32_t looks = 0;
   bool noted = false;
+  std::uint32_t needs = 0;  ///< as noted
 };
 
 /// How often a GPU's wait looks whether the domain is broken: that is a word of the host.
@@ -307,6 +308,11 @@ constexpr std::uint32_t looks_between_notes = 1u << 14;
 /// One thread.
 MPIX_DEV_CALL void note_waiting(const Ctx& c, std::uint32_t needs) {
   write_waiting(c.p.notes[c.rank - c.p.first_rank], Waiting{c.call, c.query, needs, c.total}, c.waits);
+}
+
+/// One thread: what has come meanwhile is no longer waited for.
+MPIX_DEV_FN void note_needs(const Ctx& c, std::uint32_t needs) {
+  store_after_loads(&c.p.notes[c.rank - c.p.first_rank].words[3], two_words(needs, c.total));
 }
 
 /// After a look in vain, by one thread, or by all of the first warp. False: the domain is broken.
@@ -320,13 +326,17 @@ MPIX_DEV_FN bool look_again(const Ctx& c, Wait& wait, const Workers& warp, std::
   if (warp.index == 0) {
     released = load_relaxed(c.p.released) != 0;
     if (!released && !wait.noted) note_waiting(c, needs);
+    if (!released && wait.noted && wait.needs != needs) note_needs(c, needs);
   }
   wait.noted = true;
+  wait.needs = needs;
   return ballot(warp, released) == 0;
 #else
   (void)warp;
   if (!wait.noted) note_waiting(c, needs);
+  if (wait.noted && wait.needs != needs) note_needs(c, needs);
   wait.noted = true;
+  wait.needs = needs;
   return c.p.hooks->pause(c.p.waiter, sleep);
 #endif
 }

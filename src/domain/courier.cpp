@@ -300,7 +300,10 @@ bool Courier::is_drained(std::uint64_t tasks) {
         peer.link->note_question();
       }
     }
-    if (!peer.deliveries.empty() || !link.is_quiet()) all = false;
+    if (!peer.deliveries.empty() || !link.is_quiet()) {
+      all = false;
+      peer.link->answer_soon();  // unasked: the other process may call MPIX_Dev_free much later
+    }
   }
   return all;
 }

@@ -41,7 +41,8 @@ std::string waiting_text(const dev::RankNote& note, std::uint32_t rank, std::uin
   const std::string who = "rank " + std::to_string(rank) + " (process " + std::to_string(process) + ") waits ";
   switch (sought.call) {
     case dev::DevCall::init:
-      return who + "in MPIX_Dev_init: an earlier kernel has not called MPIX_Dev_finish";
+      return who +
+             "in MPIX_Dev_init: an earlier kernel, or an earlier MPIX_Dev_init of this one, has no MPIX_Dev_finish";
     case dev::DevCall::barrier:
       return who + "in " + barrier_of(sought);
     case dev::DevCall::flush:
@@ -53,7 +54,9 @@ std::string waiting_text(const dev::RankNote& note, std::uint32_t rank, std::uin
     case dev::DevCall::notify:
     case dev::DevCall::put_notify:
       return who + "for room in the lane to rank " + std::to_string(sought.query.source) +
-             ", which takes no notifications, or on the way to its node";
+             ", which takes none (has it as many that it has not asked for as mpix_dev_pending allows?), or on the way "
+             "to "
+             "its node";
     default:
       return who + "for " + std::to_string(sought.needs) + " of " + std::to_string(sought.total) +
              " notifications: " + or_any(sought.query.window, "window") + ", " + or_any(sought.query.source, "source") +

@@ -110,8 +110,8 @@ int Domain::create_window(Bootstrap& bootstrap, void* const base[], const std::s
       if (!around || begin + bytes[i] > around->base + around->bytes)
         throw Error(Fault::attach,
                     "rank " + std::to_string(param_.first_rank + i) +
-                        ": other processes cannot map its memory: MPIX_Dev_alloc allocates some that they "
-                        "can");
+                        ": other processes cannot map all of its memory: MPIX_Dev_alloc allocates some that they "
+                        "can, of as many bytes as it is asked for");
       const auto own = static_cast<std::uint64_t>(reinterpret_cast<std::uintptr_t>(around->base));
       const auto known = std::find_if(allocations.begin(), allocations.end(),
                                       [own](const Memory& one) { return one.own_base == own; });

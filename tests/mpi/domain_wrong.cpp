@@ -10,6 +10,8 @@
 //     MPIX_ON_TIMEOUT=error
 //   mpiexec -n 2 domain_wrong untaken
 //     more notifications than there is room for on the other node; started likewise, with MPIX_NODE_SIZE=1
+//   mpiexec -n 2 domain_wrong patient
+//     a process that frees late, with nothing under way; started likewise
 //   mpiexec -n N domain_wrong apart TEXT
 //     the processes cannot have a domain, and all are told TEXT
 #include <mpi.h>
@@ -117,6 +119,7 @@ struct Many {
       DOMAIN_EXPECT(c, f, MPIX_Dev_win_open(&c, MPIX_DEV_WORLD, own + 16 * i, 16, i == 5 ? &opened : &last) == 0);
     MPIX_Dev_win none = -5;
     DOMAIN_EXPECT(c, f, MPIX_Dev_win_open(&c, MPIX_DEV_WORLD, own, 16, &none) == MPI_ERR_NO_MEM && none == -5);
+    DOMAIN_EXPECT(c, f, MPIX_Dev_win_open(&c, MPIX_DEV_WORLD, own, 16, nullptr) == MPI_ERR_BUFFER);
     const MPIX_Dev_win before = opened;
     DOMAIN_EXPECT(c, f, MPIX_Dev_win_close(&c, &opened) == MPI_SUCCESS);
     DOMAIN_EXPECT(c, f, MPIX_Dev_wait(&c, before, (me + 1) % n, 1, 1) == MPI_ERR_WIN);
@@ -312,6 +315,26 @@ void untaken() {
   EXPECT(said.find("process 1 has not dealt with all of it") != std::string::npos);
 }
 
+/// What a process has received it has dealt with, whenever the one that sent it asks.
+void patient() {
+  MPIX_Dev dev = MPIX_DEV_NULL;
+  CHECK_MPI(MPIX_Dev_create(MPI_COMM_WORLD, 1, MPI_INFO_NULL, &dev));
+  const auto meet = [](MPIX_Dev_param param, void*) {
+    MPIX_Dev_ctx ctx;
+    if (MPIX_Dev_init(&ctx, param) != MPI_SUCCESS) return;
+    EXPECT(MPIX_Dev_barrier(&ctx, MPIX_DEV_WORLD) == MPI_SUCCESS);
+    MPIX_Dev_finish(&ctx);
+  };
+  CHECK_MPI(MPIX_Dev_launch_host(dev, meet, nullptr, nullptr));
+  CHECK_MPI(MPIX_Host_stream_synchronize(nullptr));
+  if (process == 1) std::this_thread::sleep_for(std::chrono::milliseconds(1600) * test::time_scale());
+  test::Capture log(2);
+  CHECK_MPI(MPIX_Dev_free(&dev));
+  const std::string said = log.end();
+  EXPECT(said.find("under way") == std::string::npos);
+  EXPECT((said.find("MPIX_Dev_free waits for other ranks") != std::string::npos) == (process == 0));
+}
+
 /// A process that makes a collective call when the others have said that they wait.
 void late() {
   MPIX_Dev dev = MPIX_DEV_NULL;
@@ -362,6 +385,8 @@ int main(int argc, char** argv) {
     unfinished(), late();
   else if (what == "untaken")
     untaken();
+  else if (what == "patient")
+    patient();
 #endif
   else if (what == "apart" && argc > 2)
     apart(argv[2]);

@@ -92,6 +92,31 @@ TEST_CASE("of a full list the error names the commonest sources and tags", "[dom
   SUCCEED();
 }
 
+TEST_CASE("the note of a wait says how many are still missing", "[domain]") {
+  run_processes({2}, {}, [](Process& process) {
+    int window = -1;
+    (void)process.make_window(64, &window);
+    process.run([&](MPIX_Dev_ctx& ctx) {
+      if (ctx.rank == 0) {
+        EXPECT(dev::wait(ctx, window, 1, 7, 3, nullptr) == Result::ok);
+        return;
+      }
+      const dev::RankNote& note = ctx.p.notes[0];
+      const auto says = [&](std::uint32_t needs) {
+        for (int looks = 0; looks < 20000; ++looks) {
+          if (load_acquire(&note.waits) != 0 && dev::waiting_in(note).needs == needs) return true;
+          std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        }
+        return false;
+      };
+      EXPECT(says(3));
+      for (int i = 0; i < 2; ++i) EXPECT(dev::notify(ctx, window, 0, 7) == Result::ok);
+      EXPECT(says(1));
+      EXPECT(dev::notify(ctx, window, 0, 7) == Result::ok);
+    });
+  });
+}
+
 TEST_CASE("a wait that nobody serves is reported, and released if so set", "[domain]") {
   Settings settings = domain_settings();
   settings.timeout_seconds = 0.2;
