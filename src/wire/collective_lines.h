@@ -76,11 +76,10 @@ MPIX_STEP void announce_call(const Crew& crew, const Collective& c, std::uint32_
 /// A line beyond those that the call uses; see collective.h.
 template <class Crew>
 MPIX_STEP void sweep(const Crew& crew, const Collective& c, CollectiveState& state, std::uint32_t step,
-                     std::uint32_t used) {
+                     std::uint32_t used, const Workers& workers) {
   if (crew.part != 0) return;
   std::uint32_t& next = state.swept[step % 2];
   const std::uint32_t at = next < used || next >= state.highest ? used : next;
-  const Workers workers = crew.workers();
   for (std::uint32_t rank = workers.index; rank < c.ranks(); rank += workers.size) {
     Line* const places = c.place_lines(c.me, rank, state.call);
     places[0] = places[1] = Line{};
@@ -90,16 +89,20 @@ MPIX_STEP void sweep(const Crew& crew, const Collective& c, CollectiveState& sta
 }
 
 template <class Crew>
-MPIX_STEP void leave_state(const Crew& crew, const Collective& c, CollectiveState state, std::uint32_t steps) {
+MPIX_STEP void leave_state(const Crew& crew, const Collective& c, CollectiveState state, std::uint32_t steps,
+                           const Workers& workers) {
   state.word = c.word;
   state.parts = static_cast<std::uint16_t>(c.parts);
   state.rooted = c.is_rooted();
   state.several_steps = steps > 1;
-  const Workers workers = crew.workers();
   if (workers.index == 0) c.states()[crew.part] = state;
   if (crew.part != 0) return;
   for (std::uint32_t part = c.launched + workers.index; part < Crew::counted_parts; part += workers.size)
     c.states()[part] = state;
+}
+template <class Crew>
+MPIX_STEP void leave_state(const Crew& crew, const Collective& c, const CollectiveState& state, std::uint32_t steps) {
+  leave_state(crew, c, state, steps, crew.workers());
 }
 
 /// A call that has had its number is given up: the next one has another, and the others have heard of this one.
@@ -286,7 +289,7 @@ MPIX_STEP bool run_by_lines(const Crew& crew, const Collective& c) {
     }
     if (first == last && i > 0 && !c.is_rooted() && !exchange_nothing(crew, c, step, crew.part * of_part))
       return give_up_call(crew, c, state);
-    if (i + 1 == steps) sweep(crew, c, state, step, used);
+    if (i + 1 == steps) sweep(crew, c, state, step, used, workers);
   }
   if (state.highest < used) state.highest = used;
   leave_state(crew, c, state, steps);

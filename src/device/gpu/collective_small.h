@@ -70,6 +70,11 @@ __global__ void __launch_bounds__(most_small_threads, 1) run_small(const GPU_GRI
     for (std::uint32_t w = 0; w < each; ++w)
       if (has[w]) write_line(place + at[w], differ ? sent[rank][w] : sent[0][w], step);
   }
+  // While data are on their way, and by those that are the last to wait for some.
+  const auto used = static_cast<std::uint32_t>(c.chunk_words);
+  const Workers last_first{works ? workers - 1 - threadIdx.x : threadIdx.x, blockDim.x};
+  sweep(crew, c, state, step, used, last_first);
+  if (state.highest < used) state.highest = used;
   bool good = true;
   if (!works && asked < ranks && c.hears(asked)) good = calls_the_same(crew, c, c.word, call, asked);
   std::uint64_t all[most][each];
@@ -112,10 +117,7 @@ __global__ void __launch_bounds__(most_small_threads, 1) run_small(const GPU_GRI
       }
     }
   }
-  const auto used = static_cast<std::uint32_t>(c.chunk_words);
-  sweep(crew, c, state, step, used);
-  if (state.highest < used) state.highest = used;
-  leave_state(crew, c, state, 1);
+  leave_state(crew, c, state, 1, last_first);
 }
 
 template <std::uint32_t most, std::uint32_t each>
