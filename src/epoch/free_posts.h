@@ -80,7 +80,7 @@ class FreePosts final : public Poller {
     std::uint64_t stream_number;
     std::vector<Post> ring;
     std::atomic<std::uint64_t> made{0};  ///< by the calls
-    std::atomic<std::uint64_t> gone{0};  ///< by who holds mutex_
+    std::atomic<std::uint64_t> gone{0};  ///< by the holder of mutex_
     Clock::time_point passed_since{};    ///< the first: when the service saw that; guarded by mutex_
 
     Post& post(std::uint64_t number) { return ring[number & (ring.size() - 1)]; }

@@ -17,6 +17,7 @@
 namespace mpix {
 inline namespace GPU_NAMESPACE {
 
+/// An event.
 class GpuPoint final : public StreamPoint {
  public:
   explicit GpuPoint(int device) {
