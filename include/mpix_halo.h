@@ -110,6 +110,7 @@ typedef struct MPIX_Halo_stats {
   unsigned long long sent, received;         /* messages */
   unsigned long long send_bytes, recv_bytes; /* of one exchange */
   unsigned long long blocks;                 /* of its kernel */
+  unsigned long long by_memory;              /* messages of an exchange that MPI has nothing to do with */
 } MPIX_Halo_stats;
 /* Later versions only append. */
 MPIX_PUBLIC int MPIX_Halo_get_stats(MPIX_Halo halo, MPIX_Halo_stats* stats, size_t size);

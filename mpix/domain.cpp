@@ -5,7 +5,6 @@
 #include "domain.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cstdint>
 #include <cstring>
 #include <exception>
@@ -14,11 +13,9 @@
 #include <optional>
 #include <set>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
-#include "base/awake_clock.h"
 #include "base/job_environment.h"
 #include "base/log.h"
 #include "device/host/stream.h"
@@ -72,25 +69,6 @@ template <class Body>
 void call_together(const char* call, const MPIX_Dev_s& dev, Body body) {
   const WaitForRanks wait(call, "", patience());
   together(dev.ranks.node, dev.ranks, body);
-}
-
-/// A barrier of the domain's processes. False: of a broken domain, when some have not come for MPIX_TIMEOUT.
-bool all_have_come(const MPIX_Dev_s& dev, bool broken) {
-  const double patient_for = patience();
-  const WaitForRanks wait("MPIX_Dev_free", "", patient_for);
-  MPI_Request all = MPI_REQUEST_NULL;
-  check(PMPI_Ibarrier(dev.ranks.node, &all));
-  const auto begin = AwakeClock::now();
-  for (int looks = 0, come = 0;; ++looks) {
-    check(PMPI_Test(&all, &come, MPI_STATUS_IGNORE));
-    if (come) return true;
-    if (looks < 100)
-      std::this_thread::yield();
-    else
-      std::this_thread::sleep_for(std::chrono::microseconds(100));
-    const std::chrono::duration<double> seconds = AwakeClock::now() - begin;
-    if (broken && patient_for > 0 && seconds.count() > patient_for) return false;
-  }
 }
 
 /// As for a window (adopt.cpp): the team, if there is none, and then the domain.
@@ -149,7 +127,7 @@ MPIX_INTERPOSED int MPIX_Dev_free(MPIX_Dev* dev) {
     MPIX_Dev_s& gone = mpix::of(mpix::required(dev, "the domain"));
     const bool over = gone.domain->wait_for_launches() && gone.domain->wait_for_puts();
     const bool broken = !over || gone.domain->is_broken();
-    if (!mpix::all_have_come(gone, broken)) {
+    if (!mpix::all_have_come(gone.ranks.node, "MPIX_Dev_free", mpix::patience(), broken)) {
       // Whoever lives may still reach into its memory: that stays.
       mpix::handles().remove(&gone);
       *dev = MPIX_DEV_NULL;

@@ -5,9 +5,11 @@
 #include "halo.h"
 
 #include <cstdint>
+#include <cstdio>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/job_environment.h"
@@ -15,6 +17,7 @@
 #include "errors.h"
 #include "halo_messages.h"
 #include "halo_options.h"
+#include "halo_segments.h"
 #include "handles.h"
 #include "mpix.h"
 #include "notify/halo.h"
@@ -41,23 +44,43 @@ MPIX_Halo_s& of(MPIX_Halo halo) {
   return *halo;
 }
 
-/// Kernels that stay would keep those of other processes from running. Collective.
-std::string why_no_steps(MPI_Comm comm, Device& device) {
-  const int mine = device.wants_guards_where_shared() ? 1 : 0;
-  int any = 0, ranks = 0, rank = 0;
-  check(PMPI_Allreduce(&mine, &any, 1, MPI_INT, MPI_MAX, comm));
-  if (any == 0) return "";
+/// Ranks whose kernels run where this one's do. Collective.
+struct Sharing {
+  std::uint32_t sharers = 1;
+  std::string no_steps_why;  ///< not empty: kernels that stay would keep those of other processes from running
+};
+Sharing sharing_of(MPI_Comm comm, Device& device) {
+  struct Place {
+    unsigned long long number, takes_turns;
+  } const mine{device.place(), device.wants_guards_where_shared() ? 1ull : 0ull};
+  int ranks = 0, rank = 0;
   check(PMPI_Comm_size(comm, &ranks));
   check(PMPI_Comm_rank(comm, &rank));
-  std::vector<unsigned long long> places(static_cast<std::size_t>(ranks));
-  const unsigned long long place = device.place();
-  check(PMPI_Allgather(&place, 1, MPI_UNSIGNED_LONG_LONG, places.data(), 1, MPI_UNSIGNED_LONG_LONG, comm));
-  for (int r = 0; r < ranks; ++r)
-    if (r != rank && mine != 0 && place != 0 && places[static_cast<std::size_t>(r)] == place)
-      return "rank " + std::to_string(r) +
-             " uses the same GPU, in turns with this one: a kernel that stays would keep its kernels from running "
-             "(start the MPS daemon, or use MPIX_Halo_exchange_stream)";
-  return "";
+  std::vector<Place> places(static_cast<std::size_t>(ranks));
+  check(PMPI_Allgather(&mine, 2, MPI_UNSIGNED_LONG_LONG, places.data(), 2, MPI_UNSIGNED_LONG_LONG, comm));
+  Sharing found;
+  for (int r = 0; r < ranks; ++r) {
+    if (r == rank || mine.number == 0 || places[static_cast<std::size_t>(r)].number != mine.number) continue;
+    ++found.sharers;
+    if (mine.takes_turns != 0 && found.no_steps_why.empty())
+      found.no_steps_why =
+          "rank " + std::to_string(r) +
+          " uses the same GPU, in turns with this one: a kernel that stays would keep its kernels from running "
+          "(start the MPS daemon, or use MPIX_Halo_exchange_stream)";
+  }
+  return found;
+}
+
+HaloPlace place_of(MPI_Comm comm, const Device& device, bool by_memory) {
+  HaloPlace place{};
+  const CommState& ranks = comm_state_of(comm);  // on all, as it is collective
+  if (!by_memory) return place;
+  int rank = 0;
+  check(PMPI_Comm_rank(comm, &rank));
+  place.node = static_cast<std::uint64_t>(ranks.nodes[static_cast<std::size_t>(rank)]) + 1;
+  place.domain = device.sharing_domain();
+  std::snprintf(place.device, sizeof place.device, "%s", device.name());
+  return place;
 }
 
 void build(MPIX_Halo_s& made, MPI_Comm comm, int count, const MPIX_Halo_message* messages, MPI_Info info) {
@@ -74,15 +97,27 @@ void build(MPIX_Halo_s& made, MPI_Comm comm, int count, const MPIX_Halo_message*
     own = error;
   }
   agree(made.comm, own);
-  options.engine.no_steps_why = why_no_steps(made.comm, *device);
+  const Sharing sharing = sharing_of(made.comm, *device);
+  options.engine.sharers = sharing.sharers;
+  options.engine.no_steps_why = sharing.no_steps_why;
   try {
     made.halo = std::make_unique<Halo>(options.engine, contents, *device, runtime.settings);
   } catch (const Error& error) {
     own = error;
   }
   agree(made.comm, own);
-  const HaloTags tags = compare_ends(made.comm, contents, messages, made.halo->cargo(), options.engine.chunk);
-  made.halo->serve_by(messages_of_mpi(made.comm, messages, *made.halo, tags, options.calls));
+  const HaloTags tags = compare_ends(made.comm, contents, messages, made.halo->cargo(), options.engine.chunk,
+                                     place_of(made.comm, *device, options.by_memory));
+  HaloSegments segments = connect_segments(made.comm, messages, made.halo->cargo(), tags, *device);
+  try {
+    made.halo->use_ends(std::move(segments.own), segments.ends);
+    if (made.halo->serves_any()) require_threads();
+  } catch (const Error& error) {
+    own = error;
+  }
+  agree(made.comm, own);
+  made.halo->serve_by(made.halo->serves_any() ? messages_of_mpi(made.comm, messages, *made.halo, tags, options.calls)
+                                              : nullptr);
 }
 
 }  // namespace
@@ -138,6 +173,11 @@ MPIX_INTERPOSED int MPIX_Halo_free(MPIX_Halo* halo) {
     gone.halo->require_no_steps();
     const bool over = gone.halo->wait_for_all();
     const std::string cause = gone.halo->cause();
+    // Its memory is others', too, as long as they exchange.
+    if (gone.halo->is_shared() && mpix::mpi_works()) {
+      const double patience = mpix::ensure_runtime(mpix::launcher_local_ranks()).settings.timeout_seconds;
+      if (!mpix::all_have_come(gone.comm, "MPIX_Halo_free", patience, !over)) gone.halo->abandon();
+    }
     mpix::handles().remove(&gone);
     // What others still send me for exchanges that this process has made is there: nobody is cut off.
     gone.halo.reset();
@@ -188,6 +228,7 @@ MPIX_INTERPOSED int MPIX_Halo_get_stats(MPIX_Halo halo, MPIX_Halo_stats* stats, 
     all.send_bytes = counts.send_bytes;
     all.recv_bytes = counts.recv_bytes;
     all.blocks = counts.blocks;
+    all.by_memory = counts.by_memory;
     mpix::give_counters(stats, size, all);
   });
 }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
+#include <cstring>
 #include <map>
 #include <string>
 #include <thread>
@@ -21,6 +22,7 @@ struct Announcement {
   unsigned long long bytes;       ///< in all
   unsigned long long first_part;  ///< number of its first chunk, which is the tag of MPI's message
   unsigned long long chunk;       ///< bytes of a chunk
+  HaloPlace place;
 };
 constexpr std::size_t words_each = sizeof(Announcement) / sizeof(unsigned long long);
 using ByPeer = std::map<int, std::vector<Announcement>>;
@@ -83,6 +85,10 @@ ByPeer exchanged(MPI_Comm comm, const ByPeer& outgoing) {
   }
 }
 
+bool is_same(const HaloPlace& a, const HaloPlace& b) {
+  return a.node == b.node && a.domain == b.domain && std::memcmp(a.device, b.device, sizeof a.device) == 0;
+}
+
 std::string tags_of(const std::vector<Announcement>& all) {
   constexpr std::size_t most = 8;
   std::string text;
@@ -111,6 +117,14 @@ std::optional<Error> fault_of(const HaloContent& content, const MPIX_Halo_messag
 
 }  // namespace
 
+void finish_asleep(std::vector<MPI_Request>& requests) {
+  Rounds rounds;
+  for (int is_over = 0;; rounds.again()) {
+    check(PMPI_Testall(static_cast<int>(requests.size()), requests.data(), &is_over, MPI_STATUSES_IGNORE));
+    if (is_over) return;
+  }
+}
+
 void agree(MPI_Comm comm, const std::optional<Error>& own) {
   int rank = 0, size = 0, first = 0;
   check(PMPI_Comm_rank(comm, &rank));
@@ -134,7 +148,7 @@ void agree(MPI_Comm comm, const std::optional<Error>& own) {
 }
 
 HaloTags compare_ends(MPI_Comm comm, const std::vector<HaloContent>& contents, const MPIX_Halo_message* messages,
-                      const std::vector<HaloCargo>& cargo, std::uint64_t chunk) {
+                      const std::vector<HaloCargo>& cargo, std::uint64_t chunk, const HaloPlace& place) {
   const std::size_t count = contents.size();
   std::vector<std::uint64_t> received(count);
   std::vector<Announcement> mine(count);
@@ -149,12 +163,14 @@ HaloTags compare_ends(MPI_Comm comm, const std::vector<HaloContent>& contents, c
     if (contents[m].is_null) continue;
     mine[m].tag = static_cast<unsigned long long>(messages[m].send_tag);
     mine[m].chunk = chunk;
+    mine[m].place = place;
     outgoing[messages[m].peer].push_back(mine[m]);
   }
   ByPeer incoming = exchanged(comm, outgoing);
 
   std::optional<Error> own;
   std::vector<unsigned long long> first_part(count);
+  std::vector<bool> by_memory(count);
   for (std::size_t m = 0; m < count && !own; ++m) {
     if (contents[m].is_null) continue;
     std::vector<Announcement>& from_peer = incoming[messages[m].peer];
@@ -165,6 +181,7 @@ HaloTags compare_ends(MPI_Comm comm, const std::vector<HaloContent>& contents, c
     own = fault_of(contents[m], messages[m], received[m], chunk, from_peer, is_there ? &*announced : nullptr);
     if (own) break;
     first_part[m] = announced->first_part;
+    by_memory[m] = place.node != 0 && is_same(place, announced->place);
     from_peer.erase(announced);
   }
   for (const auto& [peer, left] : incoming)
@@ -178,6 +195,7 @@ HaloTags compare_ends(MPI_Comm comm, const std::vector<HaloContent>& contents, c
   for (std::size_t k = 0; k < cargo.size(); ++k) {
     const std::size_t m = cargo[k].given;
     tags.send.push_back(static_cast<int>(k));
+    tags.by_memory.push_back(by_memory[m]);
     tags.recv.push_back(static_cast<int>(first_part[m] + (k - mine[m].first_part)));
   }
   return tags;

@@ -13,6 +13,9 @@
 
 namespace mpix {
 
+/// Until all are over; the thread naps in between.
+void finish_asleep(std::vector<MPI_Request>& requests);
+
 /// All ranks go on, or none. A rank whose own part is well says what the first says whose part is not.
 void agree(MPI_Comm comm, const std::optional<Error>& own);
 
@@ -20,10 +23,18 @@ void agree(MPI_Comm comm, const std::optional<Error>& own);
 /// told the receiver.
 struct HaloTags {
   std::vector<int> send, recv;
+  std::vector<bool> by_memory;  ///< both ends want that, and may share memory
+};
+
+/// Ranks for which all of it is the same may share memory.
+struct HaloPlace {
+  std::uint64_t node;  ///< 0: this rank wants to share with nobody
+  std::uint64_t domain;
+  char device[8];
 };
 
 /// Both ends of each message know of it, have the same bytes, and cut them alike; else an error on all ranks.
 HaloTags compare_ends(MPI_Comm comm, const std::vector<HaloContent>& contents, const MPIX_Halo_message* messages,
-                      const std::vector<HaloCargo>& cargo, std::uint64_t chunk);
+                      const std::vector<HaloCargo>& cargo, std::uint64_t chunk, const HaloPlace& place);
 
 }  // namespace mpix

@@ -84,15 +84,6 @@ std::string halo_name(MPI_Info info, MPI_Comm comm) {
   return "halo" + (!name.empty() ? " '" + name + "'" : length > 0 ? " of '" + std::string(text) + "'" : "");
 }
 
-void require_threads() {
-  int level = MPI_THREAD_SINGLE;
-  check(PMPI_Query_thread(&level));
-  if (level != MPI_THREAD_MULTIPLE)
-    throw Error(Fault::unsupported,
-                "a thread of the library sends the messages, and MPI gives one thread at a time only (MPI_Init_thread "
-                "with MPI_THREAD_MULTIPLE, or MPIX_CHANNEL_THREAD=on)");
-}
-
 HaloBuffers buffers_in(MPI_Info info, const Device& device, const Settings& settings) {
   const auto buffers = choice_in<HaloBuffers>(
       info, "mpix_buffers", HaloBuffers::pinned,
@@ -106,10 +97,20 @@ HaloBuffers buffers_in(MPI_Info info, const Device& device, const Settings& sett
 
 }  // namespace
 
+void require_threads() {
+  int level = MPI_THREAD_SINGLE;
+  check(PMPI_Query_thread(&level));
+  if (level != MPI_THREAD_MULTIPLE)
+    throw Error(Fault::unsupported,
+                "a thread of the library sends the messages that do not go by memory, and MPI gives one thread at a "
+                "time only (MPI_Init_thread "
+                "with MPI_THREAD_MULTIPLE, or MPIX_CHANNEL_THREAD=on)");
+}
+
 HaloOptions halo_options(MPI_Info info, MPI_Comm comm, const Device& device, const Settings& settings) {
   warn_of_unknown_keys("MPIX_Halo_create", info,
                        {"mpix_form", "mpix_buffers", "mpix_sends", "mpix_receives", "mpix_order", "mpix_pack_order",
-                        "mpix_chunk", "mpix_packers", "mpix_halves", "mpix_coherence", name_key});
+                        "mpix_chunk", "mpix_packers", "mpix_halves", "mpix_coherence", "mpix_route", name_key});
   HaloOptions all;
   Halo::Options& engine = all.engine;
   engine.form = choice_in<HaloForm>(info, "mpix_form", HaloForm::stacked,
@@ -121,6 +122,7 @@ HaloOptions halo_options(MPI_Info info, MPI_Comm comm, const Device& device, con
                                      {"auto", HaloForm::stacked}});
   engine.buffers = buffers_in(info, device, settings);
   engine.halves = static_cast<std::uint32_t>(number_in(info, "mpix_halves", 1, 1, 2));
+  all.by_memory = choice_in<bool>(info, "mpix_route", true, {{"auto", true}, {"mpi", false}});
   const std::uint64_t chunk = number_in(info, "mpix_chunk", 0, 0, most_chunk);
   engine.chunk = (chunk + unit_of_chunks - 1) / unit_of_chunks * unit_of_chunks;
   engine.blocks = static_cast<std::uint32_t>(number_in(info, "mpix_packers", 0, 0, most_packers));
@@ -136,7 +138,6 @@ HaloOptions halo_options(MPI_Info info, MPI_Comm comm, const Device& device, con
                 "info mpix_coherence=noncoherent: kernels that run see nothing of what is written there");
   engine.name = halo_name(info, comm);
   engine.local_ranks = launcher_local_ranks();
-  require_threads();
   return all;
 }
 

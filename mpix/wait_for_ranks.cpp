@@ -3,10 +3,13 @@
 #include "wait_for_ranks.h"
 
 #include <chrono>
+#include <thread>
 #include <utility>
 
+#include "base/awake_clock.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "errors.h"
 
 namespace mpix {
 
@@ -34,6 +37,23 @@ Poller::Clock::duration WaitForRanks::look(Clock::time_point now) {
   log(LogLevel::warn, who_ + " waits for other ranks, for " + std::to_string(seconds) + " s: it is collective" +
                           (same.empty() ? "" : ", as " + same + " is"));
   return patience_;
+}
+
+bool all_have_come(MPI_Comm comm, const char* call, double seconds, bool is_broken) {
+  const WaitForRanks wait(call, "", seconds);
+  MPI_Request all = MPI_REQUEST_NULL;
+  check(PMPI_Ibarrier(comm, &all));
+  const auto begin = AwakeClock::now();
+  for (int looks = 0, come = 0;; ++looks) {
+    check(PMPI_Test(&all, &come, MPI_STATUS_IGNORE));
+    if (come) return true;
+    if (looks < 100)
+      std::this_thread::yield();
+    else
+      std::this_thread::sleep_for(std::chrono::microseconds(100));
+    const std::chrono::duration<double> waited = AwakeClock::now() - begin;
+    if (is_broken && seconds > 0 && waited.count() > seconds) return false;
+  }
 }
 
 }  // namespace mpix

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "base/service.h"
+#include "mpi_library.h"
 
 namespace mpix {
 
@@ -27,5 +28,9 @@ class WaitForRanks final : public Poller {
   Clock::time_point due_ = since_ + patience_;
   bool begun_ = false;
 };
+
+/// A barrier, asleep, for memory that ranks share and are about to free; `call`: says that it waits. False: something
+/// is broken, and some have not come for `seconds` (0: for ever).
+bool all_have_come(MPI_Comm comm, const char* call, double seconds, bool is_broken);
 
 }  // namespace mpix

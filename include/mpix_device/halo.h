@@ -14,6 +14,8 @@
 ///
 /// Exchanges are numbered from 1, whoever runs them: a launch each, one launch for many, or a kernel of the program.
 /// Message m of n has two flags of the halo's channel; s is the number of the exchange, h the number of its buffers.
+/// Where both ends reach each other's memory a message goes by memory: who packs it writes into a buffer of the rank
+/// that unpacks it, of which there are two, and neither MPI nor the service has to do with it.
 ///
 /// | word            | lies in | written by                     | read by               | order |
 /// |-----------------|---------|--------------------------------|-----------------------|-------|
@@ -22,6 +24,8 @@
 /// | sent: down m    | pinned  | the service: s, when the send is over | blocks that pack m | pack of s waits for s - h: the buffer is MPI's until then. The launching thread may have seen it already |
 /// | received: down n + m | pinned | the service: s              | blocks that unpack m  | release / acquire: the data are in the buffer |
 /// | unpacked: up n + m | pinned | the last block that unpacks m: s | the service        | as packed; receive s + h is started then, into the same buffer |
+/// | there, of a message by memory | where it is unpacked | the last block that packs it, at the other end: s | blocks that unpack it | as packed; acquire |
+/// | room, likewise  | where it is packed | the last block that unpacks it, at the other end: s | blocks that pack it | pack of s waits for s - 2: nobody reads the buffer any more |
 /// | arrived, ended  | device  | blocks: fetch and add          | the same              | never reset: the last of exchange s finds s times the number of parts. A message of one part has no `arrived` |
 /// | over            | device  | the last block of a launch: its number | the host, to free; a launch for many, which begins when the launch before is over; steps and exchanges behind an early end, which wait for that launch: the word never falls | release / acquire, after `step`; the program orders exchanges by themselves |
 /// | ready           | device  | memory operations of the program's stream: steps whose boxes are filled | blocks of a launch for many | a memory operation comes after what is before it in its stream; acquire |
@@ -31,9 +35,10 @@
 ///
 /// Steps are exchanges that one launch for many has been told of; done and ready count them over all launches.
 ///
-/// Parts that pack come first, and wait for the service alone; those that unpack wait for other ranks. Block b of B
-/// does parts b, b + B …: so every block has packed all of its own before it waits for another rank. Blocks are few
-/// enough for all to be resident, and no more than parts: none begins when others have ended an exchange.
+/// Parts that pack come first, and wait for the service, or for what another rank does in an earlier exchange; those
+/// that unpack wait for what others do in this one. Block b of B does parts b, b + B …: so every block has packed all
+/// of its own before it waits for that. Blocks are few enough for all to be resident, and no more than parts: none
+/// begins when others have ended an exchange. tests/model/halo.pml is what goes by memory, for a model checker.
 namespace mpix {
 
 /// A box: rows of bytes, `rows[d]` of them in each of four directions (the last: fields), which begin `stride[d]`
@@ -61,6 +66,15 @@ struct HaloSide {
   std::uint32_t unused;
 };
 
+/// Buffers of a message by memory.
+constexpr std::uint32_t halves_by_memory = 2;
+
+/// Of a message by memory, at both ends of it.
+struct alignas(64) HaloEndWords {
+  std::uint64_t there, room;
+  std::uint64_t unused[6];
+};
+
 /// What a block does at a time, with all that it needs to know: a load that needs another's result takes as long as
 /// the data of a small message.
 struct HaloPart {
@@ -68,7 +82,11 @@ struct HaloPart {
   std::uint32_t message, part, parts;
   std::uint32_t unpacks;  ///< or packs
   std::uint32_t met;      ///< all blocks of the grid have one of it, and meet behind it
-  std::uint32_t unused[3];
+  std::uint32_t unused;
+  // By memory; else null:
+  const std::uint64_t* awaited;  ///< here
+  std::uint64_t* told;           ///< at the other end
+  dev::ChannelHost* told_bell;   ///< host back end
 };
 
 /// For a block that does all of a message by itself.
@@ -209,6 +227,28 @@ MPIX_DEV_FN void move_side(const HaloSide& side, const HaloBox* further, char* m
     move_box(*box, message, unpacks, mover, movers);
 }
 
+/// For what the other end of a message by memory does.
+MPIX_DEV_FN bool wait_for_end(const MPIX_Dev_halo& halo, const HaloPart& part, std::uint32_t flag,
+                              std::uint64_t awaited, const HaloNote& note) {
+  const MPIX_Dev_channel& c = halo.channel;
+  std::uint64_t* const noted_at = c.host->notes + c.lanes + flag;
+  return dev::wait_as(
+      dev::Waiter{halo.bell, c.hooks, noted_at, dev::channel_note(dev::ChannelWait::flag, note.packed())},
+      [&] { return dev::is_released(c); }, [&] { return load_acquire(part.awaited) >= awaited; });
+}
+
+/// Behind what this thread, or its block in front of a barrier, has read and written. False: the halo is no more.
+MPIX_DEV_FN bool tell_end(const MPIX_Dev_halo& halo, const HaloPart& part, std::uint64_t step) {
+  const std::uint64_t generation = dev::own_word(&halo.channel.state->generation);
+  fence_stores();
+  if (generation != halo.channel.generation) return false;
+  store_after_loads(part.told, step);
+#if !MPIX_ON_DEVICE
+  halo.channel.hooks->wake(part.told_bell);
+#endif
+  return true;
+}
+
 template <class Done>
 MPIX_DEV_FN bool wait_in_halo(const MPIX_Dev_halo& halo, std::uint32_t flag, const HaloNote& note, Done done) {
   return dev::wait_in_channel(halo.channel, std::uint64_t{halo.channel.lanes} + flag,
@@ -279,10 +319,14 @@ MPIX_DEV_FN bool run_halo_part(const MPIX_Dev_halo& halo, const HaloPart& part, 
                                const Crew& crew) {
   const bool unpacks = part.unpacks != 0;
   const std::uint32_t flag = unpacks ? halo.messages + part.message : part.message;
-  const std::uint64_t awaited = unpacks ? step : step > halo.halves ? step - halo.halves : 0;
-  const bool is_there = !unpacks && awaited <= runner.sent;
+  const bool by_memory = part.told != nullptr;
+  const std::uint32_t halves = by_memory ? halves_by_memory : halo.halves;
+  const std::uint64_t awaited = unpacks ? step : step > halves ? step - halves : 0;
+  const bool is_there = !unpacks && awaited <= (by_memory ? 0 : runner.sent);
   if (!is_there && !crew.together([&] {
-        return dev::wait_for_flag(halo.channel, flag, awaited, HaloNote{step, first_block}.packed()) == dev::Post::ok;
+        const HaloNote note{step, first_block};
+        return by_memory ? wait_for_end(halo, part, flag, awaited, note)
+                         : dev::wait_for_flag(halo.channel, flag, awaited, note.packed()) == dev::Post::ok;
       }))
     return false;
   move_side(part.side, halo.box, part.side.buffer[step & 1], unpacks, part.part * crew.size() + crew.index(),
@@ -294,7 +338,8 @@ MPIX_DEV_FN bool run_halo_part(const MPIX_Dev_halo& halo, const HaloPart& part, 
       fence_stores();
       is_last = fetch_add_on_device(halo.words->arrived + flag, weight) + weight == step * part.side.parts;
     }
-    if (is_last) well = dev::set_flag(halo.channel, flag, step, true) == dev::Post::ok;
+    if (is_last)
+      well = by_memory ? tell_end(halo, part, step) : dev::set_flag(halo.channel, flag, step, true) == dev::Post::ok;
     count_parts(halo, weight, step, runner);
     return well;
   });

@@ -8,7 +8,7 @@
 #include "channel_param.h"
 
 /* Grows with every change of what kernels and the library share of a halo. */
-#define MPIX_DEV_HALO_ABI 2
+#define MPIX_DEV_HALO_ABI 3
 
 #ifdef __cplusplus
 namespace mpix {
@@ -33,17 +33,18 @@ typedef void MPIX_Dev_halo_words;
 typedef struct MPIX_Dev_halo {
   uint32_t abi;
   uint32_t given;    /* messages of the program */
-  uint32_t messages; /* of MPI: those of the program, or chunks of them */
+  uint32_t messages; /* those of the program, or chunks of them */
   uint32_t parts;    /* of an exchange */
   uint32_t halves;   /* buffers of a message, in turns */
   uint32_t unused;
   /* Memory of the device: */
-  const uint32_t* first; /* by message of the program: the first of MPI; and one more */
+  const uint32_t* first; /* by message of the program: the first of these; and one more */
   MPIX_Dev_halo_messages* message;
   MPIX_Dev_halo_boxes* box;
   MPIX_Dev_halo_parts* part; /* those that pack come first */
   MPIX_Dev_halo_words* words;
   MPIX_Dev_channel channel;
+  MPIX_Dev_channel_host* bell; /* host back end: of those that wait for other ends */
 } MPIX_Dev_halo;
 
 #endif /* MPIX_DEVICE_HALO_PARAM_H */

@@ -29,24 +29,6 @@ constexpr auto time_to_leave = std::chrono::seconds(1);
 
 std::uint64_t rounded(std::uint64_t bytes) { return (bytes + apart - 1) / apart * apart; }
 
-/// What is waited for, as the watch of the channel finds it.
-std::string wait_text(const std::vector<std::string>& names, std::uint32_t flag, std::uint64_t packed,
-                      std::uint64_t last_step, const std::string& advice) {
-  const HaloNote note = HaloNote::unpacked(packed);
-  const std::string step = std::to_string(note.step), block = "block " + std::to_string(note.block) + " waits: ";
-  const std::size_t count = names.size();
-  if (flag < count)
-    return block + names[flag] + " of exchange " + step + " cannot be packed: MPI has not sent the one before";
-  if (flag < 2 * count)
-    return block + names[flag - count] + " of exchange " + step + " cannot be unpacked: MPI has not received it";
-  if (flag == 2 * count)
-    return (note.step < last_step ? "steps " + step + " to " + std::to_string(last_step) + " were"
-                                  : "step " + step + " was") +
-           " not made ready (MPIX_Halo_ready_stream, MPIX_Halo_end_stream), and the launch for them waits" + advice;
-  if (flag == 2 * count + 1) return "blocks of a grid wait for others of it, which do not come";
-  return "a stream waits for step " + step + ", which is not over";
-}
-
 }  // namespace
 
 struct Halo::Memory {
@@ -64,26 +46,46 @@ struct Halo::Memory {
   void *words = nullptr, *buffers = nullptr;
 };
 
-ChannelOptions Halo::channel_options(const Options& options, const HaloPlan& plan,
-                                     std::shared_ptr<const std::atomic<std::uint64_t>> last_step,
+/// What is waited for, as the watch of the channel finds it.
+std::string Halo::wait_text(const Known& known, std::uint32_t flag, std::uint64_t packed, const std::string& advice) {
+  const HaloNote note = HaloNote::unpacked(packed);
+  const std::string step = std::to_string(note.step), block = "block " + std::to_string(note.block) + " waits: ";
+  const std::size_t count = known.names.size();
+  if (flag < 2 * count) {
+    const bool packs = flag < count;
+    const std::size_t cargo = packs ? flag : flag - count;
+    const char* const why =
+        known.by_memory[cargo] ? (packs ? "that rank has not unpacked the last but one" : "that rank has not packed it")
+                               : (packs ? "MPI has not sent the one before" : "MPI has not received it");
+    return block + known.names[cargo] + " of exchange " + step + " cannot be " + (packs ? "packed: " : "unpacked: ") +
+           why;
+  }
+  if (flag == 2 * count)
+    return (note.step < known.last_step ? "steps " + step + " to " + std::to_string(known.last_step) + " were"
+                                        : "step " + step + " was") +
+           " not made ready (MPIX_Halo_ready_stream, MPIX_Halo_end_stream), and the launch for them waits" + advice;
+  if (flag == 2 * count + 1) return "blocks of a grid wait for others of it, which do not come";
+  return "a stream waits for step " + step + ", which is not over";
+}
+
+ChannelOptions Halo::channel_options(const Options& options, std::shared_ptr<const Known> known, std::uint32_t flags,
                                      const std::string& hang_advice) {
   ChannelOptions all;
-  all.flags = 2 * static_cast<std::uint32_t>(plan.cargo.size()) + halo_extra_flags;
+  all.flags = flags;
   all.service = TaskService::caller;
   all.name = options.name;
   all.local_ranks = options.local_ranks;
-  std::vector<std::string> names;
-  for (const HaloCargo& cargo : plan.cargo) names.push_back(cargo.name);
   const std::string advice = hang_advice.empty() ? "" : "; " + hang_advice;
-  all.flag_text = [names, last_step, advice](std::uint32_t flag, std::uint64_t note) {
-    return wait_text(names, flag, note, *last_step, advice);
+  all.flag_text = [known = std::move(known), advice](std::uint32_t flag, std::uint64_t note) {
+    return wait_text(*known, flag, note, advice);
   };
   return all;
 }
 
-/// On hosts one thread packs and unpacks all, unless it is told otherwise.
+/// On hosts one thread packs and unpacks all, unless it is told otherwise. Ranks that share a GPU share its places: who
+/// waits for another's blocks must not keep them from it.
 std::uint32_t Halo::most_blocks() const {
-  const std::uint32_t all = room_ ? room_->all() : 0;
+  const std::uint32_t all = room_ ? std::max(room_->all() / options_.sharers, 1u) : 0;
   if (options_.blocks == 0) return all > 0 ? blocks_each * all : 1;
   return all > 0 ? std::min(options_.blocks, blocks_each * all) : options_.blocks;
 }
@@ -93,38 +95,58 @@ Halo::Halo(const Options& options, const std::vector<HaloContent>& messages, Dev
       device_(device),
       room_(device.new_waiting_room()),
       plan_(plan_halo(messages, HaloShape{options.form, options.chunk, most_blocks(), options.largest_first})),
-      last_step_(std::make_shared<std::atomic<std::uint64_t>>(0)),
-      channel_(channel_options(options, plan_, last_step_, device.hang_advice()), nullptr, nullptr, device, settings),
+      known_(std::make_shared<Known>()),
+      channel_(channel_options(options, known_, 2 * static_cast<std::uint32_t>(plan_.cargo.size()) + halo_extra_flags,
+                               device.hang_advice()),
+               nullptr, nullptr, device, settings),
       memory_(std::make_shared<Memory>(device)),
       patience_(std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(settings.timeout_seconds))),
       fails_on_timeout_(settings.fail_on_timeout),
       progress_(plan_.cargo.size()) {
+  for (const HaloCargo& cargo : plan_.cargo) {
+    known_->names.push_back(cargo.name);
+    counts_.send_bytes += cargo.send_bytes;
+    counts_.recv_bytes += cargo.recv_bytes;
+  }
   device.prepare_halos();
-  make_buffers();
-  upload_tables();
-  if (options_.buffers == HaloBuffers::copied) copier_ = device.new_copier();
   for (const HaloPlan::Range& range : plan_.launches)
     counts_.blocks = std::max<std::uint64_t>(counts_.blocks, std::min(range.end - range.first, most_blocks()));
 }
 
+void Halo::use_ends(std::unique_ptr<HaloSegment> segment, const std::vector<HaloEnd>& ends) {
+  for (std::uint32_t m = 0; m < plan_.cargo.size(); ++m) {
+    const bool by_memory = ends[m].segment != nullptr;
+    is_served_.push_back(!by_memory && !plan_.cargo[m].is_null);
+    known_->by_memory.push_back(by_memory);
+    if (is_served_[m]) served_.push_back(m);
+    if (by_memory) ++counts_.by_memory;
+  }
+  if (counts_.by_memory > 0) segment_ = std::move(segment);
+  make_buffers();
+  upload_tables(ends);
+  if (options_.buffers == HaloBuffers::copied && serves_any()) copier_ = device_.new_copier();
+}
+
 void Halo::make_buffers() {
   std::uint64_t bytes = 0;
-  for (const HaloCargo& one : plan_.cargo) {
-    bytes += options_.halves * (rounded(one.send_bytes) + rounded(one.recv_bytes));
-    counts_.send_bytes += one.send_bytes;
-    counts_.recv_bytes += one.recv_bytes;
-  }
+  for (const std::uint32_t m : served_)
+    bytes += options_.halves * (rounded(plan_.cargo[m].send_bytes) + rounded(plan_.cargo[m].recv_bytes));
   const auto cut = [&](char* base, std::vector<HaloBufferPair>& all) {
     all.resize(plan_.cargo.size());
     char* at = base;
     for (const bool send : {true, false})
-      for (std::size_t m = 0; m < all.size(); ++m)
+      for (const std::uint32_t m : served_)
         for (std::size_t half = 0; half < 2; ++half) {
           std::array<char*, 2>& place = send ? all[m].send : all[m].recv;
           place[half] = half < options_.halves ? at : place[0];
           if (half < options_.halves) at += rounded(send ? plan_.cargo[m].send_bytes : plan_.cargo[m].recv_bytes);
         }
   };
+  if (served_.empty()) {
+    for_mpi_.resize(plan_.cargo.size());
+    for_kernels_.resize(plan_.cargo.size());
+    return;
+  }
   bytes = std::max(bytes, apart);
   if (options_.buffers != HaloBuffers::pinned) {
     memory_->buffers = device_.allocate(bytes).base;
@@ -138,16 +160,32 @@ void Halo::make_buffers() {
   if (options_.buffers == HaloBuffers::device) for_mpi_ = for_kernels_;
 }
 
-void Halo::upload_tables() {
-  const auto place = [](HaloSide& side, const std::array<char*, 2>& buffer) {
-    std::copy(buffer.begin(), buffer.end(), side.buffer);
+void Halo::upload_tables(const std::vector<HaloEnd>& ends) {
+  const auto place = [&](HaloPart& part) {
+    const HaloEnd& end = ends[part.message];
+    if (!end.segment) {
+      const HaloBufferPair& pair = for_kernels_[part.message];
+      std::copy_n((part.unpacks != 0 ? pair.recv : pair.send).begin(), 2, part.side.buffer);
+      return;
+    }
+    const HaloEndWords* const own = HaloSegment::words_of(segment_->base(), part.message);
+    part.told_bell = HaloSegment::bell_of(end.segment);
+    if (part.unpacks != 0) {
+      for (std::size_t half = 0; half < 2; ++half)
+        part.side.buffer[half] = segment_->base() + segment_->buffers_of(part.message)[half];
+      part.awaited = &own->there;
+      part.told = &HaloSegment::words_of(end.segment, end.sends)->room;
+    } else {
+      for (std::size_t half = 0; half < 2; ++half) part.side.buffer[half] = end.segment + end.at[half];
+      part.awaited = &own->room;
+      part.told = &HaloSegment::words_of(end.segment, end.takes)->there;
+    }
   };
-  for (std::size_t m = 0; m < plan_.messages.size(); ++m) {
-    place(plan_.messages[m].send.side, for_kernels_[m].send);
-    place(plan_.messages[m].recv.side, for_kernels_[m].recv);
+  for (HaloMessage& message : plan_.messages) {
+    place(message.send);
+    place(message.recv);
   }
-  for (HaloPart& part : plan_.parts)
-    place(part.side, part.unpacks != 0 ? for_kernels_[part.message].recv : for_kernels_[part.message].send);
+  for (HaloPart& part : plan_.parts) place(part);
   const auto upload = [this](auto table) {
     if (table.empty()) table.emplace_back();  // to have an address
     return device_.upload(table.data(), table.size() * sizeof table[0]);
@@ -168,6 +206,7 @@ void Halo::upload_tables() {
   param_.part = static_cast<const HaloPart*>(memory_->parts.get());
   param_.words = static_cast<HaloWords*>(memory_->words);
   param_.channel = channel_.param();
+  if (segment_ && device_.is_host()) param_.bell = HaloSegment::bell_of(segment_->base());
 }
 
 Halo::~Halo() {
@@ -177,14 +216,14 @@ Halo::~Halo() {
 
 void Halo::serve_by(std::unique_ptr<HaloTransport> transport) {
   transport_ = std::move(transport);
-  is_served_ = true;
-  begin_service(*this);
+  is_serving_ = transport_ != nullptr;
+  if (is_serving_) begin_service(*this);
   asked_.emplace(*this);
 }
 
 void Halo::end_service() {
-  if (!is_served_) return;
-  is_served_ = false;
+  if (!is_serving_) return;
+  is_serving_ = false;
   ::mpix::end_service(*this);
   transport_->cancel();
 }
@@ -235,7 +274,7 @@ void Halo::launch(Stream stream, const HaloRun& run, bool captured) {
 /// The service copies on the device, or MPI does. A call of CUDA that waits for room in the queue of a stream holds up
 /// all others, and what makes room is what the service does: so the queue never fills with exchanges.
 void Halo::wait_for_room() {
-  if (options_.buffers == HaloBuffers::pinned || !device_.waits_for_launches()) return;
+  if (options_.buffers == HaloBuffers::pinned || !serves_any() || !device_.waits_for_launches()) return;
   for (auto nap = std::chrono::microseconds(5);; nap = std::min(2 * nap, std::chrono::microseconds(500))) {
     // Where graphs and kernels of the program exchange, too, the flags are further than is counted here: this waits
     // less.
@@ -247,18 +286,22 @@ void Halo::wait_for_room() {
   }
 }
 
-/// A part of the last exchange.
-void Halo::enqueued(std::uint32_t last_part) {
+/// Parts of the last exchange.
+void Halo::enqueued(HaloPlan::Range range) {
   if (options_.buffers == HaloBuffers::pinned || !device_.waits_for_launches()) return;
-  const HaloPart& part = plan_.parts[last_part];
-  in_flight_.push_back({part.unpacks ? param_.messages + part.message : part.message, exchanges_});
+  for (std::uint32_t p = range.end; p-- > range.first;) {
+    const HaloPart& part = plan_.parts[p];
+    if (!is_served_[part.message]) continue;
+    in_flight_.push_back({part.unpacks ? param_.messages + part.message : part.message, exchanges_});
+    return;
+  }
 }
 
 /// An exchange, told to the service before it is enqueued: what waits for room waits for that.
 template <class Enqueue>
 void Halo::announced(Enqueue enqueue) {
   ++exchanges_;
-  if (is_served_) wake_service(*this);
+  if (is_serving_) wake_service(*this);
   try {
     enqueue();
   } catch (...) {
@@ -274,7 +317,7 @@ void Halo::launch_exchange(Stream stream, std::uint64_t number) {
     run.launch = number;
     if (number != 0) wait_for_room();
     launch(stream, run, number == 0);
-    if (number != 0) enqueued(range.end - 1);
+    if (number != 0) enqueued(range);
   }
 }
 
@@ -321,7 +364,7 @@ void Halo::begin_steps(std::uint64_t steps, Stream stream) {
   }
   to_come_ = steps;
   stepping_ = stream;
-  *last_step_ = ready_ + steps;
+  known_->last_step = ready_ + steps;
 }
 
 void Halo::gate(Stream stream, HaloGate::What what, std::uint64_t value) {
@@ -346,7 +389,7 @@ void Halo::step_ready(Stream stream) {
     wait_for_room();
     wait_for_early_end(stream);
     gate(stream, HaloGate::What::ready, ready_ + 1);
-    enqueued(param_.parts - 1);
+    enqueued({0, param_.parts});
   };
   if (plan_.parts.empty())
     gate(stream, HaloGate::What::ready, 0);  // to refuse what it refuses
@@ -378,7 +421,7 @@ void Halo::end_steps(Stream stream) {
 MPIX_Dev_halo Halo::param() {
   require_whole();
   runs_unseen_ = true;
-  if (is_served_) wake_service(*this);
+  if (is_serving_) wake_service(*this);
   return param_;
 }
 
@@ -399,6 +442,7 @@ bool Halo::wait_for_all() {
     if (is_broken() && !broken_since) broken_since = Clock::now();
     if (broken_since && Clock::now() - *broken_since > time_to_leave) {
       keep_for_ever(memory_);  // launches that have not begun will look at it
+      if (segment_) segment_->abandon();
       return false;
     }
     // Kernels that wait are told of by the channel; those that have not begun by nobody else.
@@ -421,8 +465,8 @@ bool Halo::wait_for_all() {
     {
       const std::lock_guard<std::mutex> hold(mutex_);
       over = true;
-      for (std::uint32_t m = 0; m < param_.messages; ++m)
-        if (!plan_.cargo[m].is_null && progress_[m].send.over < channel_.flag(m)) over = false;
+      for (const std::uint32_t m : served_)
+        if (progress_[m].send.over < channel_.flag(m)) over = false;
     }
     if (!over) std::this_thread::sleep_for(std::chrono::microseconds(50));
   }
@@ -430,9 +474,12 @@ bool Halo::wait_for_all() {
 }
 
 Halo::Counts Halo::counts() {
+  const std::uint64_t run = segment_ ? device_.read_word(&param_.words->step) : 0;
   const std::lock_guard<std::mutex> hold(mutex_);
   Counts all = counts_;
   all.exchanges = enqueued_;
+  all.sent += run * all.by_memory;
+  all.received += run * all.by_memory;
   return all;
 }
 

@@ -20,6 +20,7 @@
 #include "device/unmapping.h"
 #include "notify/channel.h"
 #include "notify/halo_plan.h"
+#include "notify/halo_segment.h"
 
 namespace mpix {
 
@@ -54,8 +55,9 @@ struct HaloBufferPair {
   std::array<char*, 2> send{}, recv{};
 };
 
-/// The halo engine: launches that pack and unpack (mpix_device/halo.h), and a service that sends what is packed and
-/// receives what is to be unpacked, while they run. For h halves, of each message:
+/// The halo engine: launches that pack and unpack (mpix_device/halo.h). What goes by memory needs no more; for the rest
+/// there is a service that sends what is packed and receives what is to be unpacked, while they run. For h halves, of
+/// each such message:
 ///
 /// | by the service           | when |
 /// |--------------------------|------|
@@ -85,16 +87,21 @@ class Halo final : public Poller, public WaitsForPeers {
     bool waits_for_all = false;  ///< of an exchange, before one is unpacked
     std::string name;
     int local_ranks = 1;
-    std::string no_steps_why;  ///< not empty: kernels that live for many exchanges are refused
+    std::uint32_t sharers = 1;  ///< ranks whose kernels run where this one's do
+    std::string no_steps_why;   ///< not empty: kernels that live for many exchanges are refused
   };
   Halo(const Options& options, const std::vector<HaloContent>& messages, Device& device, const Settings& settings);
   ~Halo() override;
 
   const std::vector<HaloCargo>& cargo() const { return plan_.cargo; }
-  /// For MPI, by cargo.
+  /// Next, and once: what goes by memory, and how. `segment`: null: nothing does.
+  void use_ends(std::unique_ptr<HaloSegment> segment, const std::vector<HaloEnd>& ends);
+  /// What goes by MPI, by cargo, and its buffers.
+  bool is_served(std::size_t cargo) const { return is_served_[cargo]; }
+  bool serves_any() const { return !served_.empty(); }
   const std::vector<HaloBufferPair>& buffers() const { return for_mpi_; }
   std::uint32_t halves() const { return options_.halves; }
-  /// Before the first exchange.
+  /// Before the first exchange. Null: serves_any() is false.
   void serve_by(std::unique_ptr<HaloTransport> transport);
 
   void exchange(Stream stream);
@@ -115,11 +122,15 @@ class Halo final : public Poller, public WaitsForPeers {
   /// Nobody serves it any more.
   void end_service();
   void break_for(const std::string& why) { channel_.break_for(why); }
+  /// Something of it goes by memory: it ends when all ranks that it has messages with have come to its end; or else is
+  /// abandoned, and they may still write.
+  bool is_shared() const { return segment_ != nullptr; }
+  void abandon() { segment_->abandon(); }
   std::string cause() const { return channel_.cause(); }
   bool is_broken() const { return channel_.is_broken(); }
 
   struct Counts {
-    std::uint64_t exchanges = 0, sent = 0, received = 0, send_bytes = 0, recv_bytes = 0, blocks = 0;
+    std::uint64_t exchanges = 0, sent = 0, received = 0, send_bytes = 0, recv_bytes = 0, blocks = 0, by_memory = 0;
   };
   Counts counts();
 
@@ -148,12 +159,19 @@ class Halo final : public Poller, public WaitsForPeers {
   };
   struct Memory;
 
-  static ChannelOptions channel_options(const Options& options, const HaloPlan& plan,
-                                        std::shared_ptr<const std::atomic<std::uint64_t>> last_step,
+  /// What reports say, and the channel's thread asks for.
+  struct Known {
+    std::atomic<std::uint64_t> last_step{0};  ///< that was begun
+    std::vector<std::string> names;           ///< of cargo
+    std::vector<bool> by_memory;
+  };
+
+  static ChannelOptions channel_options(const Options& options, std::shared_ptr<const Known> known, std::uint32_t flags,
                                         const std::string& hang_advice);
+  static std::string wait_text(const Known& known, std::uint32_t flag, std::uint64_t packed, const std::string& advice);
   std::uint32_t most_blocks() const;
   void make_buffers();
-  void upload_tables();
+  void upload_tables(const std::vector<HaloEnd>& ends);
   std::uint32_t half_of(std::uint64_t exchange) const { return options_.halves == 2 ? exchange & 1 : 0; }
   void require_whole() const;
   void require_no_steps_to_come() const;
@@ -163,7 +181,7 @@ class Halo final : public Poller, public WaitsForPeers {
   HaloRun run_of(HaloPlan::Range range, std::uint32_t blocks) const;
   void launch(Stream stream, const HaloRun& run, bool captured);
   void wait_for_room();
-  void enqueued(std::uint32_t last_part);
+  void enqueued(HaloPlan::Range range);
   template <class Enqueue>
   void announced(Enqueue enqueue);
   void launch_exchange(Stream stream, std::uint64_t number);
@@ -179,8 +197,11 @@ class Halo final : public Poller, public WaitsForPeers {
   Device& device_;
   const std::shared_ptr<WaitingRoom> room_;
   HaloPlan plan_;
-  const std::shared_ptr<std::atomic<std::uint64_t>> last_step_;  ///< that was begun, for reports
+  const std::shared_ptr<Known> known_;
   Channel channel_;
+  std::unique_ptr<HaloSegment> segment_;
+  std::vector<bool> is_served_;        ///< by cargo
+  std::vector<std::uint32_t> served_;  ///< cargo
   std::vector<HaloBufferPair> for_mpi_, for_kernels_;
   std::shared_ptr<Memory> memory_;
   MPIX_Dev_halo param_{};
@@ -207,7 +228,7 @@ class Halo final : public Poller, public WaitsForPeers {
   std::atomic<std::uint64_t> enqueued_{0};     ///< exchanges, in graphs, too
   std::atomic<std::uint64_t> sent_by_all_{0};  ///< `sent` of all messages is no less
   std::atomic<bool> runs_unseen_{false};       ///< kernels that nobody announces: in graphs, and of the program
-  bool is_served_ = false, is_moving_ = false;
+  bool is_serving_ = false, is_moving_ = false;
   std::optional<AskedBeforeUnmapping> asked_;
 };
 

@@ -123,7 +123,7 @@ HaloPlan plan_halo(const std::vector<HaloContent>& contents, const HaloShape& sh
       const auto own = static_cast<std::uint32_t>(plan.parts.size());
       const std::uint32_t count = side(m).parts, meets = shape.form == HaloForm::barrier && count > 1 ? 1 : 0;
       for (std::uint32_t part = 0; part < count; ++part)
-        plan.parts.push_back(HaloPart{side(m), m, part, count, unpacks, meets, {}});
+        plan.parts.push_back(HaloPart{side(m), m, part, count, unpacks, meets, 0, nullptr, nullptr, nullptr});
       if (shape.form == HaloForm::blocks && count > 0) plan.launches.push_back({own, own + count});
     }
     const auto end = static_cast<std::uint32_t>(plan.parts.size());

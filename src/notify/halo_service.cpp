@@ -56,21 +56,18 @@ bool Halo::start_moves() {
   const std::uint32_t count = param_.messages;
   std::uint64_t unpacked_by_all = UINT64_MAX, packed_by_all = UINT64_MAX;
   bool moved = false;
-  for (std::uint32_t m = 0; m < count; ++m) {
-    if (plan_.cargo[m].is_null) continue;
+  for (const std::uint32_t m : served_) {
     Way& way = progress_[m].receive;
     const std::uint64_t unpacked = channel_.flag(count + m);
     unpacked_by_all = std::min(unpacked_by_all, unpacked);
     packed_by_all = std::min(packed_by_all, channel_.flag(m));
     while (way.begun < unpacked + options_.halves) transport_->start_receive(m, half_of(++way.begun));
   }
-  if (unpacked_by_all == UINT64_MAX) return false;
   run_so_far_ = std::min(packed_by_all, unpacked_by_all);  // what goes may be packed when all has come
   // A send that blocks waits for the receive of the other side; and that side's, perhaps, for one of this. So those of
   // an exchange begin when all its receives have, here as there.
   const std::uint64_t last = transport_->sends_block() ? unpacked_by_all + options_.halves : UINT64_MAX;
-  for (std::uint32_t m = 0; m < count; ++m) {
-    if (plan_.cargo[m].is_null) continue;
+  for (const std::uint32_t m : served_) {
     Way& way = progress_[m].send;
     for (const std::uint64_t packed = std::min(channel_.flag(m), last); way.begun < packed; moved = true) {
       const std::uint32_t half = half_of(++way.begun);
@@ -109,26 +106,24 @@ void Halo::end_copies() {
 /// Of the exchange that is to be received next.
 bool Halo::are_all_sent() const {
   std::uint64_t received = UINT64_MAX, sent = UINT64_MAX;
-  for (std::uint32_t m = 0; m < param_.messages; ++m) {
-    if (plan_.cargo[m].is_null) continue;
+  for (const std::uint32_t m : served_) {
     received = std::min(received, progress_[m].receive.over);
     sent = std::min(sent, progress_[m].send.over);
   }
-  return sent > received || received == UINT64_MAX;
+  return sent > received;
 }
 
 /// Kernels of what is over.
 void Halo::tell() {
   std::uint64_t by_all = UINT64_MAX, sent = UINT64_MAX;
   if (options_.waits_for_all)
-    for (std::uint32_t m = 0; m < param_.messages; ++m)
-      if (!plan_.cargo[m].is_null) by_all = std::min(by_all, progress_[m].receive.over);
-  for (std::uint32_t m = 0; m < param_.messages; ++m) {
+    for (const std::uint32_t m : served_) by_all = std::min(by_all, progress_[m].receive.over);
+  for (const std::uint32_t m : served_) {
     Progress& one = progress_[m];
     if (one.told_sent < one.send.over) channel_.set_flag(m, one.told_sent = one.send.over);
     const std::uint64_t received = std::min(one.receive.over, by_all);
     if (one.told_received < received) channel_.set_flag(param_.messages + m, one.told_received = received);
-    if (!plan_.cargo[m].is_null) sent = std::min(sent, one.told_sent);
+    sent = std::min(sent, one.told_sent);
   }
   sent_by_all_.store(sent, std::memory_order_release);
 }

@@ -3,13 +3,17 @@
 
 // The halo engine; every cell is compared with what it has to be.
 //
-//   mpiexec -n N halo cube [STEPS]    N ranks in a periodic grid, 26 messages each (several to one rank, and to itself,
+//   mpiexec -n N halo cube [STEPS [ROUTE]]
+//                                     N ranks in a periodic grid, 26 messages each (several to one rank, and to itself,
 //                                     where the grid is narrow), one or two fields of cells of 1 to 24 bytes
 //   mpiexec -n N halo keys [STEPS]    all pairs of values of info keys
 //   mpiexec -n N halo ahead [STEPS]   the CPU is thousands of exchanges ahead
 //   mpiexec -n N halo blocking [STEPS]
 //   mpiexec -n N halo wrong           wrong calls: the same error on all ranks, and what it says
-//   mpiexec -n 2 halo hang            a rank that does not come: a report that names the message, and an end
+//   mpiexec -n 2 halo hang [0 ROUTE]  a rank that does not come: a report that names the message, and an end
+//   mpiexec -n N halo single          an MPI for one thread: all goes by memory, or the error says what it takes
+//
+// ROUTE: what the key mpix_route is, where a case does not say.
 #include <chrono>
 #include <future>
 #include <thread>
@@ -31,7 +35,15 @@ void exchange(int steps, const Cube& cube, const Keys& keys) {
   support::synchronize();
   one.expect(static_cast<std::uint64_t>(steps));
   EXPECT(one.stats().exchanges == static_cast<unsigned long long>(steps));
-  EXPECT(one.stats().received >= 26ull * static_cast<unsigned long long>(steps));
+  const MPIX_Halo_stats stats = one.stats();
+  EXPECT(stats.received >= 26ull * static_cast<unsigned long long>(steps));
+  EXPECT(stats.received % static_cast<unsigned long long>(steps) == 0);
+  if (route_in(keys) == "mpi")
+    EXPECT(stats.by_memory == 0);
+  else if (!std::getenv("MPIX_NODE_SIZE"))
+    EXPECT(stats.by_memory * static_cast<unsigned long long>(steps) == stats.received);
+  else
+    EXPECT(stats.by_memory > 0 && stats.by_memory * static_cast<unsigned long long>(steps) < stats.received);
   std::string text;
   for (const auto& key : keys) text += " " + key.first.substr(5) + "=" + key.second;
   if (rank == 0)
@@ -67,6 +79,7 @@ const std::vector<std::pair<std::string, std::vector<std::string>>>& factors() {
       {"mpix_chunk", {"0", "48", "5000"}},
       {"mpix_packers", {"0", "3", "5"}},
       {"mpix_halves", {"1", "2"}},
+      {"mpix_route", {"auto", "mpi"}},
       {"cube", {"small", "large", "odd"}},
   };
   return all;
@@ -131,6 +144,7 @@ void keys(int wanted) {
 /// More than the queue of a stream of CUDA takes, while the service copies.
 void ahead(int wanted) {
   const int steps = wanted > 0 ? wanted : 3000;
+  preset_route = "mpi";
   exchange(steps, cube_of(8, 1, 2, 2, 2), {{"mpix_buffers", "copied"}});
   exchange(steps / 200, cube_of(8, 1, 20, 3, 2),
            {{"mpix_buffers", "copied"}, {"mpix_form", "blocks"}, {"mpix_chunk", "16"}});
@@ -193,6 +207,7 @@ void send_ahead() {
 
 /// Each send waits for a receive that the same thread starts, here or there.
 void blocking(int wanted) {
+  preset_route = "mpi";
   send_ahead();
   const int steps = wanted > 0 ? wanted : 1000;
   for (const char* const form : {"launches", "stacked"})
@@ -278,7 +293,8 @@ void wrong(int) {
                                {"mpix_chunk", "-1"},
                                {"mpix_chunk", "much"},
                                {"mpix_packers", "1025"},
-                               {"mpix_halves", "3"}})
+                               {"mpix_halves", "3"},
+                               {"mpix_route", "scenic"}})
     EXPECT_ERROR(MPIX_Halo_create(MPI_COMM_WORLD, 1, &self, Info({pair}), &halo), MPI_ERR_INFO_VALUE,
                  pair.first + "=" + pair.second);
   EXPECT_ERROR(MPIX_Halo_create(MPI_COMM_WORLD, 1, &self, Info(Keys{{"mpix_coherence", "noncoherent"}}), &halo),
@@ -356,7 +372,7 @@ void free_in_the_stream(const MPIX_Box& box) {
   static MPIX_Halo halo = MPIX_HALO_NULL;
   const MPIX_Halo_message self{0, 1, 1, 1, 1, &box, &box};
   MPIX_Host_stream stream = nullptr;
-  CHECK_MPI(MPIX_Halo_create(MPI_COMM_SELF, 1, &self, MPI_INFO_NULL, &halo));
+  CHECK_MPI(MPIX_Halo_create(MPI_COMM_SELF, 1, &self, Info(Keys{}), &halo));
   CHECK_MPI(MPIX_Host_stream_create(&stream));
   static std::promise<void> enqueued;
   CHECK_MPI(MPIX_Host_stream_launch(
@@ -380,7 +396,7 @@ void hang(int) {
   const MPIX_Box box{data, 8, 1, {4, 0, 0}, {8, 0, 0}, 1, 0};
   const MPIX_Halo_message message{1 - rank, 5, 5, 1, 1, &box, &box};
   MPIX_Halo halo = MPIX_HALO_NULL;
-  CHECK_MPI(MPIX_Halo_create(MPI_COMM_WORLD, 1, &message, MPI_INFO_NULL, &halo));
+  CHECK_MPI(MPIX_Halo_create(MPI_COMM_WORLD, 1, &message, Info(Keys{}), &halo));
   if (rank == 0) {
     CHECK_MPI(MPIX_Halo_exchange_stream(halo, nullptr));
     synchronize_broken(nullptr);
@@ -397,10 +413,29 @@ void hang(int) {
   support::release_on_device(data);
 }
 
+/// Nothing is sent, so no thread of the library calls MPI.
+void single(int) {
+  int level = MPI_THREAD_MULTIPLE;
+  CHECK_MPI(MPI_Query_thread(&level));
+  EXPECT(level < MPI_THREAD_MULTIPLE);
+  exchange(50, cube_of(8, 2, 5, 4, 3), {});
+  const MPIX_Halo_message self{rank, 1, 1, 0, 0, nullptr, nullptr};
+  MPIX_Halo halo = MPIX_HALO_NULL;
+  EXPECT_ERROR(MPIX_Halo_create(MPI_COMM_WORLD, 1, &self, Info(Keys{{"mpix_route", "mpi"}}), &halo),
+               MPI_ERR_UNSUPPORTED_OPERATION, "MPIX_CHANNEL_THREAD=on");
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
-  return run_case(
-      argc, argv,
-      {{"cube", cube}, {"keys", keys}, {"ahead", ahead}, {"blocking", blocking}, {"wrong", wrong}, {"hang", hang}});
+  const bool is_single = argc > 1 && std::string(argv[1]) == "single";
+  return run_case(argc, argv,
+                  {{"cube", cube},
+                   {"keys", keys},
+                   {"ahead", ahead},
+                   {"blocking", blocking},
+                   {"wrong", wrong},
+                   {"hang", hang},
+                   {"single", single}},
+                  is_single ? MPI_THREAD_SERIALIZED : MPI_THREAD_MULTIPLE);
 }

@@ -3,8 +3,10 @@
 
 // Halos that live for many exchanges; every cell is compared with what it has to be.
 //
-//   mpiexec -n N halo_steps steps [STEPS]   one launch for many; stopped early, begun again, exchanges between them
-//   mpiexec -n N halo_steps own [STEPS]     a kernel of the program exchanges by itself, in both ways
+//   mpiexec -n N halo_steps steps [STEPS [ROUTE]]
+//                                           one launch for many; stopped early, begun again, exchanges between them
+//   mpiexec -n N halo_steps own [STEPS [ROUTE]]
+//                                           a kernel of the program exchanges by itself, in both ways
 //   mpiexec -n N halo_steps beside          two halos at once, beside stream epochs
 //   mpiexec -n N halo_steps wrong           wrong calls
 //   mpiexec -n N halo_steps never           steps that are never ready: a report, and an end
@@ -45,7 +47,7 @@ void steps(int wanted) {
   support::load_blocks<Nap>();
   for (const Keys& keys : {Keys{}, Keys{{"mpix_halves", "2"}, {"mpix_form", "stream"}, {"mpix_packers", "3"}},
                            Keys{{"mpix_form", "barrier"}, {"mpix_packers", "4"}, {"mpix_chunk", "96"}},
-                           Keys{{"mpix_buffers", "copied"}, {"mpix_halves", "2"}}}) {
+                           Keys{{"mpix_buffers", "copied"}, {"mpix_halves", "2"}, {"mpix_route", "mpi"}}}) {
     support::Stream beside;
     CubeHalo one(cube_of(8, 2, 5, 4, 3), keys);
     CHECK_MPI(MPIX_Halo_begin_stream(one.halo(), most, beside.handle()));
@@ -133,8 +135,9 @@ struct Own {
 void own(int wanted) {
   const int count = wanted > 0 ? wanted : 40, blocks = support::ranks_are_blocks ? 20 : 4;
   auto* const results = static_cast<std::uint64_t*>(support::allocate_on_device(16));
-  for (const Keys& keys : {Keys{}, Keys{{"mpix_form", "barrier"}, {"mpix_packers", "3"}},
-                           Keys{{"mpix_halves", "2"}, {"mpix_chunk", "64"}, {"mpix_buffers", "copied"}}}) {
+  for (const Keys& keys :
+       {Keys{}, Keys{{"mpix_form", "barrier"}, {"mpix_packers", "3"}},
+        Keys{{"mpix_halves", "2"}, {"mpix_chunk", "64"}, {"mpix_buffers", "copied"}, {"mpix_route", "mpi"}}}) {
     CubeHalo one(cube_of(8, 3, 40, 6, 7), keys);
     Own kernel{one.fill(), one.compare(), {}, count, false, results};
     std::this_thread::sleep_for(std::chrono::milliseconds(5));  // the service of a halo without exchanges sleeps
@@ -161,7 +164,7 @@ void own(int wanted) {
 void beside(int) {
   support::Stream first, second, other;
   CubeHalo one(cube_of(8, 1, 4, 4, 4), {{"mpix_halves", "2"}}), two(cube_of(4, 2, 7, 5, 3), {{"mpix_packers", "2"}}),
-      three(cube_of(2, 1, 3, 3, 3), {});
+      three(cube_of(2, 1, 3, 3, 3), {{"mpix_route", "mpi"}});
   auto* const memory = static_cast<std::uint64_t*>(support::allocate_on_device(16));
   MPI_Win win = MPI_WIN_NULL;
   CHECK_MPI(MPI_Win_create(memory, 16, 8, MPI_INFO_NULL, MPI_COMM_WORLD, &win));

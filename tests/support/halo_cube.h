@@ -162,11 +162,21 @@ inline Cube cube_of(std::size_t element, int fields, int x, int y, int z) {
 
 using Keys = std::vector<std::pair<std::string, std::string>>;
 
+/// For halos whose keys do not say: the third argument of the program.
+std::string preset_route = "auto";
+
+inline std::string route_in(const Keys& keys) {
+  for (const auto& key : keys)
+    if (key.first == "mpix_route") return key.second;
+  return preset_route;
+}
+
 class Info {
  public:
   explicit Info(const Keys& keys) {
     CHECK_MPI(MPI_Info_create(&info_));
     for (const auto& key : keys) CHECK_MPI(MPI_Info_set(info_, key.first.c_str(), key.second.c_str()));
+    CHECK_MPI(MPI_Info_set(info_, "mpix_route", route_in(keys).c_str()));
   }
   ~Info() { CHECK_MPI(MPI_Info_free(&info_)); }
   Info(const Info&) = delete;
@@ -223,15 +233,17 @@ class CubeHalo {
   MPIX_Halo halo_ = MPIX_HALO_NULL;
 };
 
-/// Runs the case that the first argument names.
-inline int run_case(int argc, char** argv, std::initializer_list<std::pair<const char*, void (*)(int)>> cases) {
+/// Runs the case that the first argument names; the second is a number for it.
+inline int run_case(int argc, char** argv, std::initializer_list<std::pair<const char*, void (*)(int)>> cases,
+                    int thread_level = MPI_THREAD_MULTIPLE) {
   int provided = 0;
-  CHECK_MPI(MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided));
+  CHECK_MPI(MPI_Init_thread(&argc, &argv, thread_level, &provided));
   CHECK_MPI(MPI_Comm_rank(MPI_COMM_WORLD, &rank));
   CHECK_MPI(MPI_Comm_size(MPI_COMM_WORLD, &ranks));
   support::choose_gpu(rank);
   CHECK_MPI(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN));
   const std::string wanted = argc > 1 ? argv[1] : "";
+  if (argc > 3) preset_route = argv[3];
   bool found = false;
   for (const auto& one : cases)
     if (wanted == one.first) {

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the libmpix authors
+#include "halo_segments.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <utility>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "errors.h"
+
+namespace mpix {
+namespace {
+
+/// What a rank tells another of its segment; and of each cargo that comes from there.
+struct Card {
+  ExportedMemory exported;
+  std::uint64_t is_there;
+};
+struct Entry {
+  std::uint64_t sent_as;   ///< cargo of the other rank
+  std::uint64_t taken_as;  ///< cargo of this one
+  std::uint64_t at[2];     ///< in this rank's segment
+};
+
+/// With one rank.
+struct Pair {
+  Card mine{}, theirs{};
+  std::vector<std::size_t> cargo;
+  std::vector<Entry> gives, gets;
+  char* segment = nullptr;  ///< theirs, mapped here
+  int i_can = 0, they_can = 0;
+};
+
+class Requests {
+ public:
+  explicit Requests(MPI_Comm comm) : comm_(comm) {}
+  void swap(int peer, const void* gives, void* gets, std::size_t bytes) {
+    constexpr int tag = 1;
+    all_.resize(all_.size() + 2);
+    check(PMPI_Irecv(gets, static_cast<int>(bytes), MPI_BYTE, peer, tag, comm_, &all_[all_.size() - 2]));
+    check(PMPI_Isend(gives, static_cast<int>(bytes), MPI_BYTE, peer, tag, comm_, &all_[all_.size() - 1]));
+  }
+  void finish() {
+    finish_asleep(all_);
+    all_.clear();
+  }
+
+ private:
+  const MPI_Comm comm_;
+  std::vector<MPI_Request> all_;
+};
+
+}  // namespace
+
+HaloSegments connect_segments(MPI_Comm comm, const MPIX_Halo_message* messages, const std::vector<HaloCargo>& cargo,
+                              const HaloTags& tags, Device& device) {
+  HaloSegments made;
+  made.ends.resize(cargo.size());
+  int me = 0;
+  check(PMPI_Comm_rank(comm, &me));
+  std::map<int, Pair> pairs;
+  for (std::size_t k = 0; k < cargo.size(); ++k)
+    if (tags.by_memory[k]) pairs[messages[cargo[k].given].peer].cargo.push_back(k);
+  if (pairs.empty()) return made;
+
+  Card card{};
+  try {
+    made.own = std::make_unique<HaloSegment>(device, cargo, tags.by_memory);
+    card.exported = made.own->exported();
+    card.is_there = 1;
+  } catch (const Error& error) {
+    log(LogLevel::info, std::string("halo: all messages go by MPI: ") + error.what());
+    made.own.reset();
+  }
+  Requests requests(comm);
+  for (auto& [peer, pair] : pairs) {
+    pair.mine = card;
+    for (const std::size_t k : pair.cargo) {
+      const std::array<std::uint64_t, 2> at = made.own ? made.own->buffers_of(k) : std::array<std::uint64_t, 2>{};
+      pair.gives.push_back(Entry{static_cast<std::uint64_t>(tags.recv[k]), k, {at[0], at[1]}});
+    }
+    pair.gets.resize(pair.gives.size());
+    requests.swap(peer, &pair.mine, &pair.theirs, sizeof(Card));
+    requests.swap(peer, pair.gives.data(), pair.gets.data(), pair.gives.size() * sizeof(Entry));
+  }
+  requests.finish();
+  for (auto& [peer, pair] : pairs) {
+    if (made.own && pair.theirs.is_there != 0) try {
+        pair.segment = peer == me ? made.own->base() : made.own->map(pair.theirs.exported);
+        pair.i_can = 1;
+      } catch (const Error& error) {
+        log(LogLevel::info, "halo: messages of rank " + std::to_string(peer) + " go by MPI: " + error.what());
+      }
+    requests.swap(peer, &pair.i_can, &pair.they_can, sizeof pair.i_can);
+  }
+  requests.finish();
+  for (const auto& [peer, pair] : pairs) {
+    if (pair.i_can == 0 || pair.they_can == 0) continue;
+    for (const std::size_t k : pair.cargo) {
+      const auto taken =
+          std::find_if(pair.gets.begin(), pair.gets.end(), [k](const Entry& one) { return one.sent_as == k; });
+      if (taken == pair.gets.end()) throw Error(Fault::other, "halo: a message that nobody takes");
+      made.ends[k] = HaloEnd{
+          pair.segment, static_cast<std::uint64_t>(tags.recv[k]), taken->taken_as, {taken->at[0], taken->at[1]}};
+    }
+  }
+  return made;
+}
+
+}  // namespace mpix
