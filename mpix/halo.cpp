@@ -108,7 +108,7 @@ void build(MPIX_Halo_s& made, MPI_Comm comm, int count, const MPIX_Halo_message*
   agree(made.comm, own);
   const HaloTags tags = compare_ends(made.comm, contents, messages, made.halo->cargo(), options.engine.chunk,
                                      place_of(made.comm, *device, options.by_memory));
-  HaloSegments segments = connect_segments(made.comm, messages, made.halo->cargo(), tags, *device);
+  HaloSegments segments = connect_segments(made.comm, messages, *made.halo, tags, *device);
   try {
     made.halo->use_ends(std::move(segments.own), segments.ends);
     if (made.halo->serves_any()) require_threads();

@@ -20,9 +20,10 @@ struct Card {
   std::uint64_t is_there;
 };
 struct Entry {
-  std::uint64_t sent_as;   ///< cargo of the other rank
-  std::uint64_t taken_as;  ///< cargo of this one
-  std::uint64_t at[2];     ///< in this rank's segment
+  std::uint64_t sent_as;                   ///< cargo of the other rank
+  std::uint64_t taken_as;                  ///< cargo of this one
+  std::uint64_t at[2];                     ///< in this rank's segment
+  std::uint32_t takes_lines, sends_lines;  ///< the cargo of this one may
 };
 
 /// With one rank.
@@ -55,8 +56,9 @@ class Requests {
 
 }  // namespace
 
-HaloSegments connect_segments(MPI_Comm comm, const MPIX_Halo_message* messages, const std::vector<HaloCargo>& cargo,
-                              const HaloTags& tags, Device& device) {
+HaloSegments connect_segments(MPI_Comm comm, const MPIX_Halo_message* messages, const Halo& halo, const HaloTags& tags,
+                              Device& device) {
+  const std::vector<HaloCargo>& cargo = halo.cargo();
   HaloSegments made;
   made.ends.resize(cargo.size());
   int me = 0;
@@ -66,9 +68,11 @@ HaloSegments connect_segments(MPI_Comm comm, const MPIX_Halo_message* messages, 
     if (tags.by_memory[k]) pairs[messages[cargo[k].given].peer].cargo.push_back(k);
   if (pairs.empty()) return made;
 
+  std::vector<bool> may_take_lines;
+  for (std::size_t k = 0; k < cargo.size(); ++k) may_take_lines.push_back(halo.may_take_lines(k));
   Card card{};
   try {
-    made.own = std::make_unique<HaloSegment>(device, cargo, tags.by_memory);
+    made.own = std::make_unique<HaloSegment>(device, cargo, tags.by_memory, may_take_lines);
     card.exported = made.own->exported();
     card.is_there = 1;
   } catch (const Error& error) {
@@ -80,7 +84,11 @@ HaloSegments connect_segments(MPI_Comm comm, const MPIX_Halo_message* messages, 
     pair.mine = card;
     for (const std::size_t k : pair.cargo) {
       const std::array<std::uint64_t, 2> at = made.own ? made.own->buffers_of(k) : std::array<std::uint64_t, 2>{};
-      pair.gives.push_back(Entry{static_cast<std::uint64_t>(tags.recv[k]), k, {at[0], at[1]}});
+      pair.gives.push_back(Entry{static_cast<std::uint64_t>(tags.recv[k]),
+                                 k,
+                                 {at[0], at[1]},
+                                 may_take_lines[k] ? 1u : 0u,
+                                 halo.may_send_lines(k) ? 1u : 0u});
     }
     pair.gets.resize(pair.gives.size());
     requests.swap(peer, &pair.mine, &pair.theirs, sizeof(Card));
@@ -100,11 +108,21 @@ HaloSegments connect_segments(MPI_Comm comm, const MPIX_Halo_message* messages, 
   for (const auto& [peer, pair] : pairs) {
     if (pair.i_can == 0 || pair.they_can == 0) continue;
     for (const std::size_t k : pair.cargo) {
-      const auto taken =
-          std::find_if(pair.gets.begin(), pair.gets.end(), [k](const Entry& one) { return one.sent_as == k; });
-      if (taken == pair.gets.end()) throw Error(Fault::other, "halo: a message that nobody takes");
-      made.ends[k] = HaloEnd{
-          pair.segment, static_cast<std::uint64_t>(tags.recv[k]), taken->taken_as, {taken->at[0], taken->at[1]}};
+      const auto sender = static_cast<std::uint64_t>(tags.recv[k]);
+      const auto find = [&pair](std::uint64_t Entry::*which, std::uint64_t number) -> const Entry& {
+        const auto found =
+            std::find_if(pair.gets.begin(), pair.gets.end(), [=](const Entry& one) { return one.*which == number; });
+        if (found == pair.gets.end()) throw Error(Fault::other, "a message that the other end does not know");
+        return *found;
+      };
+      const Entry &there = find(&Entry::sent_as, k), &from = find(&Entry::taken_as, sender);
+      HaloEnd& end = made.ends[k];
+      end.segment = pair.segment;
+      end.sends = sender;
+      end.takes = there.taken_as;
+      end.at = {there.at[0], there.at[1]};
+      end.sends_lines = halo.may_send_lines(k) && there.takes_lines != 0;
+      end.takes_lines = may_take_lines[k] && from.sends_lines != 0;
     }
   }
   return made;

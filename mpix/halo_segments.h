@@ -9,6 +9,7 @@
 #include "halo_ends.h"
 #include "mpi_library.h"
 #include "mpix.h"
+#include "notify/halo.h"
 #include "notify/halo_segment.h"
 
 namespace mpix {
@@ -20,7 +21,7 @@ struct HaloSegments {
 };
 
 /// Collective among the ranks that share messages.
-HaloSegments connect_segments(MPI_Comm comm, const MPIX_Halo_message* messages, const std::vector<HaloCargo>& cargo,
-                              const HaloTags& tags, Device& device);
+HaloSegments connect_segments(MPI_Comm comm, const MPIX_Halo_message* messages, const Halo& halo, const HaloTags& tags,
+                              Device& device);
 
 }  // namespace mpix

@@ -35,7 +35,8 @@ struct Stays {
 /// The library's, over the same data.
 class Engine {
  public:
-  Engine(const Messages& messages, const char* form, const char* sends, int chunk = 0) {
+  enum class Route { memory, mpi };
+  Engine(const Messages& messages, Route route, const char* form, const char* sends = "nonblocking", int chunk = 0) {
     const auto count = static_cast<std::size_t>(messages.count());
     std::vector<MPIX_Box> boxes(2 * count);
     std::vector<MPIX_Halo_message> all;
@@ -54,6 +55,7 @@ class Engine {
     }
     MPI_Info info = MPI_INFO_NULL;
     CHECK_MPI(MPI_Info_create(&info));
+    CHECK_MPI(MPI_Info_set(info, "mpix_route", route == Route::mpi ? "mpi" : "auto"));
     CHECK_MPI(MPI_Info_set(info, "mpix_form", form));
     CHECK_MPI(MPI_Info_set(info, "mpix_sends", sends));
     CHECK_MPI(MPI_Info_set(info, "mpix_chunk", std::to_string(chunk).c_str()));
@@ -66,29 +68,33 @@ class Engine {
 
   /// A launch each.
   void exchange(int times) {
-    for (int i = 0; i < times; ++i) CHECK_MPI(MPIX_Halo_exchange_stream(halo_, nullptr));
-    support::synchronize();
+    enqueue(times);
+    stream_.synchronize();
+  }
+  void enqueue(int times) {
+    for (int i = 0; i < times; ++i) CHECK_MPI(MPIX_Halo_exchange_stream(halo_, stream_.handle()));
   }
   /// One launch for all, which the program's stream lets go on.
   void steps(int times) {
     CHECK_MPI(MPIX_Halo_begin_stream(halo_, times, beside_.handle()));
     for (int i = 0; i < times; ++i) {
-      CHECK_MPI(MPIX_Halo_ready_stream(halo_, nullptr));
-      CHECK_MPI(MPIX_Halo_wait_stream(halo_, nullptr));
+      CHECK_MPI(MPIX_Halo_ready_stream(halo_, stream_.handle()));
+      CHECK_MPI(MPIX_Halo_wait_stream(halo_, stream_.handle()));
     }
-    support::synchronize();
+    stream_.synchronize();
   }
   /// By a kernel of the program.
   void own(int times, int blocks) {
     Stays kernel{{}, times};
     CHECK_MPI(MPIX_Halo_get_device(halo_, &kernel.halo));
-    support::launch_blocks(kernel, blocks, 256);
-    support::synchronize();
+    support::launch_blocks(kernel, blocks, 256, stream_.handle());
+    stream_.synchronize();
   }
+  support::Stream& stream() { return stream_; }
 
  private:
   MPIX_Halo halo_ = MPIX_HALO_NULL;
-  support::Stream beside_;
+  support::Stream stream_, beside_;
 };
 
 inline Way engine_way(const std::shared_ptr<Engine>& engine, const std::string& name, bool blocking, int at_once,
@@ -106,10 +112,19 @@ inline Way engine_way(const std::shared_ptr<Engine>& engine, const std::string& 
 inline void add_engine(const Messages& messages, const Size& size, Ways& ways) {
   for (const bool blocking : {false, true})
     for (const char* const form : {"stream", "stacked"}) {
-      const auto engine = std::make_shared<Engine>(messages, form, blocking ? "blocking" : "nonblocking");
+      const auto engine =
+          std::make_shared<Engine>(messages, Engine::Route::mpi, form, blocking ? "blocking" : "nonblocking");
       const std::string name = std::string("engine, ") + form + ", " + (blocking ? "Send" : "Isend");
       ways.push_back(engine_way(engine, name, blocking, 1, size.paper));
     }
+}
+
+/// As a program has it that asks for nothing.
+inline void add_engine_by_memory(const Messages& messages, const Size& size, Ways& ways) {
+  for (const char* const form : {"stream", "stacked"}) {
+    const auto engine = std::make_shared<Engine>(messages, Engine::Route::memory, form);
+    ways.push_back(engine_way(engine, std::string("engine, ") + form + ", by memory", false, 1, size.paper));
+  }
 }
 
 /// Large messages in several of MPI: packed, sent and unpacked beside each other.
@@ -118,25 +133,34 @@ inline void add_chunks(const Messages& messages, Ways& ways) {
   for (int m = 0; m < messages.count(); ++m) largest = std::max(largest, messages.bytes(m));
   for (const int kib : {64, 256, 1024}) {
     if (largest <= kib * 1024) continue;
-    const auto engine = std::make_shared<Engine>(messages, "stacked", "nonblocking", kib * 1024);
+    const auto engine = std::make_shared<Engine>(messages, Engine::Route::mpi, "stacked", "nonblocking", kib * 1024);
     ways.push_back(engine_way(engine, "engine, chunks of " + std::to_string(kib) + " KiB", false, 1, "-"));
   }
 }
 
-/// Many exchanges in a row, without the CPU's program between them; with a launch each, and with one for all.
-inline void add_many(const Messages& messages, Ways& ways) {
+/// Many exchanges in a row, without the CPU's program between them; with a launch each, with one for all, and captured.
+inline void add_many(const Messages& messages, Engine::Route route, Ways& ways) {
   constexpr int many = 100;
   const int most_blocks = support::ranks_are_blocks ? support::multiprocessors() : 4;
   const int blocks = std::min(messages.blocks(), most_blocks);
-  const auto engine = std::make_shared<Engine>(messages, "stacked", "nonblocking");
-  Way way = engine_way(engine, "engine, 100 launches", false, many, "-");
+  const std::string behind = route == Engine::Route::memory ? ", by memory" : "";
+  const auto engine = std::make_shared<Engine>(messages, route, "stacked");
+  Way way = engine_way(engine, "engine, 100 launches" + behind, false, many, "-");
   ways.push_back(way);
   way.launches = 1.0 / many;
-  way.name = "engine, 100 steps of a launch";
+  way.name = "engine, 100 steps of a launch" + behind;
   way.exchange = [engine](Trace*) { engine->steps(many); };
   ways.push_back(way);
-  way.name = "engine, 100 steps of a kernel";
+  way.name = "engine, 100 steps of a kernel" + behind;
   way.exchange = [engine, blocks](Trace*) { engine->own(many, blocks); };
+  ways.push_back(way);
+  if (!support::Captured::is_possible) return;
+  const auto graph = std::make_shared<support::Captured>(engine->stream(), [&] { engine->enqueue(many); });
+  way.name = "engine, 100 captured" + behind;
+  way.exchange = [engine, graph](Trace*) {
+    graph->launch();
+    engine->stream().synchronize();
+  };
   ways.push_back(way);
 }
 

@@ -20,8 +20,9 @@
 //                                         all blocks share a queue or have a lane each; they pack into memory of the
 //                                         host, or in the device's and the CPU starts a copy
 //   engine                                MPIX_Halo, a block a message (stream) or several for a large one (stacked);
+//                                         by messages of MPI, or by memory, as it is where the program does not say;
 //                                         and 100 exchanges in a row: of a launch each, of one launch that the
-//                                         program's stream lets go on, and of a kernel of the program
+//                                         program's stream lets go on, of a kernel of the program, and captured
 //   epochs                                puts of epochs on a stream, and NCCL, captured and not: nothing is packed
 //
 // A figure is the time of an exchange, from data in memory of the device to data there: the median of all runs, in
@@ -67,8 +68,10 @@ Ways wanted_ways(const Messages& messages, const Size& size, const Options& opti
   if (options.wants_way("kernels")) add_kernels_per_message(messages, options.threads, ways);
   if (options.wants_way("queues")) add_task_queues(messages, size, options.threads, ways);
   if (options.wants_way("engine")) add_engine(messages, size, ways);
+  if (options.wants_way("memory")) add_engine_by_memory(messages, size, ways);
   if (options.wants_way("chunks")) add_chunks(messages, ways);
-  if (options.wants_way("many")) add_many(messages, ways);
+  if (options.wants_way("many"))
+    for (const auto route : {Engine::Route::mpi, Engine::Route::memory}) add_many(messages, route, ways);
   if (options.wants_way("epochs")) add_epochs(messages, ways);
   if (options.wants_way("nccl")) add_nccl(messages, world, ways);
   return ways;

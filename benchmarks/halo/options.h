@@ -32,7 +32,7 @@ inline Options read_options(int argc, char** argv) {
   std::vector<std::string> known_sizes;
   for (const Size& size : sizes()) known_sizes.push_back(size.name);
   const std::vector<std::string> known_ways = {"baselines", "graphs", "kernels", "queues", "engine",
-                                               "chunks",    "many",   "epochs",  "nccl"};
+                                               "memory",    "chunks", "many",    "epochs", "nccl"};
   constexpr int most = benchmark::CommandLine::large;
   benchmark::CommandLine line("halo",
                               "The halo engine beside loops over MPI and task queues; every word is checked.\n");
@@ -43,7 +43,7 @@ inline Options read_options(int argc, char** argv) {
       .value(
           "ways", "LIST", "all", "a list of ways",
           [&](const std::string& text) { return benchmark::read_names(text, known_ways, options.ways); },
-          "of baselines, graphs, kernels, queues, engine, chunks, many, epochs, nccl")
+          "of baselines, graphs, kernels, queues, engine, memory, chunks, many, epochs, nccl")
       .number("runs", options.runs, 1, most, "of which the median is shown")
       .number("iterations", options.iterations, 1, most, "in a run, at least")
       .number("threads", options.threads, 1, 1024, "of a block, in task queues and with a kernel a message")

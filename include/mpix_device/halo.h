@@ -26,6 +26,7 @@
 /// | unpacked: up n + m | pinned | the last block that unpacks m: s | the service        | as packed; receive s + h is started then, into the same buffer |
 /// | there, of a message by memory | where it is unpacked | the last block that packs it, at the other end: s | blocks that unpack it | as packed; acquire |
 /// | room, likewise  | where it is packed | the last block that unpacks it, at the other end: s | blocks that pack it | pack of s waits for s - 2: nobody reads the buffer any more |
+/// | line[], of a short message by memory | where it is unpacked | the thread that packs the word, with the tag of s | the thread that unpacks it | the word is in the line: no fence, and no `there`. Written over when `room` allows |
 /// | arrived, ended  | device  | blocks: fetch and add          | the same              | never reset: the last of exchange s finds s times the number of parts. A message of one part has no `arrived` |
 /// | over            | device  | the last block of a launch: its number | the host, to free; a launch for many, which begins when the launch before is over; steps and exchanges behind an early end, which wait for that launch: the word never falls | release / acquire, after `step`; the program orders exchanges by themselves |
 /// | ready           | device  | memory operations of the program's stream: steps whose boxes are filled | blocks of a launch for many | a memory operation comes after what is before it in its stream; acquire |
@@ -82,7 +83,7 @@ struct HaloPart {
   std::uint32_t message, part, parts;
   std::uint32_t unpacks;  ///< or packs
   std::uint32_t met;      ///< all blocks of the grid have one of it, and meet behind it
-  std::uint32_t unused;
+  std::uint32_t by_lines;
   // By memory; else null:
   const std::uint64_t* awaited;  ///< here
   std::uint64_t* told;           ///< at the other end
@@ -227,25 +228,116 @@ MPIX_DEV_FN void move_side(const HaloSide& side, const HaloBox* further, char* m
     move_box(*box, message, unpacks, mover, movers);
 }
 
-/// For what the other end of a message by memory does.
-MPIX_DEV_FN bool wait_for_end(const MPIX_Dev_halo& halo, const HaloPart& part, std::uint32_t flag,
-                              std::uint64_t awaited, const HaloNote& note) {
+/// For what the other end of a message by memory does. One thread, or several each for itself.
+template <class Done>
+MPIX_DEV_FN bool wait_for_end(const MPIX_Dev_halo& halo, std::uint32_t flag, const HaloNote& note, Done done) {
   const MPIX_Dev_channel& c = halo.channel;
   std::uint64_t* const noted_at = c.host->notes + c.lanes + flag;
   return dev::wait_as(
       dev::Waiter{halo.bell, c.hooks, noted_at, dev::channel_note(dev::ChannelWait::flag, note.packed())},
-      [&] { return dev::is_released(c); }, [&] { return load_acquire(part.awaited) >= awaited; });
+      [&] { return dev::is_released(c); }, done);
 }
 
-/// Behind what this thread, or its block in front of a barrier, has read and written. False: the halo is no more.
-MPIX_DEV_FN bool tell_end(const MPIX_Dev_halo& halo, const HaloPart& part, std::uint64_t step) {
-  const std::uint64_t generation = dev::own_word(&halo.channel.state->generation);
-  fence_stores();
-  if (generation != halo.channel.generation) return false;
-  store_after_loads(part.told, step);
-#if !MPIX_ON_DEVICE
+MPIX_DEV_FN void wake_end(const MPIX_Dev_halo& halo, const HaloPart& part) {
+#if MPIX_ON_DEVICE
+  (void)halo;
+  (void)part;
+#else
   halo.channel.hooks->wake(part.told_bell);
 #endif
+}
+
+/// Behind what this thread, or its block in front of a barrier, has read, and, where it publishes, has written. False:
+/// the halo is no more.
+MPIX_DEV_FN bool tell_end(const MPIX_Dev_halo& halo, const HaloPart& part, std::uint64_t step, bool publishes) {
+  const std::uint64_t generation = dev::own_word(&halo.channel.state->generation);
+  if (publishes) fence_stores();
+  if (generation != halo.channel.generation) return false;
+  store_after_loads(part.told, step);
+  wake_end(halo, part);
+  return true;
+}
+
+/// A box of words.
+struct WordsOfBox {
+  MPIX_DEV_METHOD explicit WordsOfBox(const HaloBox& of)
+      : box(of),
+        begin(static_cast<std::uint32_t>(of.first * of.unit / 8)),
+        count(static_cast<std::uint32_t>(of.units * of.unit / 8)),
+        of_a_row(static_cast<std::uint32_t>(of.row_bytes / 8)),
+        line(static_cast<std::uint32_t>(of.at / 8)) {}
+  MPIX_DEV_METHOD std::uint64_t* at(std::uint32_t i) const {
+    return place_in_box<std::uint64_t>(box, begin + i, of_a_row);
+  }
+  const HaloBox& box;
+  const std::uint32_t begin, count, of_a_row;
+  const std::uint32_t line;  ///< of the first
+};
+
+/// Words `first`, `first + step` … of the box, from there into lines of the message. Its units are words, or more.
+MPIX_DEV_FN void pack_lines(const HaloBox& box, Line* lines, std::uint32_t tag, std::uint32_t first,
+                            std::uint32_t step) {
+  constexpr std::uint32_t in_flight = 4;
+  const WordsOfBox words(box);
+  MPIX_NO_UNROLL
+  for (std::uint32_t next = first; next < words.count; next += in_flight * step) {
+    std::uint64_t word[in_flight];
+#if MPIX_ON_DEVICE
+#pragma unroll
+#endif
+    for (std::uint32_t k = 0; k < in_flight; ++k)
+      word[k] = *words.at(next + k * step < words.count ? next + k * step : next);
+#if MPIX_ON_DEVICE
+#pragma unroll
+#endif
+    for (std::uint32_t k = 0; k < in_flight; ++k)
+      if (next + k * step < words.count) write_line(lines + words.line + next + k * step, word[k], tag);
+  }
+}
+
+/// As wait_for_end, for lines: until all of some have come. False: the channel is broken.
+MPIX_DEV_FN bool unpack_lines(const HaloBox& box, const Line* lines, std::uint32_t tag, std::uint32_t first,
+                              std::uint32_t step, const MPIX_Dev_halo& halo, std::uint32_t flag, const HaloNote& note) {
+  constexpr std::uint32_t in_flight = 4;
+  const WordsOfBox words(box);
+  MPIX_NO_UNROLL
+  for (std::uint32_t next = first; next < words.count; next += in_flight * step) {
+    std::uint64_t word[in_flight];
+    if (!wait_for_end(halo, flag, note, [&] {
+          bool have_come = true;
+#if MPIX_ON_DEVICE
+#pragma unroll
+#endif
+          for (std::uint32_t k = 0; k < in_flight; ++k) {
+            const std::uint32_t n = next + k * step < words.count ? next + k * step : next;
+            have_come = line_arrived(lines + words.line + n, tag, &word[k]) && have_come;
+          }
+          return have_come;
+        }))
+      return false;
+#if MPIX_ON_DEVICE
+#pragma unroll
+#endif
+    for (std::uint32_t k = 0; k < in_flight; ++k)
+      if (next + k * step < words.count) *words.at(next + k * step) = word[k];
+  }
+  return true;
+}
+
+/// Of a message by lines, as move_side.
+MPIX_DEV_FN bool move_side_by_lines(const MPIX_Dev_halo& halo, const HaloPart& part, std::uint32_t flag,
+                                    const HaloNote& note, std::uint32_t mover, std::uint32_t movers) {
+  const HaloSide& side = part.side;
+  auto* const lines = reinterpret_cast<Line*>(side.buffer[note.step & 1]);
+  const std::uint32_t tag = dev::task_tag(note.step);
+  const HaloBox* box = &side.box;
+  MPIX_NO_UNROLL
+  for (std::uint32_t b = 0; b < side.boxes; ++b, box = halo.box + side.further_box + b - 1) {
+    if (part.unpacks == 0)
+      pack_lines(*box, lines, tag, mover, movers);
+    else if (!unpack_lines(*box, lines, tag, mover, movers, halo, flag, note))
+      return false;
+  }
   return true;
 }
 
@@ -265,8 +357,8 @@ MPIX_DEV_FN void wake_waiters(const MPIX_Dev_halo& halo) {
 }
 
 /// All `blocks` blocks of a grid have come here, and see what the others wrote before. `Crew`: the threads of a block:
-/// index(), size(), and together(what), which all enter, the first does, and all have what it says. False: the channel
-/// is broken.
+/// index(), size(), together(what), which all enter, the first does, and all have what it says, and all(well): it is
+/// with all of them. False: the channel is broken.
 template <class Crew>
 MPIX_DEV_CALL bool meet_blocks(const MPIX_Dev_halo& halo, std::uint32_t blocks, std::uint64_t step, const Crew& crew) {
   HaloWords& words = *halo.words;
@@ -294,7 +386,7 @@ struct HaloRunner {
   bool meets;            ///< where the tables say so: they were made for as many blocks
 };
 
-/// Parts of exchange `step` are over; one thread, behind a fence of its block's stores.
+/// Parts of exchange `step` are over; one thread, behind a fence of its block's stores, where they are a step's.
 MPIX_DEV_FN void count_parts(const MPIX_Dev_halo& halo, std::uint32_t parts, std::uint64_t step,
                              const HaloRunner& runner) {
   HaloWords& words = *halo.words;
@@ -319,27 +411,34 @@ MPIX_DEV_FN bool run_halo_part(const MPIX_Dev_halo& halo, const HaloPart& part, 
                                const Crew& crew) {
   const bool unpacks = part.unpacks != 0;
   const std::uint32_t flag = unpacks ? halo.messages + part.message : part.message;
-  const bool by_memory = part.told != nullptr;
+  const bool by_memory = part.told != nullptr, by_lines = part.by_lines != 0;
   const std::uint32_t halves = by_memory ? halves_by_memory : halo.halves;
   const std::uint64_t awaited = unpacks ? step : step > halves ? step - halves : 0;
-  const bool is_there = !unpacks && awaited <= (by_memory ? 0 : runner.sent);
+  const bool is_there = unpacks ? by_lines : awaited <= (by_memory ? 0 : runner.sent);
+  const HaloNote note{step, first_block};
   if (!is_there && !crew.together([&] {
-        const HaloNote note{step, first_block};
-        return by_memory ? wait_for_end(halo, part, flag, awaited, note)
+        return by_memory ? wait_for_end(halo, flag, note, [&] { return load_acquire(part.awaited) >= awaited; })
                          : dev::wait_for_flag(halo.channel, flag, awaited, note.packed()) == dev::Post::ok;
       }))
     return false;
-  move_side(part.side, halo.box, part.side.buffer[step & 1], unpacks, part.part * crew.size() + crew.index(),
-            part.parts * crew.size());
+  const std::uint32_t mover = part.part * crew.size() + crew.index(), movers = part.parts * crew.size();
+  if (!by_lines)
+    move_side(part.side, halo.box, part.side.buffer[step & 1], unpacks, mover, movers);
+  else if (!crew.all(move_side_by_lines(halo, part, flag, note, mover, movers)))
+    return false;
   if (part.met != 0 && runner.meets && !meet_blocks(halo, runner.blocks, step, crew)) return false;
   return crew.together([&] {
-    bool is_last = true, well = true;
-    if (part.side.parts > 1) {
-      fence_stores();
+    // Lines tell of themselves, and what came in them is read by those that wait for a step, or for the launch.
+    const bool tells = unpacks || !by_lines, publishes = !by_lines || (unpacks && runner.done != 0);
+    bool is_last = tells, well = true;
+    if (tells && part.side.parts > 1) {
+      if (publishes) fence_stores();
       is_last = fetch_add_on_device(halo.words->arrived + flag, weight) + weight == step * part.side.parts;
     }
     if (is_last)
-      well = by_memory ? tell_end(halo, part, step) : dev::set_flag(halo.channel, flag, step, true) == dev::Post::ok;
+      well = by_memory ? tell_end(halo, part, step, publishes)
+                       : dev::set_flag(halo.channel, flag, step, true) == dev::Post::ok;
+    if (!tells) wake_end(halo, part);
     count_parts(halo, weight, step, runner);
     return well;
   });
@@ -404,14 +503,16 @@ struct HaloRun {
   std::uint64_t sent;      ///< MPI was done with the sends of that exchange, of all messages
 };
 
-/// Step `number` is ready. False: it will never be, or the channel is broken. One thread.
-MPIX_DEV_FN bool wait_until_ready(const HaloRun& run, std::uint64_t number) {
+/// Step `number` is ready, and all blocks have ended the exchange before it: `ended` and `arrived` count one at a time,
+/// and a program may make several steps ready. False: it will never be, or the channel is broken. One thread.
+MPIX_DEV_FN bool wait_until_ready(const HaloRun& run, std::uint64_t number, std::uint64_t exchange_before) {
   HaloWords& words = *run.halo.words;
   bool is_ready = false;
   const bool well = wait_in_halo(run.halo, halo_ready_flag(run.halo), HaloNote{number, 0}, [&] {
     const bool is_stopped = load_acquire(&words.stopped) >= run.launch;
     is_ready = load_acquire(&words.ready) >= number;
-    return is_ready || is_stopped;
+    const bool has_ended = load_relaxed(&words.step) >= exchange_before;
+    return has_ended && (is_ready || is_stopped);
   });
   return well && is_ready;
 }
@@ -425,7 +526,7 @@ MPIX_DEV_FN bool run_halo_block(const HaloRun& run, std::uint32_t block, const C
   bool well = true;
   MPIX_NO_UNROLL
   for (std::uint64_t i = 1; i <= run.steps; ++i) {
-    if (is_gated && !crew.together([&] { return wait_until_ready(run, run.ready + i); })) break;
+    if (is_gated && !crew.together([&] { return wait_until_ready(run, run.ready + i, before + i - 1); })) break;
     const HaloRunner runner{block, run.blocks, run.sent, is_gated ? 0 : run.launch, is_gated ? run.ready + i : 0, true};
     well = run_halo_parts(run.halo, run.first_part, run.end_part, before + i, runner, crew);
     if (!well) break;

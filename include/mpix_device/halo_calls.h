@@ -33,6 +33,13 @@ struct TeamCrew {
   MPIX_DEV_METHOD std::uint32_t index() const { return team.thread; }
   MPIX_DEV_METHOD std::uint32_t size() const { return team.threads; }
   MPIX_DEV_METHOD void meet() const { MPIX_Dev_sync(team); }
+  MPIX_DEV_METHOD bool all(bool well) const {
+#if MPIX_ON_DEVICE
+    return __syncthreads_and(well ? 1 : 0) != 0;
+#else
+    return well;
+#endif
+  }
   template <class What>
   MPIX_DEV_METHOD bool together(What what) const {
     return dev::by_first_thread(team, [&] { return dev::BlockBox{what() ? 1 : 0, 0}; }).result != 0;

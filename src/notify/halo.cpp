@@ -170,6 +170,7 @@ void Halo::upload_tables(const std::vector<HaloEnd>& ends) {
     }
     const HaloEndWords* const own = HaloSegment::words_of(segment_->base(), part.message);
     part.told_bell = HaloSegment::bell_of(end.segment);
+    part.by_lines = (part.unpacks != 0 ? end.takes_lines : end.sends_lines) ? 1 : 0;
     if (part.unpacks != 0) {
       for (std::size_t half = 0; half < 2; ++half)
         part.side.buffer[half] = segment_->base() + segment_->buffers_of(part.message)[half];

@@ -94,6 +94,13 @@ class Halo final : public Poller, public WaitsForPeers {
   ~Halo() override;
 
   const std::vector<HaloCargo>& cargo() const { return plan_.cargo; }
+  /// Of a cargo, at this end.
+  bool may_send_lines(std::size_t cargo) const {
+    return fits_lines(plan_.messages[cargo].send.side, plan_.boxes, plan_.cargo[cargo].send_bytes);
+  }
+  bool may_take_lines(std::size_t cargo) const {
+    return fits_lines(plan_.messages[cargo].recv.side, plan_.boxes, plan_.cargo[cargo].recv_bytes);
+  }
   /// Next, and once: what goes by memory, and how. `segment`: null: nothing does.
   void use_ends(std::unique_ptr<HaloSegment> segment, const std::vector<HaloEnd>& ends);
   /// What goes by MPI, by cargo, and its buffers.

@@ -11,6 +11,8 @@ namespace {
 /// Of a message that several blocks share: what one moves in some microseconds.
 constexpr std::uint64_t bytes_of_a_part = 32 * 1024;
 constexpr std::uint32_t most_parts_of_a_message = 32;
+/// Twice as many travel, for which nobody has to fence.
+constexpr std::uint64_t most_bytes_in_lines = 8 * 1024;
 /// Each is a message of MPI, with words of its own.
 constexpr std::uint64_t most_chunks_of_a_message = 2048;
 constexpr std::uint64_t most_unit = 16;
@@ -99,6 +101,13 @@ void add_cargo(HaloPlan& plan, std::uint32_t given, const HaloContent& content, 
 }
 
 }  // namespace
+
+bool fits_lines(const HaloSide& side, const std::vector<HaloBox>& table, std::uint64_t bytes) {
+  if (bytes == 0 || bytes > most_bytes_in_lines) return false;
+  for (std::uint32_t b = 0; b < side.boxes; ++b)
+    if ((b == 0 ? side.box : table[side.further_box + b - 1]).unit < sizeof(std::uint64_t)) return false;
+  return true;
+}
 
 HaloPlan plan_halo(const std::vector<HaloContent>& contents, const HaloShape& shape) {
   HaloPlan plan;

@@ -54,6 +54,9 @@ struct HaloShape {
   bool largest_first = false;     ///< or as the program has them
 };
 
+/// Whether a side of a message of so many bytes may go by lines.
+bool fits_lines(const HaloSide& side, const std::vector<HaloBox>& table, std::uint64_t bytes);
+
 HaloPlan plan_halo(const std::vector<HaloContent>& contents, const HaloShape& shape);
 
 }  // namespace mpix

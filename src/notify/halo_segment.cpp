@@ -12,14 +12,15 @@ std::uint64_t rounded(std::uint64_t bytes) { return (bytes + apart - 1) / apart 
 
 }  // namespace
 
-HaloSegment::HaloSegment(Device& device, const std::vector<HaloCargo>& cargo, const std::vector<bool>& by_memory)
+HaloSegment::HaloSegment(Device& device, const std::vector<HaloCargo>& cargo, const std::vector<bool>& by_memory,
+                         const std::vector<bool>& may_take_lines)
     : device_(device), unmaps_later_(device), buffers_(cargo.size()) {
   std::uint64_t bytes = rounded(sizeof(dev::ChannelHost) + cargo.size() * sizeof(HaloEndWords));
   for (std::size_t k = 0; k < cargo.size(); ++k) {
     if (!by_memory[k]) continue;
     for (std::uint64_t& at : buffers_[k]) {
       at = bytes;
-      bytes += rounded(cargo[k].recv_bytes);
+      bytes += rounded(cargo[k].recv_bytes * (may_take_lines[k] ? sizeof(Line) / sizeof(std::uint64_t) : 1));
     }
   }
   memory_ = device_.allocate(bytes);

@@ -15,10 +15,11 @@ namespace mpix {
 
 /// A cargo by memory, as its other end has it.
 struct HaloEnd {
-  char* segment = nullptr;            ///< mapped here; null: the cargo goes by MPI
-  std::uint64_t sends = 0;            ///< number there of the cargo that comes from there
-  std::uint64_t takes = 0;            ///< of that which receives what goes there
-  std::array<std::uint64_t, 2> at{};  ///< its buffers there, in the segment
+  char* segment = nullptr;                        ///< mapped here; null: the cargo goes by MPI
+  std::uint64_t sends = 0;                        ///< number there of the cargo that comes from there
+  std::uint64_t takes = 0;                        ///< of that which receives what goes there
+  std::array<std::uint64_t, 2> at{};              ///< its buffers there, in the segment
+  bool sends_lines = false, takes_lines = false;  ///< from here; here
 };
 
 /// Where other ends of a halo's messages write to: words by cargo, and buffers for what comes by memory. And theirs, as
@@ -31,8 +32,9 @@ struct HaloEnd {
 /// | buffers        | two of each cargo by memory |
 class HaloSegment {
  public:
-  /// `by_memory`: by cargo. Throws where there is no memory.
-  HaloSegment(Device& device, const std::vector<HaloCargo>& cargo, const std::vector<bool>& by_memory);
+  /// By cargo. Throws where there is no memory.
+  HaloSegment(Device& device, const std::vector<HaloCargo>& cargo, const std::vector<bool>& by_memory,
+              const std::vector<bool>& may_take_lines);
   /// Nobody writes there any more.
   ~HaloSegment();
   HaloSegment(const HaloSegment&) = delete;

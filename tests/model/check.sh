@@ -5,8 +5,8 @@
 # Check the epoch protocol with the model checker spin: on a node (epoch.pml), posts that ride between nodes
 # (riding.pml), where the first one tells where messages go, and messages of kernels (relay.pml); and notifications
 # between ranks inside kernels (lanes.pml), and what they put to other nodes (far.pml); and collectives on streams
-# (collective.pml, packs.pml, tree.pml, guarded.pml, staged.pml, copied.pml), and between nodes (rail.pml); and channels between kernels and the CPU (channel.pml). What
-# is checked is said there.
+# (collective.pml, packs.pml, tree.pml, guarded.pml, staged.pml, copied.pml), and between nodes (rail.pml); and channels
+# between kernels and the CPU (channel.pml); and messages of halos by memory (halo.pml). What is checked is said there.
 # "verify": the whole state space, no error. "control": a rule of the protocol is left out, and spin must find
 # a violation of the named property; a model that cannot fail proves nothing.
 #
@@ -90,7 +90,7 @@ control() {
     overwrite) violation='assertion violated.*\(closed+\|copied\[\)' ;;
     exposed) violation='assertion violated.*\(opened\|points.*\)==.*closed==' ;;
     fresh) violation='assertion violated.*\(truth\[\|v%2\|head\[(\|word_seen==\)' ;;
-    whole) violation='assertion violated.*\(window\[\|landing\[\|].known\|data\[\|(data\[\|answer\[\|sent\[\|received\[\|result\[\)' ;;
+    whole) violation='assertion violated.*\(window\[\|landing\[\|].known\|known\[\|data\[\|(data\[\|answer\[\|sent\[\|received\[\|result\[\)' ;;
     over) violation='assertion violated.*ended\[' ;;
     deadlock) violation='invalid end state' ;;
     emptied) violation='assertion violated ( *!(rank\|assertion violated.*\(moved\[\|head\[to\)' ;;
@@ -100,7 +100,7 @@ control() {
     flushed) violation='assertion violated.*].data==' ;;
     there) violation='assertion violated.*\(_there\[\|given\[\)' ;;
     alone) violation='assertion violated.*is_read\[' ;;
-    unread) violation='assertion violated.*\(\(line\|said\|place\|reply\)_read\[\|taken\[\)' ;;
+    unread) violation='assertion violated.*\(\(line\|said\|place\|reply\|part\)_read\[\|taken\[\)' ;;
   esac
   ends=-E  # invalid ends are not looked for
   [ "$property" != deadlock ] || ends=
@@ -394,6 +394,23 @@ control 'words are not cleared'                   fresh     -DREPLIES=NO -DLANES
 control 'a post without a fence'                  whole     -DREPLIES=NO -DNO_FENCE
 control 'the place of a reply is used too soon'   unread    -DLANES=1 -DDEPTH=1 -DREUSED_EARLY
 control 'a reply before what was received'        whole     -DLANES=1 -DDEPTH=1 -DREPLY_FIRST
+
+model=halo
+verify 'messages of a halo by memory'
+verify 'the same, by lines'                       -DLINES
+verify 'sent ahead by one block'                  -DAHEAD -DCOUNT=7
+verify 'the same, by lines'                       -DAHEAD -DCOUNT=7 -DLINES
+verify 'one buffer'                               -DHALVES=1
+
+control 'halo, no wait for room'                  unread    -DAHEAD -DNO_ROOM
+control 'halo, no wait for room, by lines'        unread    -DAHEAD -DNO_ROOM -DLINES
+control 'halo, an exchange too far ahead'         unread    -DAHEAD -DONE_MORE
+control 'halo, room told before it is read'       unread    -DHALVES=1 -DROOM_FIRST
+control 'halo, each block frees'                  unread    -DHALVES=1 -DEACH_FREES
+control 'halo, told before it is packed'          whole     -DTELL_FIRST
+control 'halo, each block tells'                  whole     -DEACH_TELLS
+control 'halo, no fence'                          whole     -DNO_FENCE
+control 'halo, sent ahead with one buffer'        deadlock  -DAHEAD -DHALVES=1
 echo "$number" >"$scratch/listed"
 }
 

@@ -88,6 +88,14 @@ void steps(int wanted) {
     run_steps(one, 1, nullptr);
     support::synchronize();
     one.expect(all += 3);
+    // Several at once, of the same data.
+    CHECK_MPI(MPIX_Halo_begin_stream(one.halo(), 20, beside.handle()));
+    one.fill(nullptr);
+    for (int step = 0; step < 20; ++step) CHECK_MPI(MPIX_Halo_ready_stream(one.halo(), nullptr));
+    CHECK_MPI(MPIX_Halo_wait_stream(one.halo(), nullptr));
+    one.compare(nullptr);
+    support::synchronize();
+    one.expect(++all);
     // Gone before the stream has come to its wait.
     CHECK_MPI(MPIX_Halo_begin_stream(one.halo(), 1, beside.handle()));
     one.fill(nullptr);

@@ -18,6 +18,7 @@ struct HaloBlock {
   __device__ std::uint32_t index() const { return threadIdx.x; }
   __device__ std::uint32_t size() const { return blockDim.x; }
   __device__ void meet() const { __syncthreads(); }
+  __device__ bool all(bool well) const { return __syncthreads_and(well ? 1 : 0) != 0; }
   template <class What>
   __device__ bool together(What what) const {
     __syncthreads();

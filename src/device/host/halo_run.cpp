@@ -16,6 +16,7 @@ namespace {
 struct Alone {
   std::uint32_t index() const { return 0; }
   std::uint32_t size() const { return 1; }
+  bool all(bool well) const { return well; }
   template <class What>
   bool together(What what) const {
     return what();
