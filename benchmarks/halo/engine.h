@@ -142,7 +142,7 @@ inline void add_chunks(const Messages& messages, Ways& ways) {
 inline void add_many(const Messages& messages, Engine::Route route, Ways& ways) {
   constexpr int many = 100;
   const int most_blocks = support::ranks_are_blocks ? support::multiprocessors() : 4;
-  const int blocks = std::min(messages.blocks(), most_blocks);
+  const int blocks = std::min(2 * messages.blocks(), most_blocks);  // one packs while another unpacks
   const std::string behind = route == Engine::Route::memory ? ", by memory" : "";
   const auto engine = std::make_shared<Engine>(messages, route, "stacked");
   Way way = engine_way(engine, "engine, 100 launches" + behind, false, many, "-");

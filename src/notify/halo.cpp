@@ -82,12 +82,19 @@ ChannelOptions Halo::channel_options(const Options& options, std::shared_ptr<con
   return all;
 }
 
-/// On hosts one thread packs and unpacks all, unless it is told otherwise. Ranks that share a GPU share its places: who
-/// waits for another's blocks must not keep them from it.
+/// Multiprocessors that are this rank's. Where processes share a GPU under MPS, blocks of one keep those of all others
+/// from a multiprocessor, and wait for them perhaps.
+std::uint32_t Halo::places() const {
+  if (!room_) return 0;
+  if (options_.sharers == 1) return room_->all();
+  return std::max(WaitingRoom::most(room_->all(), options_.sharers), 1u);
+}
+
+/// On hosts one thread packs and unpacks all, unless it is told otherwise.
 std::uint32_t Halo::most_blocks() const {
-  const std::uint32_t all = room_ ? std::max(room_->all() / options_.sharers, 1u) : 0;
-  if (options_.blocks == 0) return all > 0 ? blocks_each * all : 1;
-  return all > 0 ? std::min(options_.blocks, blocks_each * all) : options_.blocks;
+  const std::uint32_t all = options_.sharers == 1 ? blocks_each * places() : places();
+  if (options_.blocks == 0) return all > 0 ? all : 1;
+  return all > 0 ? std::min(options_.blocks, all) : options_.blocks;
 }
 
 Halo::Halo(const Options& options, const std::vector<HaloContent>& messages, Device& device, const Settings& settings)
@@ -351,8 +358,7 @@ void Halo::begin_steps(std::uint64_t steps, Stream stream) {
   if (steps == 0) return;
   if (!plan_.parts.empty()) {
     // One block on a multiprocessor, and not on all: they stay while the program computes.
-    const std::uint32_t all = room_ ? room_->all() : 0;
-    const std::uint32_t most = all > left_alone ? all - left_alone : 1;
+    const std::uint32_t most = places() > left_alone ? places() - left_alone : 1;
     const bool may_share = options_.form != HaloForm::barrier;  // or its tables are for so many
     HaloRun run = run_of({0, param_.parts}, room_ && may_share ? std::min(most, most_blocks()) : most_blocks());
     // The launch counts from the last exchange before, and that may be in another stream.

@@ -176,6 +176,7 @@ class Halo final : public Poller, public WaitsForPeers {
   static ChannelOptions channel_options(const Options& options, std::shared_ptr<const Known> known, std::uint32_t flags,
                                         const std::string& hang_advice);
   static std::string wait_text(const Known& known, std::uint32_t flag, std::uint64_t packed, const std::string& advice);
+  std::uint32_t places() const;
   std::uint32_t most_blocks() const;
   void make_buffers();
   void upload_tables(const std::vector<HaloEnd>& ends);
