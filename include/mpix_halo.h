@@ -3,9 +3,10 @@
 #ifndef MPIX_HALO_H
 #define MPIX_HALO_H
 
-/* The halo engine: point-to-point messages of a halo exchange, packed and unpacked by one kernel in a stream, which
- * tells a thread of the library of each message as soon as it is packed; the thread sends it while others are being
- * packed, and tells the kernel of each that has arrived. No synchronization, and one launch an exchange, or for many.
+/* The halo engine: point-to-point messages of a halo exchange, packed and unpacked by one kernel in a stream. On a node
+ * the kernel packs into memory of the rank that unpacks; elsewhere it tells a thread of the library of each message as
+ * soon as it is packed, which sends it while others are being packed, and tells the kernel of each that has arrived. No
+ * synchronization, and one launch an exchange, or for many.
  *
  *     MPIX_Halo_create(comm, 26, messages, MPI_INFO_NULL, &halo);     // once: what goes where, from which boxes
  *     for (int step = 0; step < steps; ++step) {
@@ -13,8 +14,8 @@
  *       MPIX_Halo_exchange_stream(halo, stream);                      // also in a captured graph
  *     }
  *
- * It needs no window at the other end: both ends name messages by rank and tag. On a node stream epochs are faster;
- * doc/notifications.md says when to take which. */
+ * It needs no window at the other end: both ends name messages by rank and tag. doc/notifications.md says when to take
+ * it, and when stream epochs. */
 
 #include <mpi.h>
 #include <mpix_device/halo_param.h>
@@ -54,6 +55,7 @@ typedef struct MPIX_Halo_message {
 /* Collective over `comm`, which may be freed afterwards. Up to 4096 messages; 0 are legal. Info keys (the first value
  * is preset, and chunks are the same on all ranks; man MPIX_Halo_create says more):
  *
+ *   mpix_route       auto: by memory, to ranks that share theirs; mpi: all by MPI, which the next four concern
  *   mpix_form        stacked: several blocks share a large message; stream: a block each; barrier: all blocks share a
  *                    large one, and meet; launches: one packs, another unpacks; blocks: a launch a message
  *   mpix_buffers     pinned: memory of the host that kernels reach; copied: the copy engine carries it; device: MPI is

@@ -178,3 +178,28 @@ TEST_CASE("a message is cut into so many chunks at most, each but the last a mul
     for (std::size_t c = 0; c + 1 < plan.cargo.size(); ++c) REQUIRE(plan.cargo[c].send_bytes % 16 == 0);
   }
 }
+
+TEST_CASE("short messages of whole words may go in lines", "[halo]") {
+  const auto fits = [](std::uint64_t row_bytes, std::uint32_t rows, std::int64_t stride, std::uint64_t at) {
+    alignas(16) static char memory[1 << 16];
+    HaloBox box{};
+    box.base = memory + at;
+    box.row_bytes = row_bytes;
+    for (std::uint32_t& one : box.rows) one = 1;
+    box.rows[0] = rows;
+    box.stride[0] = stride;
+    HaloContent content;
+    content.send = {box, box};
+    content.recv = content.send;
+    const HaloPlan plan = plan_halo({content}, HaloShape{});
+    return fits_lines(plan.messages[0].send.side, plan.boxes, plan.cargo[0].send_bytes);
+  };
+  CHECK(fits(8, 1, 0, 0));
+  CHECK(fits(24, 5, 40, 8));
+  CHECK(fits(4096, 1, 0, 0));
+  CHECK(!fits(4104, 1, 0, 0));
+  CHECK(!fits(4, 2, 4, 0));
+  CHECK(!fits(8, 2, 12, 0));
+  CHECK(!fits(8, 1, 0, 4));
+  CHECK(!fits(0, 1, 0, 0));
+}

@@ -330,6 +330,8 @@ TEST_CASE("a halo keeps closed imports mapped while it exchanges", "[unmapping]"
   Halo::Options options;
   options.name = "kept";
   Halo halo(options, {content}, device, all.settings);
+  halo.use_ends(nullptr, std::vector<HaloEnd>(1));
+  CHECK(halo.serves_any());
   halo.serve_by(std::make_unique<HeldMessage>(let_go));
   ScopedStream stream;
   halo.exchange(stream);
