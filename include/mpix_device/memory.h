@@ -306,15 +306,29 @@ MPIX_FN std::uint32_t lines_arrived(const Line* lines, std::uint32_t flag, std::
 #endif
 }
 
-#if MPIX_ON_DEVICE
 /// A line as it was seen, with its flags, which say whether it had come.
 struct SeenLine {
   std::uint32_t low, low_flag, high, high_flag;
 
   /// 0: it has come.
   MPIX_FN std::uint32_t lacks(std::uint32_t flag) const { return (low_flag ^ flag) | (high_flag ^ flag); }
+  MPIX_FN std::uint64_t data() const { return std::uint64_t{low} | std::uint64_t{high} << 32; }
 };
 
+/// As line_arrived, for a flag that is not known yet.
+MPIX_FN SeenLine look_at_line(const Line* line) {
+  std::uint64_t low, high;
+#if defined(__CUDA_ARCH__)
+  asm volatile("ld.relaxed.sys.global.v2.u64 {%0,%1},[%2];" : "=l"(low), "=l"(high) : "l"(line) : "memory");
+#else
+  low = load_relaxed(&line->half[0]);
+  high = load_relaxed(&line->half[1]);
+#endif
+  return SeenLine{static_cast<std::uint32_t>(low), static_cast<std::uint32_t>(low >> 32),
+                  static_cast<std::uint32_t>(high), static_cast<std::uint32_t>(high >> 32)};
+}
+
+#if MPIX_ON_DEVICE
 /// A look at two lines in a row, and at two others in a row, all in one go: as line_arrived, it orders nothing.
 MPIX_FN void look_at_lines(const Line* lines, const Line* others, SeenLine seen[4]) {
 #if defined(__CUDA_ARCH__)

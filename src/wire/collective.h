@@ -140,6 +140,9 @@ struct alignas(32) CollectiveState {
 constexpr std::uint32_t collective_kinds = 7, sizes_of_a_kind = CallWord::byte_bits + 1;
 constexpr std::uint32_t call_classes = collective_kinds * sizes_of_a_kind;
 
+/// Calls of a rank in a row whose words have lines of their own.
+constexpr std::uint32_t calls_said = 4;
+
 /// Where what lies in a rank's memory; the same on all ranks.
 struct CollectivePlaces {
   static constexpr std::uint64_t choice_bytes = 32 + (call_classes + std::uint64_t{3}) / 4 * 4 * (8 + 32);
@@ -151,7 +154,7 @@ struct CollectivePlaces {
 
   MPIX_FN std::uint64_t states() const { return sizeof(Bell); }
   MPIX_FN std::uint64_t calls() const { return states() + most_parts * sizeof(CollectiveState); }
-  MPIX_FN std::uint64_t places() const { return calls() + std::uint64_t{4} * ranks * sizeof(Line); }
+  MPIX_FN std::uint64_t places() const { return calls() + std::uint64_t{calls_said} * ranks * sizeof(Line); }
   MPIX_FN std::uint64_t begun() const { return places() + std::uint64_t{4} * ranks * sizeof(Line); }
   MPIX_FN std::uint64_t ready() const { return begun() + std::uint64_t{most_parts} * ranks * 8; }
   MPIX_FN std::uint64_t ended() const { return ready() + std::uint64_t{most_parts} * ranks * 8; }
@@ -262,7 +265,7 @@ struct Collective {
   }
 
   MPIX_FN Line* call_line(std::uint32_t at, std::uint32_t of, std::uint32_t call) const {
-    return reinterpret_cast<Line*>(memory(at) + places.calls()) + (call % 4) * ranks() + of;
+    return reinterpret_cast<Line*>(memory(at) + places.calls()) + (call % calls_said) * ranks() + of;
   }
   MPIX_FN Line* place_lines(std::uint32_t at, std::uint32_t of, std::uint32_t call) const {
     return reinterpret_cast<Line*>(memory(at) + places.places()) + 2 * ((call % 2) * ranks() + of);

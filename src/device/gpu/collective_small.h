@@ -17,18 +17,7 @@ GPU_OUT_OF_LINE bool await_rooted(const Collective& c, const CollectiveState& st
   return await_call_before(CollectiveBlock{c, part}, c, state);
 }
 
-/// As a rule it has been one step, and all have begun it long ago: each thread sees that for itself.
-__device__ inline bool follows_soon(const Collective& c, const CollectiveState& state) {
-  bool there = state.several_steps == 0;
-  for (std::uint32_t rank = 0; there && rank < c.ranks(); ++rank) {
-    std::uint64_t word = 0;
-    there =
-        rank == c.me || (line_arrived(c.call_line(c.me, rank, state.call), state.call, &word) && word == state.word);
-  }
-  return there;
-}
-
-template <std::uint32_t most, std::uint32_t each, bool combines>
+template <std::uint32_t most, std::uint32_t each, bool combines, bool is_rooted>
 __global__ void __launch_bounds__(most_small_threads, 1) run_small(const GPU_GRID_CONSTANT Collective c) {
   const std::uint32_t part = blockIdx.x, ranks = c.ranks(), me = c.me, workers = blockDim.x - asking_threads;
   const std::uint64_t of_part = c.chunk_words / c.parts, first = part * of_part, words = c.bytes / 8;
@@ -43,6 +32,15 @@ __global__ void __launch_bounds__(most_small_threads, 1) run_small(const GPU_GRI
   }
   gpu_wait_for_front();
   gpu_let_next_start();
+  // Rooted calls come one after another: what the others called before is looked at at once, whichever number it had.
+  static_assert(calls_said * 8 <= asking_threads, "a line each, of as many ranks as calls by lines may have");
+  const std::uint32_t asked = threadIdx.x - workers;
+  SeenLine said{};
+  bool looks = false;
+  if constexpr (is_rooted) {
+    looks = !works && asked < calls_said * ranks && asked / calls_said != me;
+    if (looks) said = look_at_line(c.call_line(me, asked / calls_said, asked % calls_said));
+  }
   CollectiveState state = load_state(c.states() + part);
   // What goes to all ranks alike is loaded once.
   const bool differ = c.send_stride != 0;
@@ -58,9 +56,14 @@ __global__ void __launch_bounds__(most_small_threads, 1) run_small(const GPU_GRI
     }
   }
   const CollectiveBlock crew{c, part};
-  if (state.rooted && !crew.agree(follows_soon(c, state)) && !await_rooted(c, state, part)) return;
+  if (state.rooted) {
+    // As a rule it was one step, and all have begun it long ago.
+    bool have_begun = is_rooted && state.several_steps == 0;
+    if (looks && asked % calls_said == state.call % calls_said)
+      have_begun = have_begun && said.lacks(state.call) == 0 && said.data() == state.word;
+    if (!(is_rooted && crew.agree(have_begun)) && !await_rooted(c, state, part)) return;
+  }
   const std::uint32_t call = state.call = next_number(state.call), step = state.step = next_number(state.step);
-  const std::uint32_t asked = threadIdx.x - workers;
   if (!works && part == 0 && asked < ranks && asked != me) write_line(c.call_line(asked, me, call), c.word, call);
   MPIX_UNROLL
   for (std::uint32_t rank = 0; rank < most; ++rank) {
@@ -121,30 +124,28 @@ __global__ void __launch_bounds__(most_small_threads, 1) run_small(const GPU_GRI
 }
 
 template <std::uint32_t most, std::uint32_t each>
-const Kernel& small_kernel(bool combines) {
-  static const Kernel combining(run_small<most, each, true>), moving(run_small<most, each, false>);
-  return combines ? combining : moving;
+const Kernel& small_kernel(const Collective& call) {
+  static const Kernel combining(run_small<most, each, true, false>), moving(run_small<most, each, false, false>);
+  static const Kernel reducing(run_small<most, each, true, true>), spreading(run_small<most, each, false, true>);
+  if (call.is_rooted()) return call.combines() ? reducing : spreading;
+  return call.combines() ? combining : moving;
 }
 
 const Kernel& small_kernel(const Collective& call, std::uint32_t words) {
-  const bool combines = call.combines();
   if (call.ranks() <= 2)
-    return words == 1   ? small_kernel<2, 1>(combines)
-           : words == 2 ? small_kernel<2, 2>(combines)
-                        : small_kernel<2, 4>(combines);
-  if (call.ranks() <= 4) return words == 1 ? small_kernel<4, 1>(combines) : small_kernel<4, 2>(combines);
-  return small_kernel<8, 1>(combines);
+    return words == 1 ? small_kernel<2, 1>(call) : words == 2 ? small_kernel<2, 2>(call) : small_kernel<2, 4>(call);
+  if (call.ranks() <= 4) return words == 1 ? small_kernel<4, 1>(call) : small_kernel<4, 2>(call);
+  return small_kernel<8, 1>(call);
 }
 
 void load_small_kernels() {
-  for (const bool combines : {false, true}) {
-    (void)small_kernel<2, 1>(combines);
-    (void)small_kernel<2, 2>(combines);
-    (void)small_kernel<2, 4>(combines);
-    (void)small_kernel<4, 1>(combines);
-    (void)small_kernel<4, 2>(combines);
-    (void)small_kernel<8, 1>(combines);
-  }
+  const Collective any{};
+  (void)small_kernel<2, 1>(any);
+  (void)small_kernel<2, 2>(any);
+  (void)small_kernel<2, 4>(any);
+  (void)small_kernel<4, 1>(any);
+  (void)small_kernel<4, 2>(any);
+  (void)small_kernel<8, 1>(any);
 }
 
 }  // namespace GPU_NAMESPACE
