@@ -74,7 +74,8 @@ typedef struct MPIX_Halo_message {
  * MPI_ERR_UNSUPPORTED_OPERATION (MPI_THREAD_MULTIPLE is needed). */
 MPIX_PUBLIC int MPIX_Halo_create(MPI_Comm comm, int messages, const MPIX_Halo_message message[], MPI_Info info,
                                  MPIX_Halo* halo);
-/* Collective: waits until all exchanges of this process that were enqueued are over. No graph with one, and no kernel
+/* Collective: waits until all exchanges of this process that were enqueued are over, and for all ranks where some go by
+ * memory. No graph with one, and no kernel
  * of the program that has it, runs afterwards. MPI_ERR_OTHER while steps are to come. */
 MPIX_PUBLIC int MPIX_Halo_free(MPIX_Halo* halo);
 

@@ -28,6 +28,7 @@
 /// What a handle stands for.
 struct MPIX_Halo_s {
   MPI_Comm comm = MPI_COMM_NULL;  ///< its own
+  bool is_shared = false;         ///< some rank's memory is others', too
   std::unique_ptr<mpix::Halo> halo;
 };
 
@@ -116,6 +117,10 @@ void build(MPIX_Halo_s& made, MPI_Comm comm, int count, const MPIX_Halo_message*
     own = error;
   }
   agree(made.comm, own);
+  const int mine = made.halo->is_shared() ? 1 : 0;
+  int any = 0;
+  check(PMPI_Allreduce(&mine, &any, 1, MPI_INT, MPI_MAX, made.comm));
+  made.is_shared = any != 0;
   made.halo->serve_by(made.halo->serves_any() ? messages_of_mpi(made.comm, messages, *made.halo, tags, options.calls)
                                               : nullptr);
 }
@@ -173,15 +178,16 @@ MPIX_INTERPOSED int MPIX_Halo_free(MPIX_Halo* halo) {
     gone.halo->require_no_steps();
     const bool over = gone.halo->wait_for_all();
     const std::string cause = gone.halo->cause();
-    // Its memory is others', too, as long as they exchange.
-    if (gone.halo->is_shared() && mpix::mpi_works()) {
+    // Memory is others', too, as long as they exchange. All ranks come, as all but those that share would go on.
+    if (gone.is_shared && mpix::mpi_works()) {
       const double patience = mpix::ensure_runtime(mpix::launcher_local_ranks()).settings.timeout_seconds;
       if (!mpix::all_have_come(gone.comm, "MPIX_Halo_free", patience, !over)) gone.halo->abandon();
     }
     mpix::handles().remove(&gone);
     // What others still send me for exchanges that this process has made is there: nobody is cut off.
     gone.halo.reset();
-    if (mpix::mpi_works()) PMPI_Comm_free(&gone.comm);
+    // Of a broken halo it stays: what others send late is not for a later communicator that has its context.
+    if (over && mpix::mpi_works()) PMPI_Comm_free(&gone.comm);
     delete &gone;
     *halo = MPIX_HALO_NULL;
     if (!over) throw Error(Fault::other, "the halo was broken: " + cause + "; it has been freed");

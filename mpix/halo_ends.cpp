@@ -63,6 +63,8 @@ ByPeer exchanged(MPI_Comm comm, const ByPeer& outgoing) {
     if (is_there) {
       int words = 0;
       check(PMPI_Get_count(&status, MPI_UNSIGNED_LONG_LONG, &words));
+      if (words == MPI_UNDEFINED || static_cast<std::size_t>(words) % words_each != 0)
+        throw Error(Fault::other, "rank " + std::to_string(status.MPI_SOURCE) + " has sent something else");
       std::vector<Announcement>& all = incoming[status.MPI_SOURCE];
       all.resize(static_cast<std::size_t>(words) / words_each);
       check(PMPI_Mrecv(all.data(), words, MPI_UNSIGNED_LONG_LONG, &message, MPI_STATUS_IGNORE));

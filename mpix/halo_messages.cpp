@@ -23,12 +23,13 @@ class MessagesOfMpi final : public HaloTransport {
     statuses_.resize(4 * count);
     for (std::size_t m = 0; m < count; ++m) {
       peers_.push_back(messages[cargo_[m].given].peer);
-      if (!halo.is_served(m)) continue;
       for (std::uint32_t half = 0; half < halo.halves(); ++half) {
-        check(PMPI_Send_init(buffers_[m].send[half], static_cast<int>(cargo_[m].send_bytes), MPI_BYTE, peers_[m],
-                             tags_.send[m], comm, &requests_[index_of(Over{index(m), half, true})]));
-        check(PMPI_Recv_init(buffers_[m].recv[half], static_cast<int>(cargo_[m].recv_bytes), MPI_BYTE, peers_[m],
-                             tags_.recv[m], comm, &requests_[index_of(Over{index(m), half, false})]));
+        if (halo.sends_by_mpi(m))
+          check(PMPI_Send_init(buffers_[m].send[half], static_cast<int>(cargo_[m].send_bytes), MPI_BYTE, peers_[m],
+                               tags_.send[m], comm, &requests_[index_of(Over{index(m), half, true})]));
+        if (halo.receives_by_mpi(m))
+          check(PMPI_Recv_init(buffers_[m].recv[half], static_cast<int>(cargo_[m].recv_bytes), MPI_BYTE, peers_[m],
+                               tags_.recv[m], comm, &requests_[index_of(Over{index(m), half, false})]));
       }
     }
   }

@@ -39,6 +39,11 @@ HaloBox box_of(const MPIX_Box& from, const std::string& where) {
     counts[d] = from.count[d];
     strides[d] = from.stride[d];
   }
+  std::uint64_t bytes = std::find(counts, counts + 4, 0) == counts + 4 ? from.element : 0;
+  bool is_too_long = false;
+  for (const long count : counts)
+    is_too_long = __builtin_mul_overflow(bytes, static_cast<std::uint64_t>(count), &bytes) || is_too_long;
+  if (is_too_long || bytes > INT_MAX) wrong("more than 2 GiB");
   // Elements, and rows, that follow each other are longer rows.
   bool follows = true;
   for (int d = 0; d < 4; ++d) {
@@ -51,7 +56,6 @@ HaloBox box_of(const MPIX_Box& from, const std::string& where) {
     box.stride[d] = strides[d];
   }
   if (box.bytes() > 0 && !from.base) wrong("no memory");
-  if (box.bytes() > INT_MAX) wrong("more than 2 GiB");
   return box;
 }
 

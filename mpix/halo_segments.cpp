@@ -14,17 +14,19 @@
 namespace mpix {
 namespace {
 
-/// What a rank tells another of its segment; and of each cargo that comes from there.
+/// What a rank tells another of its segment; and of each cargo that goes there or comes from there.
 struct Card {
   ExportedMemory exported;
-  std::uint64_t is_there;
+  std::uint64_t is_there, entries;
 };
 struct Entry {
-  std::uint64_t sent_as;                   ///< cargo of the other rank
+  std::uint64_t sent_as;                   ///< cargo of the other rank; nothing: it only goes there
   std::uint64_t taken_as;                  ///< cargo of this one
   std::uint64_t at[2];                     ///< in this rank's segment
   std::uint32_t takes_lines, sends_lines;  ///< the cargo of this one may
 };
+
+constexpr std::uint64_t nothing = UINT64_MAX;
 
 /// With one rank.
 struct Pair {
@@ -38,11 +40,11 @@ struct Pair {
 class Requests {
  public:
   explicit Requests(MPI_Comm comm) : comm_(comm) {}
-  void swap(int peer, const void* gives, void* gets, std::size_t bytes) {
+  void swap(int peer, const void* gives, std::size_t given, void* gets, std::size_t got) {
     constexpr int tag = 1;
     all_.resize(all_.size() + 2);
-    check(PMPI_Irecv(gets, static_cast<int>(bytes), MPI_BYTE, peer, tag, comm_, &all_[all_.size() - 2]));
-    check(PMPI_Isend(gives, static_cast<int>(bytes), MPI_BYTE, peer, tag, comm_, &all_[all_.size() - 1]));
+    check(PMPI_Irecv(gets, static_cast<int>(got), MPI_BYTE, peer, tag, comm_, &all_[all_.size() - 2]));
+    check(PMPI_Isend(gives, static_cast<int>(given), MPI_BYTE, peer, tag, comm_, &all_[all_.size() - 1]));
   }
   void finish() {
     finish_asleep(all_);
@@ -82,17 +84,22 @@ HaloSegments connect_segments(MPI_Comm comm, const MPIX_Halo_message* messages, 
   Requests requests(comm);
   for (auto& [peer, pair] : pairs) {
     pair.mine = card;
+    pair.mine.entries = pair.cargo.size();
     for (const std::size_t k : pair.cargo) {
       const std::array<std::uint64_t, 2> at = made.own ? made.own->buffers_of(k) : std::array<std::uint64_t, 2>{};
-      pair.gives.push_back(Entry{static_cast<std::uint64_t>(tags.recv[k]),
+      pair.gives.push_back(Entry{cargo[k].receives ? static_cast<std::uint64_t>(tags.recv[k]) : nothing,
                                  k,
                                  {at[0], at[1]},
                                  may_take_lines[k] ? 1u : 0u,
                                  halo.may_send_lines(k) ? 1u : 0u});
     }
-    pair.gets.resize(pair.gives.size());
-    requests.swap(peer, &pair.mine, &pair.theirs, sizeof(Card));
-    requests.swap(peer, pair.gives.data(), pair.gets.data(), pair.gives.size() * sizeof(Entry));
+    requests.swap(peer, &pair.mine, sizeof(Card), &pair.theirs, sizeof(Card));
+  }
+  requests.finish();
+  for (auto& [peer, pair] : pairs) {
+    pair.gets.resize(pair.theirs.entries);
+    requests.swap(peer, pair.gives.data(), pair.gives.size() * sizeof(Entry), pair.gets.data(),
+                  pair.gets.size() * sizeof(Entry));
   }
   requests.finish();
   for (auto& [peer, pair] : pairs) {
@@ -102,7 +109,7 @@ HaloSegments connect_segments(MPI_Comm comm, const MPIX_Halo_message* messages, 
       } catch (const Error& error) {
         log(LogLevel::info, "halo: messages of rank " + std::to_string(peer) + " go by MPI: " + error.what());
       }
-    requests.swap(peer, &pair.i_can, &pair.they_can, sizeof pair.i_can);
+    requests.swap(peer, &pair.i_can, sizeof pair.i_can, &pair.they_can, sizeof pair.they_can);
   }
   requests.finish();
   for (const auto& [peer, pair] : pairs) {
@@ -115,14 +122,18 @@ HaloSegments connect_segments(MPI_Comm comm, const MPIX_Halo_message* messages, 
         if (found == pair.gets.end()) throw Error(Fault::other, "a message that the other end does not know");
         return *found;
       };
-      const Entry &there = find(&Entry::sent_as, k), &from = find(&Entry::taken_as, sender);
       HaloEnd& end = made.ends[k];
       end.segment = pair.segment;
-      end.sends = sender;
-      end.takes = there.taken_as;
-      end.at = {there.at[0], there.at[1]};
-      end.sends_lines = halo.may_send_lines(k) && there.takes_lines != 0;
-      end.takes_lines = may_take_lines[k] && from.sends_lines != 0;
+      if (cargo[k].sends) {
+        const Entry& there = find(&Entry::sent_as, k);
+        end.takes = there.taken_as;
+        end.at = {there.at[0], there.at[1]};
+        end.sends_lines = halo.may_send_lines(k) && there.takes_lines != 0;
+      }
+      if (cargo[k].receives) {
+        end.sends = sender;
+        end.takes_lines = may_take_lines[k] && find(&Entry::taken_as, sender).sends_lines != 0;
+      }
     }
   }
   return made;

@@ -123,12 +123,13 @@ Halo::Halo(const Options& options, const std::vector<HaloContent>& messages, Dev
 void Halo::use_ends(std::unique_ptr<HaloSegment> segment, const std::vector<HaloEnd>& ends) {
   for (std::uint32_t m = 0; m < plan_.cargo.size(); ++m) {
     const bool by_memory = ends[m].segment != nullptr;
-    is_served_.push_back(!by_memory && !plan_.cargo[m].is_null);
     known_->by_memory.push_back(by_memory);
-    if (is_served_[m]) served_.push_back(m);
-    if (by_memory) ++counts_.by_memory;
+    if (sends_by_mpi(m)) sends_.push_back(m);
+    if (receives_by_mpi(m)) receives_.push_back(m);
+    if (by_memory && plan_.cargo[m].sends) ++counts_.by_memory;
+    if (by_memory && plan_.cargo[m].receives) ++received_by_memory_;
   }
-  if (counts_.by_memory > 0) segment_ = std::move(segment);
+  if (counts_.by_memory + received_by_memory_ > 0) segment_ = std::move(segment);
   make_buffers();
   upload_tables(ends);
   if (options_.buffers == HaloBuffers::copied && serves_any()) copier_ = device_.new_copier();
@@ -136,20 +137,20 @@ void Halo::use_ends(std::unique_ptr<HaloSegment> segment, const std::vector<Halo
 
 void Halo::make_buffers() {
   std::uint64_t bytes = 0;
-  for (const std::uint32_t m : served_)
-    bytes += options_.halves * (rounded(plan_.cargo[m].send_bytes) + rounded(plan_.cargo[m].recv_bytes));
+  for (const std::uint32_t m : sends_) bytes += options_.halves * rounded(plan_.cargo[m].send_bytes);
+  for (const std::uint32_t m : receives_) bytes += options_.halves * rounded(plan_.cargo[m].recv_bytes);
   const auto cut = [&](char* base, std::vector<HaloBufferPair>& all) {
     all.resize(plan_.cargo.size());
     char* at = base;
     for (const bool send : {true, false})
-      for (const std::uint32_t m : served_)
+      for (const std::uint32_t m : send ? sends_ : receives_)
         for (std::size_t half = 0; half < 2; ++half) {
           std::array<char*, 2>& place = send ? all[m].send : all[m].recv;
           place[half] = half < options_.halves ? at : place[0];
           if (half < options_.halves) at += rounded(send ? plan_.cargo[m].send_bytes : plan_.cargo[m].recv_bytes);
         }
   };
-  if (served_.empty()) {
+  if (!serves_any()) {
     for_mpi_.resize(plan_.cargo.size());
     for_kernels_.resize(plan_.cargo.size());
     return;
@@ -299,7 +300,7 @@ void Halo::enqueued(HaloPlan::Range range) {
   if (options_.buffers == HaloBuffers::pinned || !device_.waits_for_launches()) return;
   for (std::uint32_t p = range.end; p-- > range.first;) {
     const HaloPart& part = plan_.parts[p];
-    if (!is_served_[part.message]) continue;
+    if (known_->by_memory[part.message]) continue;
     in_flight_.push_back({part.unpacks ? param_.messages + part.message : part.message, exchanges_});
     return;
   }
@@ -472,7 +473,7 @@ bool Halo::wait_for_all() {
     {
       const std::lock_guard<std::mutex> hold(mutex_);
       over = true;
-      for (const std::uint32_t m : served_)
+      for (const std::uint32_t m : sends_)
         if (progress_[m].send.over < channel_.flag(m)) over = false;
     }
     if (!over) std::this_thread::sleep_for(std::chrono::microseconds(50));
@@ -486,7 +487,7 @@ Halo::Counts Halo::counts() {
   Counts all = counts_;
   all.exchanges = enqueued_;
   all.sent += run * all.by_memory;
-  all.received += run * all.by_memory;
+  all.received += run * received_by_memory_;
   return all;
 }
 

@@ -104,8 +104,9 @@ class Halo final : public Poller, public WaitsForPeers {
   /// Next, and once: what goes by memory, and how. `segment`: null: nothing does.
   void use_ends(std::unique_ptr<HaloSegment> segment, const std::vector<HaloEnd>& ends);
   /// What goes by MPI, by cargo, and its buffers.
-  bool is_served(std::size_t cargo) const { return is_served_[cargo]; }
-  bool serves_any() const { return !served_.empty(); }
+  bool sends_by_mpi(std::size_t cargo) const { return plan_.cargo[cargo].sends && !known_->by_memory[cargo]; }
+  bool receives_by_mpi(std::size_t cargo) const { return plan_.cargo[cargo].receives && !known_->by_memory[cargo]; }
+  bool serves_any() const { return !sends_.empty() || !receives_.empty(); }
   const std::vector<HaloBufferPair>& buffers() const { return for_mpi_; }
   std::uint32_t halves() const { return options_.halves; }
   /// Before the first exchange. Null: serves_any() is false.
@@ -132,7 +133,9 @@ class Halo final : public Poller, public WaitsForPeers {
   /// Something of it goes by memory: it ends when all ranks that it has messages with have come to its end; or else is
   /// abandoned, and they may still write.
   bool is_shared() const { return segment_ != nullptr; }
-  void abandon() { segment_->abandon(); }
+  void abandon() {
+    if (segment_) segment_->abandon();
+  }
   std::string cause() const { return channel_.cause(); }
   bool is_broken() const { return channel_.is_broken(); }
 
@@ -208,8 +211,7 @@ class Halo final : public Poller, public WaitsForPeers {
   const std::shared_ptr<Known> known_;
   Channel channel_;
   std::unique_ptr<HaloSegment> segment_;
-  std::vector<bool> is_served_;        ///< by cargo
-  std::vector<std::uint32_t> served_;  ///< cargo
+  std::vector<std::uint32_t> sends_, receives_;  ///< cargo that goes by MPI
   std::vector<HaloBufferPair> for_mpi_, for_kernels_;
   std::shared_ptr<Memory> memory_;
   MPIX_Dev_halo param_{};
@@ -231,6 +233,7 @@ class Halo final : public Poller, public WaitsForPeers {
   std::unique_ptr<Copier> copier_;
   std::deque<Copy> copies_;
   Counts counts_;
+  std::uint64_t received_by_memory_ = 0;  ///< cargo; counts_ has what is sent so
   BackOff back_off_;
   std::atomic<std::uint64_t> exchanges_{0}, run_so_far_{0};
   std::atomic<std::uint64_t> enqueued_{0};     ///< exchanges, in graphs, too

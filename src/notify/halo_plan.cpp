@@ -72,24 +72,37 @@ std::uint32_t parts_of(std::uint64_t bytes, const HaloShape& shape) {
   return static_cast<std::uint32_t>(parts);
 }
 
+/// How a message goes one way.
+struct Chunks {
+  std::uint64_t each, count;
+  Chunks(std::uint64_t bytes, const HaloShape& shape) {
+    const std::uint64_t least = quotient_up(quotient_up(bytes, most_chunks_of_a_message), most_unit) * most_unit;
+    each = shape.chunk == 0 || bytes == 0 ? std::max<std::uint64_t>(bytes, 1) : std::max(shape.chunk, least);
+    count = std::max<std::uint64_t>(quotient_up(bytes, each), 1);
+  }
+};
+
 void add_cargo(HaloPlan& plan, std::uint32_t given, const HaloContent& content, const HaloShape& shape) {
-  const std::uint64_t send = bytes_of(content.send), recv = bytes_of(content.recv), most = std::max(send, recv);
-  // Both ends have the same messages, and so the same chunks.
-  const std::uint64_t least = quotient_up(quotient_up(most, most_chunks_of_a_message), most_unit) * most_unit;
-  const std::uint64_t chunk =
-      shape.chunk == 0 || most == 0 ? std::max<std::uint64_t>(most, 1) : std::max(shape.chunk, least);
-  const std::uint64_t chunks = std::max<std::uint64_t>(quotient_up(most, chunk), 1);
+  const std::uint64_t send = bytes_of(content.send), recv = bytes_of(content.recv);
+  const Chunks sent(send, shape), received(recv, shape);
+  const std::uint64_t count = std::max(sent.count, received.count);
   plan.first.push_back(static_cast<std::uint32_t>(plan.cargo.size()));
-  for (std::uint64_t c = 0; c < chunks; ++c) {
-    const std::uint64_t from = c * chunk, to = from + chunk;
+  for (std::uint64_t c = 0; c < count; ++c) {
     HaloMessage message{};
-    message.send.side = side_of(cut(content.send, from, to), plan.boxes);
-    message.recv.side = side_of(cut(content.recv, from, to), plan.boxes);
-    const auto share = [from, to](std::uint64_t all) { return std::min(all, to) - std::min(all, from); };
-    HaloCargo cargo{given, share(send), share(recv), content.name, content.is_null};
-    if (chunks > 1) cargo.name += ", chunk " + std::to_string(c) + " of " + std::to_string(chunks);
-    message.send.side.parts = content.is_null ? 0 : parts_of(cargo.send_bytes, shape);
-    message.recv.side.parts = content.is_null ? 0 : parts_of(cargo.recv_bytes, shape);
+    message.send.side = side_of(cut(content.send, c * sent.each, (c + 1) * sent.each), plan.boxes);
+    message.recv.side = side_of(cut(content.recv, c * received.each, (c + 1) * received.each), plan.boxes);
+    const auto share = [c](std::uint64_t all, std::uint64_t each) {
+      return std::min(all, (c + 1) * each) - std::min(all, c * each);
+    };
+    HaloCargo cargo{given,
+                    share(send, sent.each),
+                    share(recv, received.each),
+                    content.name,
+                    !content.is_null && c < sent.count,
+                    !content.is_null && c < received.count};
+    if (count > 1) cargo.name += ", chunk " + std::to_string(c) + " of " + std::to_string(count);
+    message.send.side.parts = cargo.sends ? parts_of(cargo.send_bytes, shape) : 0;
+    message.recv.side.parts = cargo.receives ? parts_of(cargo.recv_bytes, shape) : 0;
     message.recv.unpacks = 1;
     for (HaloPart* const whole : {&message.send, &message.recv}) {
       whole->message = static_cast<std::uint32_t>(plan.messages.size());

@@ -26,12 +26,13 @@ enum class HaloForm {
   blocks,    ///< a launch for each message, to pack it and to unpack it
 };
 
-/// A message of MPI: one of the program, or a chunk of it.
+/// A message of the program, or a chunk of it, each way. A message has as many chunks as its bytes make, and at least
+/// one, at both of its ends; so the two ways of a cargo do not end with the same number.
 struct HaloCargo {
   std::uint32_t given;
   std::uint64_t send_bytes, recv_bytes;
   std::string name;
-  bool is_null;
+  bool sends, receives;
 };
 
 /// The tables of a halo, but for where buffers lie.

@@ -46,9 +46,14 @@ bool Halo::serve() {
   }
   if (!copies_.empty()) end_copies();
   tell();
-  is_moving_ = std::any_of(progress_.begin(), progress_.end(), [](const Progress& one) {
-    return one.send.is_moving() || one.send.begun > one.receive.over;  // what is to come in the exchange of a send, too
-  });
+  std::uint64_t begun = 0;
+  is_moving_ = false;
+  for (const std::uint32_t m : sends_) {
+    begun = std::max(begun, progress_[m].send.begun);
+    is_moving_ = is_moving_ || progress_[m].send.is_moving();
+  }
+  for (const std::uint32_t m : receives_)
+    is_moving_ = is_moving_ || progress_[m].receive.over < begun;  // what is to come in the exchange of a send
   return moved;
 }
 
@@ -56,18 +61,19 @@ bool Halo::start_moves() {
   const std::uint32_t count = param_.messages;
   std::uint64_t unpacked_by_all = UINT64_MAX, packed_by_all = UINT64_MAX;
   bool moved = false;
-  for (const std::uint32_t m : served_) {
+  for (const std::uint32_t m : sends_) packed_by_all = std::min(packed_by_all, channel_.flag(m));
+  for (const std::uint32_t m : receives_) {
     Way& way = progress_[m].receive;
     const std::uint64_t unpacked = channel_.flag(count + m);
     unpacked_by_all = std::min(unpacked_by_all, unpacked);
-    packed_by_all = std::min(packed_by_all, channel_.flag(m));
     while (way.begun < unpacked + options_.halves) transport_->start_receive(m, half_of(++way.begun));
   }
   run_so_far_ = std::min(packed_by_all, unpacked_by_all);  // what goes may be packed when all has come
   // A send that blocks waits for the receive of the other side; and that side's, perhaps, for one of this. So those of
   // an exchange begin when all its receives have, here as there.
-  const std::uint64_t last = transport_->sends_block() ? unpacked_by_all + options_.halves : UINT64_MAX;
-  for (const std::uint32_t m : served_) {
+  const std::uint64_t last =
+      transport_->sends_block() && !receives_.empty() ? unpacked_by_all + options_.halves : UINT64_MAX;
+  for (const std::uint32_t m : sends_) {
     Way& way = progress_[m].send;
     for (const std::uint64_t packed = std::min(channel_.flag(m), last); way.begun < packed; moved = true) {
       const std::uint32_t half = half_of(++way.begun);
@@ -106,10 +112,8 @@ void Halo::end_copies() {
 /// Of the exchange that is to be received next.
 bool Halo::are_all_sent() const {
   std::uint64_t received = UINT64_MAX, sent = UINT64_MAX;
-  for (const std::uint32_t m : served_) {
-    received = std::min(received, progress_[m].receive.over);
-    sent = std::min(sent, progress_[m].send.over);
-  }
+  for (const std::uint32_t m : sends_) sent = std::min(sent, progress_[m].send.over);
+  for (const std::uint32_t m : receives_) received = std::min(received, progress_[m].receive.over);
   return sent > received;
 }
 
@@ -117,13 +121,16 @@ bool Halo::are_all_sent() const {
 void Halo::tell() {
   std::uint64_t by_all = UINT64_MAX, sent = UINT64_MAX;
   if (options_.waits_for_all)
-    for (const std::uint32_t m : served_) by_all = std::min(by_all, progress_[m].receive.over);
-  for (const std::uint32_t m : served_) {
+    for (const std::uint32_t m : receives_) by_all = std::min(by_all, progress_[m].receive.over);
+  for (const std::uint32_t m : sends_) {
     Progress& one = progress_[m];
     if (one.told_sent < one.send.over) channel_.set_flag(m, one.told_sent = one.send.over);
+    sent = std::min(sent, one.told_sent);
+  }
+  for (const std::uint32_t m : receives_) {
+    Progress& one = progress_[m];
     const std::uint64_t received = std::min(one.receive.over, by_all);
     if (one.told_received < received) channel_.set_flag(param_.messages + m, one.told_received = received);
-    sent = std::min(sent, one.told_sent);
   }
   sent_by_all_.store(sent, std::memory_order_release);
 }

@@ -11,6 +11,7 @@
 //   mpiexec -n N halo blocking [STEPS]
 //   mpiexec -n N halo wrong           wrong calls: the same error on all ranks, and what it says
 //   mpiexec -n 2 halo hang [0 ROUTE]  a rank that does not come: a report that names the message, and an end
+//   mpiexec -n N halo ends            ranks without messages; messages that the two ends put together in other ways
 //   mpiexec -n N halo single          an MPI for one thread: all goes by memory, or the error says what it takes
 //
 // ROUTE: what the key mpix_route is, where a case does not say.
@@ -258,6 +259,12 @@ void wrong(int) {
   bad.base = nullptr;
   on_first(one, MPI_ERR_ARG, "no memory");
   bad = box;
+  bad.element = (std::size_t{1} << 61) + 1;  // eight of them are eight bytes, as far as a word counts
+  bad.count[0] = 8;
+  one = self;
+  one.send = &bad;
+  on_first(one, MPI_ERR_ARG, "more than 2 GiB");
+  bad = box;
   bad.stride[0] = 0;
   one = self;
   one.recv = &bad;
@@ -406,11 +413,87 @@ void hang(int) {
   if (rank == 0)
     EXPECT_ERROR(freed, MPI_ERR_OTHER, "block 0 waits: message 0 (rank 1, send tag 5, receive tag 5) of exchange 1");
   if (rank == 1) EXPECT(freed == MPI_SUCCESS);
+  // What was sent for the broken one is not for the next.
+  CHECK_MPI(MPIX_Halo_create(MPI_COMM_WORLD, 1, &message, Info(Keys{}), &halo));
+  for (int i = 0; i < 5; ++i) CHECK_MPI(MPIX_Halo_exchange_stream(halo, nullptr));
+  support::synchronize();
+  CHECK_MPI(MPIX_Halo_free(&halo));
   late();
 #if !defined(__CUDACC__) && !defined(__HIPCC__)
   free_in_the_stream(box);
 #endif
   support::release_on_device(data);
+}
+
+/// Words in memory of the device, and boxes of them.
+class Words {
+ public:
+  explicit Words(std::size_t count)
+      : count_(count), data_(static_cast<std::uint64_t*>(support::allocate_on_device(count * sizeof(std::uint64_t)))) {}
+  ~Words() { support::release_on_device(data_); }
+  Words(const Words&) = delete;
+  Words& operator=(const Words&) = delete;
+  MPIX_Box box(std::size_t first, long count) const {
+    return MPIX_Box{data_ + first, sizeof *data_, 1, {count, 0, 0}, {sizeof *data_, 0, 0}, 1, 0};
+  }
+  void set(std::uint64_t value) {
+    const std::vector<std::uint64_t> all(count_, value);
+    support::from_host(data_, all.data(), count_ * sizeof *data_);
+  }
+  bool are(std::uint64_t value) const {
+    std::vector<std::uint64_t> all(count_);
+    support::to_host(all.data(), data_, count_ * sizeof *data_);
+    return std::all_of(all.begin(), all.end(), [value](std::uint64_t one) { return one == value; });
+  }
+
+ private:
+  const std::size_t count_;
+  std::uint64_t* const data_;
+};
+
+/// `count` messages between `out` and `in`, all of whose words come from `from`, which says who sends.
+void exchange_words(int count, const MPIX_Halo_message* messages, const Keys& keys, Words& out, Words& in, int from) {
+  MPIX_Halo halo = MPIX_HALO_NULL;
+  CHECK_MPI(MPIX_Halo_create(MPI_COMM_WORLD, count, messages, Info(keys), &halo));
+  for (std::uint64_t step = 1; step <= 5; ++step) {
+    out.set(step << 8 | static_cast<std::uint64_t>(rank));
+    in.set(0);
+    CHECK_MPI(MPIX_Halo_exchange_stream(halo, nullptr));
+    support::synchronize();
+    EXPECT(in.are(from < 0 ? 0 : step << 8 | static_cast<std::uint64_t>(from)));
+  }
+  CHECK_MPI(MPIX_Halo_free(&halo));
+}
+
+void ends(int) {
+  Words out(200), in(200);
+  // The first two have messages, others none, or to nobody: all free the halo.
+  const MPIX_Box all_out = out.box(0, 200), all_in = in.box(0, 200);
+  MPIX_Halo_message pair{rank < 2 ? 1 - rank : MPI_PROC_NULL, 1, 1, 1, 1, &all_out, &all_in};
+  for (const char* const route : {"auto", "mpi"})
+    for (const bool null : {false, true})
+      exchange_words(rank < 2 || null ? 1 : 0, &pair, {{"mpix_route", route}}, out, in, rank < 2 ? 1 - rank : -1);
+  // One rank alone has its messages by MPI.
+  pair.peer = rank;
+  exchange_words(1, &pair, {{"mpix_route", rank == 0 ? "mpi" : "auto"}}, out, in, rank);
+  // What goes with one tag comes with another, and the two ends put them together differently: so they have chunks each
+  // way, and not as many.
+  const std::size_t first = 0, second = 25;
+  const MPIX_Box few_out = out.box(first, 25), many_out = out.box(second, 175), many_in = in.box(second, 175),
+                 few_in = in.box(first, 25);
+  const int peer = rank < 2 ? 1 - rank : rank;
+  const MPIX_Halo_message here[2] = {{peer, 10, 30, 1, 1, &few_out, &many_in},
+                                     {peer, 20, 40, 1, 1, &many_out, &few_in}},
+                          there[2] = {{peer, 30, 20, 1, 1, &many_out, &many_in},
+                                      {peer, 40, 10, 1, 1, &few_out, &few_in}};
+  const MPIX_Halo_message self[2] = {{peer, 1, 2, 1, 1, &few_out, &many_in}, {peer, 2, 1, 1, 1, &many_out, &few_in}};
+  for (const char* const route : {"auto", "mpi"})
+    for (const char* const chunk : {"0", "64", "4096"})
+      exchange_words(2,
+                     rank > 1    ? self
+                     : rank == 0 ? here
+                                 : there,
+                     {{"mpix_route", route}, {"mpix_chunk", chunk}}, out, in, peer);
 }
 
 /// Nothing is sent, so no thread of the library calls MPI.
@@ -436,6 +519,7 @@ int main(int argc, char** argv) {
                    {"blocking", blocking},
                    {"wrong", wrong},
                    {"hang", hang},
+                   {"ends", ends},
                    {"single", single}},
                   is_single ? MPI_THREAD_SERIALIZED : MPI_THREAD_MULTIPLE);
 }
