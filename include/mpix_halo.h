@@ -75,8 +75,8 @@ typedef struct MPIX_Halo_message {
 MPIX_PUBLIC int MPIX_Halo_create(MPI_Comm comm, int messages, const MPIX_Halo_message message[], MPI_Info info,
                                  MPIX_Halo* halo);
 /* Collective: waits until all exchanges of this process that were enqueued are over, and for all ranks where some go by
- * memory. No graph with one, and no kernel
- * of the program that has it, runs afterwards. MPI_ERR_OTHER while steps are to come. */
+ * memory. No graph with one, and no kernel of the program that has it, runs afterwards. MPI_ERR_OTHER while steps are
+ * to come. */
 MPIX_PUBLIC int MPIX_Halo_free(MPIX_Halo* halo);
 
 /* Enqueue: pack, send, receive, unpack. Before it in stream order the send boxes are filled; after it the receive boxes
