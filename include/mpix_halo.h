@@ -55,7 +55,7 @@ typedef struct MPIX_Halo_message {
 /* Collective over `comm`, which may be freed afterwards. Up to 4096 messages; 0 are legal. Info keys (the first value
  * is preset, and chunks are the same on all ranks; man MPIX_Halo_create says more):
  *
- *   mpix_route       auto: by memory, to ranks that share theirs; mpi: all by MPI, which the next four concern
+ *   mpix_route       auto: by memory, to ranks that share theirs, and else by MPI; mpi: all by MPI
  *   mpix_form        stacked: several blocks share a large message; stream: a block each; barrier: all blocks share a
  *                    large one, and meet; launches: one packs, another unpacks; blocks: a launch a message
  *   mpix_buffers     pinned: memory of the host that kernels reach; copied: the copy engine carries it; device: MPI is
