@@ -163,7 +163,8 @@ std::vector<HaloContent> halo_contents(int count, const MPIX_Halo_message* messa
       if (one.peer < 0 || one.peer >= size)
         throw Error(Fault::rank, content.name + ": ranks are 0 to " + std::to_string(size - 1));
       for (const int tag : {one.send_tag, one.recv_tag})
-        if (tag < 0 || (known && tag > *most_tag)) throw Error(Fault::tag, content.name);
+        if (tag < 0 || (known && tag > *most_tag))
+          throw Error(Fault::tag, content.name + ": tags are 0 to " + std::to_string(known ? *most_tag : INT_MAX));
       if (!sends.insert({one.peer, one.send_tag}).second || !receives.insert({one.peer, one.recv_tag}).second)
         throw Error(Fault::tag, content.name + ": another message of that rank has the same tag");
       content.send = boxes_of(one.send, one.send_boxes, content.name + ", send");

@@ -503,17 +503,19 @@ struct HaloRun {
   std::uint64_t sent;      ///< MPI was done with the sends of that exchange, of all messages
 };
 
-/// Step `number` is ready. False: it will never be, or the channel is broken. One thread.
+/// Step `number` is ready, and all blocks have ended the exchange before it. False: it will never be, or the channel is
+/// broken. One thread.
 ///
-/// Where the program makes several ready, blocks may be in different ones, and what counts parts tells of one too soon:
-/// of the last one it does not, and until that the boxes are as they were.
-MPIX_DEV_FN bool wait_until_ready(const HaloRun& run, std::uint64_t number) {
+/// The program may make several steps ready, and `arrived`, `ended` and meetings count one at a time: with a block that
+/// is ahead the last part of an exchange would not be told of, and others would wait for it, and with them their parts
+/// of the next.
+MPIX_DEV_FN bool wait_until_ready(const HaloRun& run, std::uint64_t number, std::uint64_t exchange_before) {
   HaloWords& words = *run.halo.words;
   bool is_ready = false;
   const bool well = wait_in_halo(run.halo, halo_ready_flag(run.halo), HaloNote{number, 0}, [&] {
     const bool is_stopped = load_acquire(&words.stopped) >= run.launch;
     is_ready = load_acquire(&words.ready) >= number;
-    return is_ready || is_stopped;
+    return (is_ready || is_stopped) && load_acquire(&words.step) >= exchange_before;
   });
   return well && is_ready;
 }
@@ -527,7 +529,7 @@ MPIX_DEV_FN bool run_halo_block(const HaloRun& run, std::uint32_t block, const C
   bool well = true;
   MPIX_NO_UNROLL
   for (std::uint64_t i = 1; i <= run.steps; ++i) {
-    if (is_gated && !crew.together([&] { return wait_until_ready(run, run.ready + i); })) break;
+    if (is_gated && !crew.together([&] { return wait_until_ready(run, run.ready + i, before + i - 1); })) break;
     const HaloRunner runner{block, run.blocks, run.sent, is_gated ? 0 : run.launch, is_gated ? run.ready + i : 0, true};
     well = run_halo_parts(run.halo, run.first_part, run.end_part, before + i, runner, crew);
     if (!well) break;
