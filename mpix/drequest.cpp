@@ -32,15 +32,6 @@ std::shared_ptr<DeviceRequests> device_requests() {
   return all();
 }
 
-void require_threads() {
-  int level = MPI_THREAD_SINGLE;
-  check(PMPI_Query_thread(&level));
-  if (level != MPI_THREAD_MULTIPLE)
-    throw Error(Fault::unsupported,
-                "a thread calls MPI for kernels, and MPI gives one thread at a time only (MPI_Init_thread with "
-                "MPI_THREAD_MULTIPLE, or MPIX_CHANNEL_THREAD=on)");
-}
-
 /// Made so, and inactive, as far as MPI tells.
 Persistent inactive_persistent(MPI_Request request) {
   if (request == MPI_REQUEST_NULL) throw Error(Fault::request, "MPI_REQUEST_NULL");
@@ -94,7 +85,7 @@ MPIX_INTERPOSED int MPIX_Get_drequest(MPI_Request request, MPIX_Drequest* dreque
   return guarded(Caller::on_world("MPIX_Get_drequest"), [&] {
     if (!drequest) throw Error(Fault::argument, "no place for the device request");
     mpix::require_mpi();
-    mpix::require_threads();
+    mpix::require_threads("a thread calls MPI for kernels");
     const mpix::Persistent made = mpix::inactive_persistent(request);
     *drequest = mpix::device_requests()->give_out(request, made);
   });

@@ -112,7 +112,7 @@ void build(MPIX_Halo_s& made, MPI_Comm comm, int count, const MPIX_Halo_message*
   HaloSegments segments = connect_segments(made.comm, messages, *made.halo, tags, *device);
   try {
     made.halo->use_ends(std::move(segments.own), segments.ends);
-    if (made.halo->serves_any()) require_threads();
+    if (made.halo->serves_any()) require_threads("a thread of the library sends what does not go by memory");
   } catch (const Error& error) {
     own = error;
   }

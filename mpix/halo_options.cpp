@@ -101,16 +101,6 @@ HaloBuffers buffers_in(MPI_Info info, const Device& device, const Settings& sett
 
 }  // namespace
 
-void require_threads() {
-  int level = MPI_THREAD_SINGLE;
-  check(PMPI_Query_thread(&level));
-  if (level != MPI_THREAD_MULTIPLE)
-    throw Error(Fault::unsupported,
-                "a thread of the library sends the messages that do not go by memory, and MPI gives one thread at a "
-                "time only (MPI_Init_thread "
-                "with MPI_THREAD_MULTIPLE, or MPIX_CHANNEL_THREAD=on)");
-}
-
 HaloOptions halo_options(MPI_Info info, MPI_Comm comm, const Device& device, const Settings& settings) {
   warn_of_unknown_keys("MPIX_Halo_create", info,
                        {"mpix_form", "mpix_buffers", "mpix_sends", "mpix_receives", "mpix_order", "mpix_pack_order",

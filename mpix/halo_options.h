@@ -28,9 +28,6 @@ struct HaloOptions {
 /// From the info keys of MPIX_Halo_create. Throws Error.
 HaloOptions halo_options(MPI_Info info, MPI_Comm comm, const Device& device, const Settings& settings);
 
-/// Throws where MPI gives one thread at a time only.
-void require_threads();
-
 /// What the program says of its messages, checked.
 std::vector<HaloContent> halo_contents(int count, const MPIX_Halo_message* messages, MPI_Comm comm);
 

@@ -103,6 +103,15 @@ void require_mpi() {
   if (!mpi_works()) throw Error(Fault::other, "MPI is not initialized, or has been finalized");
 }
 
+void require_threads(const char* why) {
+  int level = MPI_THREAD_SINGLE;
+  check(PMPI_Query_thread(&level));
+  if (level != MPI_THREAD_MULTIPLE)
+    throw Error(Fault::unsupported, std::string(why) +
+                                        ", and MPI gives one thread at a time only (MPI_Init_thread with "
+                                        "MPI_THREAD_MULTIPLE, or MPIX_CHANNEL_THREAD=on)");
+}
+
 Runtime* runtime_if_mpi_works() { return has_sessions ? &ensure_runtime(launcher_local_ranks()) : find_runtime(); }
 
 namespace {
