@@ -31,9 +31,8 @@ inline void wait_for_all(std::vector<MPI_Request>& requests) {
 }
 
 /// That of Vanecek's program, without its clean-up: launch, receive, synchronize, send, wait, launch, synchronize.
-/// `pack` and `unpack` launch.
 template <class Launch>
-void exchange_by_two_kernels(const Messages& messages, bool blocking, bool testany, Trace* trace,
+void exchange_by_two_kernels(const Messages& messages, Buffers buffers, bool blocking, bool testany, Trace* trace,
                              const Launch& launch) {
   const Spanned whole(trace, "exchange");
   std::vector<MPI_Request> receives = requests_for(messages), sends = receives;
@@ -44,7 +43,7 @@ void exchange_by_two_kernels(const Messages& messages, bool blocking, bool testa
   }
   {
     const Spanned span(trace, "receives");
-    for (int m = 0; m < count; ++m) messages.receive(m, request_of(receives, m));
+    for (int m = 0; m < count; ++m) messages.receive(m, buffers, request_of(receives, m));
   }
   {
     const Spanned span(trace, "synchronize");
@@ -52,7 +51,7 @@ void exchange_by_two_kernels(const Messages& messages, bool blocking, bool testa
   }
   for (int m = 0; m < count; ++m) {
     const Spanned span(trace, "send", m);
-    messages.send(m, blocking, request_of(sends, m));
+    messages.send(m, buffers, blocking, request_of(sends, m));
   }
   {
     const Spanned span(trace, "wait");
@@ -73,18 +72,23 @@ void exchange_by_two_kernels(const Messages& messages, bool blocking, bool testa
   support::synchronize();
 }
 
-inline void add_baselines(const Messages& messages, Ways& ways) {
+/// `Buffers::device`: MPI takes memory of the device; no baseline of the papers, whose programs had pinned memory.
+inline void add_baselines(const Messages& messages, Buffers buffers, Ways& ways) {
+  const bool pinned = buffers == Buffers::pinned;
   for (const bool blocking : {false, true})
     for (const bool testany : {false, true}) {
       Way way;
-      way.name = std::string(blocking ? "Send" : "Isend") + ", " + (testany ? "Testany" : "Waitall");
-      way.kind = Way::Kind::baseline;
+      way.name = std::string(pinned ? "" : "GPU-aware MPI, ") + (blocking ? "Send" : "Isend") + ", " +
+                 (testany ? "Testany" : "Waitall");
+      way.kind = pinned ? Way::Kind::baseline : Way::Kind::other;
+      way.traced = Way::Blocks::of_parts;
       way.blocks = blocking;
       way.launches = 2;
-      way.exchange = [&messages, blocking, testany](Trace* trace) {
-        exchange_by_two_kernels(messages, blocking, testany, trace, [&](bool packs) {
+      way.exchange = [&messages, buffers, blocking, testany](Trace* trace) {
+        exchange_by_two_kernels(messages, buffers, blocking, testany, trace, [&](bool packs) {
           std::uint64_t* const stamps = trace ? messages.stamps() + (packs ? 0 : 2 * messages.blocks()) : nullptr;
-          support::launch_blocks(Copy{packs ? messages.pack() : messages.unpack(), stamps}, messages.blocks(), 256);
+          const Part* const parts = packs ? messages.pack(buffers) : messages.unpack(buffers);
+          support::launch_blocks(Copy{parts, stamps}, messages.blocks(), 256);
         });
       };
       ways.push_back(way);
@@ -100,10 +104,10 @@ inline void add_graphs(const Messages& messages, Ways& ways) {
     explicit Graphs(const Messages& of)
         : pack(stream,
                [&] {
-                 support::launch_blocks(Copy{of.pack(), nullptr}, of.blocks(), 256, stream.handle());
+                 support::launch_blocks(Copy{of.pack(Buffers::pinned), nullptr}, of.blocks(), 256, stream.handle());
                }),
           unpack(stream, [&] {
-            support::launch_blocks(Copy{of.unpack(), nullptr}, of.blocks(), 256, stream.handle());
+            support::launch_blocks(Copy{of.unpack(Buffers::pinned), nullptr}, of.blocks(), 256, stream.handle());
           }) {}
   };
   const auto graphs = std::make_shared<Graphs>(messages);
@@ -113,7 +117,7 @@ inline void add_graphs(const Messages& messages, Ways& ways) {
     way.blocks = blocking;
     way.launches = 2;
     way.exchange = [&messages, graphs, blocking](Trace* trace) {
-      exchange_by_two_kernels(messages, blocking, false, trace,
+      exchange_by_two_kernels(messages, Buffers::pinned, blocking, false, trace,
                               [&](bool packs) { (packs ? graphs->pack : graphs->unpack).launch(); });
     };
     ways.push_back(way);
@@ -134,12 +138,12 @@ class KernelPerMessage {
       launch(messages_.whole_pack(), m);
       lane(m).packed.record(lane(m).stream);
     }
-    for (int m = 0; m < count; ++m) messages_.receive(m, request_of(receives, m));
+    for (int m = 0; m < count; ++m) messages_.receive(m, Buffers::pinned, request_of(receives, m));
     const auto send_next = [&] {
       for (int m = 0; m < count; ++m) {
         if (was_sent[static_cast<std::size_t>(m)] || !lane(m).packed.is_over()) continue;
         was_sent[static_cast<std::size_t>(m)] = true;
-        messages_.send(m, blocking, request_of(sends, m));
+        messages_.send(m, Buffers::pinned, blocking, request_of(sends, m));
         return true;
       }
       return false;

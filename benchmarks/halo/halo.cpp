@@ -14,6 +14,7 @@
 //
 // Rows:
 //   {Isend, Send}, {Waitall, Testany}     baselines, their buffers in memory of the host that kernels reach
+//   GPU-aware MPI                         the same with buffers in memory of the device, with --mpi=device
 //   graphs                                likewise, each of the two kernels a captured graph; on GPUs
 //   kernel a message                      a launch to pack and one to unpack each, and an event
 //   {queue, lanes}, {pinned, copied}      Vanecek's task queues on channels: one kernel an exchange, a block a message;
@@ -27,8 +28,10 @@
 //
 // A figure is the time of an exchange, from data in memory of the device to data there: the median of all runs, in
 // turns; every word is checked after each run. The ratio is to the best baseline with the same sends, in brackets what
-// the papers have. Chained: of what the CPU's loop found, how much was there at its next look; the longest chain
-// of those in an exchange. Launches: of kernels and graphs, for an exchange. CPU: time of all threads of rank 0.
+// the papers have. Overlap: of the time in which blocks of rank 0 pack, the share with MPI under way, that is, behind
+// the begin of the first send; of exchanges that were traced behind the others. Chained: of what the CPU's loop found,
+// how much was there at its next look; the longest chain of those in an exchange. Launches: of kernels and graphs, for
+// an exchange. CPU: time of all threads of rank 0.
 //
 // --model: the lower bound of Elis et al. (model.h) with their constants and with those of this machine, beside what is
 // measured. --timeline: a trace of rank 0 (timeline.h).
@@ -63,7 +66,10 @@ int rank = 0, ranks = 1;
 Ways wanted_ways(const Messages& messages, const Size& size, const Options& options,
                  const std::shared_ptr<nccl::World>& world) {
   Ways ways;
-  if (options.wants_way("baselines")) add_baselines(messages, ways);
+  if (options.wants_way("baselines")) {
+    add_baselines(messages, Buffers::pinned, ways);
+    if (!options.mpi_is_staged) add_baselines(messages, Buffers::device, ways);
+  }
   if (options.wants_way("graphs")) add_graphs(messages, ways);
   if (options.wants_way("kernels")) add_kernels_per_message(messages, options.threads, ways);
   if (options.wants_way("queues")) add_task_queues(messages, size, options.threads, ways);
@@ -107,10 +113,23 @@ std::vector<Times> measured(Messages& messages, const Ways& ways, int runs, int 
   return all;
 }
 
+/// What blocks and the CPU do at once, where both are traced.
+void measure_overlap(Messages& messages, const Ways& ways, int runs, std::vector<Times>& times) {
+  Clocks clocks;
+  std::vector<std::vector<Shown>> all(ways.size());
+  for (int turn = 0; turn < runs; ++turn)
+    for (std::size_t w = 0; w < ways.size(); ++w)
+      if (ways[w].traced != Way::Blocks::unseen) all[w].push_back(traced(messages, ways[w]));
+  clocks.end();
+  for (std::size_t w = 0; w < ways.size(); ++w)
+    for (const Shown& shown : all[w]) times[w].overlap.push_back(overlap(shown, clocks));
+}
+
 void run(const Size& size, const Options& options, const std::shared_ptr<nccl::World>& world) {
   Messages messages(size, rank);
   const Ways ways = wanted_ways(messages, size, options, world);
-  const auto times = measured(messages, ways, options.runs, options.iterations);
+  auto times = measured(messages, ways, options.runs, options.iterations);
+  measure_overlap(messages, ways, options.runs, times);
   if (rank == 0) print_rows(size, ways, times, options.csv);
 }
 
@@ -147,7 +166,7 @@ int run_timeline(const Options& options) {
     if (!options.wants(size.name)) continue;
     Messages messages(size, rank);
     Ways ways;
-    add_baselines(messages, ways);
+    add_baselines(messages, Buffers::pinned, ways);
     add_task_queues(messages, size, options.threads, ways);
     const auto times = measured(messages, ways, options.runs, options.iterations);
     Clocks clocks;

@@ -97,18 +97,22 @@ T* uploaded(const std::vector<T>& table) {
   return there;
 }
 
+/// Whose memory MPI sends from and receives in.
+enum class Buffers { pinned, device };
+
 /// Of one size, between two ranks: data in memory of the device, what MPI sends and receives in memory of the host that
-/// kernels reach, and the tables of the kernels.
+/// kernels reach or in the device's, and the tables of the kernels.
 class Messages {
  public:
   Messages(const Size& size, int rank) : rank_(rank), count_(size.bytes.size()) {
     for (const std::size_t bytes : size.bytes) words_.push_back(bytes / 8);
-    std::vector<Part> pack, unpack, whole_pack, whole_stage, whole_unpack;
+    std::vector<Part> pack, unpack, stage, unstage, whole_pack, whole_stage, whole_unpack;
     for (std::size_t m = 0; m < count_; ++m) {
       const std::size_t bytes = words_[m] * 8;
       send_.push_back(static_cast<char*>(support::allocate_on_device(bytes)));
       recv_bytes_ += (bytes + 255) / 256 * 256;
       staged_.push_back(static_cast<char*>(support::allocate_on_device(bytes)));
+      arrived_.push_back(static_cast<char*>(support::allocate_on_device(bytes)));
       out_.push_back(static_cast<char*>(support::allocate_pinned(bytes)));
       in_.push_back(static_cast<char*>(support::allocate_pinned(bytes)));
       whole_pack.push_back({out_[m], send_[m], words_[m]});
@@ -127,18 +131,23 @@ class Messages {
         const std::uint64_t first = words_[m] * p / parts, last = words_[m] * (p + 1) / parts;
         pack.push_back({out_[m] + 8 * first, send_[m] + 8 * first, last - first});
         unpack.push_back({recv_[m] + 8 * first, in_[m] + 8 * first, last - first});
+        stage.push_back({staged_[m] + 8 * first, send_[m] + 8 * first, last - first});
+        unstage.push_back({recv_[m] + 8 * first, arrived_[m] + 8 * first, last - first});
         message_of_.push_back(static_cast<int>(m));
       }
     }
     blocks_ = static_cast<int>(pack.size());
-    pack_ = uploaded(pack);
-    unpack_ = uploaded(unpack);
+    pack_[0] = uploaded(pack);
+    unpack_[0] = uploaded(unpack);
+    pack_[1] = uploaded(stage);
+    unpack_[1] = uploaded(unstage);
     whole_pack_ = uploaded(whole_pack);
     whole_stage_ = uploaded(whole_stage);
     whole_unpack_ = uploaded(whole_unpack);
     send_table_ = reinterpret_cast<std::uint64_t**>(uploaded(send_));
     recv_table_ = reinterpret_cast<std::uint64_t**>(uploaded(recv_));
     staged_table_ = reinterpret_cast<std::uint64_t**>(uploaded(staged_));
+    arrived_table_ = reinterpret_cast<std::uint64_t**>(uploaded(arrived_));
     words_table_ = uploaded(words_);
     wrong_ = static_cast<std::uint64_t*>(support::allocate_on_device(8));
     stamps_ = static_cast<std::uint64_t*>(support::allocate_pinned(static_cast<std::size_t>(blocks_) * 4 * 8));
@@ -146,14 +155,15 @@ class Messages {
   }
   ~Messages() {
     for (std::size_t m = 0; m < count_; ++m) {
-      for (char* const p : {send_[m], staged_[m]}) support::release_on_device(p);
+      for (char* const p : {send_[m], staged_[m], arrived_[m]}) support::release_on_device(p);
       support::release_pinned(out_[m]);
       support::release_pinned(in_[m]);
     }
     for (void* const p :
-         {static_cast<void*>(pack_), static_cast<void*>(unpack_), static_cast<void*>(whole_pack_),
-          static_cast<void*>(whole_stage_), static_cast<void*>(whole_unpack_), static_cast<void*>(send_table_),
-          static_cast<void*>(recv_table_), static_cast<void*>(staged_table_), static_cast<void*>(words_table_),
+         {static_cast<void*>(pack_[0]), static_cast<void*>(unpack_[0]), static_cast<void*>(pack_[1]),
+          static_cast<void*>(unpack_[1]), static_cast<void*>(whole_pack_), static_cast<void*>(whole_stage_),
+          static_cast<void*>(whole_unpack_), static_cast<void*>(send_table_), static_cast<void*>(recv_table_),
+          static_cast<void*>(staged_table_), static_cast<void*>(arrived_table_), static_cast<void*>(words_table_),
           static_cast<void*>(wrong_), static_cast<void*>(recv_all_)})
       support::release_on_device(p);
     support::release_pinned(stamps_);
@@ -175,8 +185,8 @@ class Messages {
   char* in(int m) const { return in_[index(m)]; }
 
   // Kernels of several blocks for a large message: parts, and how many.
-  const Part* pack() const { return pack_; }
-  const Part* unpack() const { return unpack_; }
+  const Part* pack(Buffers buffers) const { return pack_[index(buffers)]; }
+  const Part* unpack(Buffers buffers) const { return unpack_[index(buffers)]; }
   int blocks() const { return blocks_; }
   int message_of(int block) const { return message_of_[index(block)]; }
   // A part a message.
@@ -186,21 +196,24 @@ class Messages {
   /// Room for four numbers a block.
   std::uint64_t* stamps() const { return stamps_; }
 
-  void receive(int m, MPI_Request* request) const {
-    CHECK_MPI(MPI_Irecv(in(m), bytes(m), MPI_BYTE, peer(), m, MPI_COMM_WORLD, request));
+  void receive(int m, Buffers buffers, MPI_Request* request) const {
+    char* const to = buffers == Buffers::pinned ? in(m) : arrived_[index(m)];
+    CHECK_MPI(MPI_Irecv(to, bytes(m), MPI_BYTE, peer(), m, MPI_COMM_WORLD, request));
   }
   /// `request` stays as it is where it blocks.
-  void send(int m, bool blocks, MPI_Request* request) const {
+  void send(int m, Buffers buffers, bool blocks, MPI_Request* request) const {
+    char* const from = buffers == Buffers::pinned ? out(m) : staged(m);
     if (blocks)
-      CHECK_MPI(MPI_Send(out(m), bytes(m), MPI_BYTE, peer(), m, MPI_COMM_WORLD));
+      CHECK_MPI(MPI_Send(from, bytes(m), MPI_BYTE, peer(), m, MPI_COMM_WORLD));
     else
-      CHECK_MPI(MPI_Isend(out(m), bytes(m), MPI_BYTE, peer(), m, MPI_COMM_WORLD, request));
+      CHECK_MPI(MPI_Isend(from, bytes(m), MPI_BYTE, peer(), m, MPI_COMM_WORLD, request));
   }
 
   /// Nothing of an earlier exchange is left, on the way either.
   void spoil() {
     fill(recv_table_, true);
     fill(staged_table_, true);
+    fill(arrived_table_, true);
     for (int m = 0; m < count(); ++m) {
       std::memset(out(m), 0xff, words(m) * 8);
       std::memset(in(m), 0xff, words(m) * 8);
@@ -219,6 +232,7 @@ class Messages {
 
  private:
   static std::size_t index(int i) { return static_cast<std::size_t>(i); }
+  static std::size_t index(Buffers buffers) { return buffers == Buffers::device; }
   void fill(std::uint64_t** table, bool spoils) {
     support::launch_blocks(FillAll{table, words_table_, rank_, spoils}, count(), 256);
     support::synchronize();
@@ -227,13 +241,15 @@ class Messages {
   const int rank_;
   const std::size_t count_;
   std::vector<std::uint64_t> words_;
-  std::vector<char*> send_, recv_, staged_, out_, in_;
+  std::vector<char*> send_, recv_, staged_, arrived_, out_, in_;
   char* recv_all_ = nullptr;
   std::size_t recv_bytes_ = 0;
   std::vector<int> message_of_;
-  Part *pack_ = nullptr, *unpack_ = nullptr, *whole_pack_ = nullptr, *whole_stage_ = nullptr, *whole_unpack_ = nullptr;
+  Part* pack_[2] = {};    ///< by the buffers
+  Part* unpack_[2] = {};  ///< likewise
+  Part *whole_pack_ = nullptr, *whole_stage_ = nullptr, *whole_unpack_ = nullptr;
   int blocks_ = 0;
-  std::uint64_t **send_table_ = nullptr, **recv_table_ = nullptr, **staged_table_ = nullptr;
+  std::uint64_t **send_table_ = nullptr, **recv_table_ = nullptr, **staged_table_ = nullptr, **arrived_table_ = nullptr;
   std::uint64_t *words_table_ = nullptr, *wrong_ = nullptr, *stamps_ = nullptr;
 };
 

@@ -14,7 +14,7 @@ namespace halo {
 struct Options {
   std::vector<std::string> sizes, ways;  ///< empty: all
   int runs = 9, iterations = 20, threads = 1024;
-  bool csv = false, model = false;
+  bool csv = false, model = false, mpi_is_staged = true;
   std::string timeline;  ///< a file
   std::string nccl = "libnccl.so.2";
 
@@ -47,7 +47,7 @@ inline Options read_options(int argc, char** argv) {
       .number("runs", options.runs, 1, most, "of which the median is shown")
       .number("iterations", options.iterations, 1, most, "in a run, at least")
       .number("threads", options.threads, 1, 1024, "of a block, in task queues and with a kernel a message")
-      .text("nccl", "FILE", options.nccl, "NCCL's library")
+      .mpi_and_nccl(options.mpi_is_staged, options.nccl)
       .flag("csv", options.csv, "comma-separated values")
       .flag("model", options.model, "instead: the model of Elis et al. beside what is measured")
       .text("timeline", "FILE", options.timeline,

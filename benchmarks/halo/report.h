@@ -21,14 +21,15 @@ inline double median(std::vector<double> values) {
 /// Of a way, by runs, for an exchange.
 struct Times {
   std::vector<double> us, cpu_us;
+  std::vector<double> overlap;  ///< empty: unseen
 };
 
 inline void print_head(bool csv) {
   if (csv)
-    std::printf("size,way,us,least,most,ratio,paper,chained,longest,launches,cpu_us\n");
+    std::printf("size,way,us,least,most,ratio,paper,overlap,chained,longest,launches,cpu_us\n");
   else
-    std::printf("%-8s %-36s %10s %10s %10s %6s %7s %8s %8s %8s %8s\n", "size", "way", "us", "least", "most", "ratio",
-                "(paper)", "chained", "longest", "launches", "CPU us");
+    std::printf("%-8s %-36s %10s %10s %10s %6s %7s %8s %8s %8s %8s %8s\n", "size", "way", "us", "least", "most",
+                "ratio", "(paper)", "overlap", "chained", "longest", "launches", "CPU us");
 }
 
 /// `times`: of the ways, in microseconds an exchange.
@@ -39,16 +40,19 @@ inline void print_rows(const Size& size, const Ways& ways, const std::vector<Tim
   for (std::size_t w = 0; w < ways.size(); ++w) {
     const Way& way = ways[w];
     const auto [least, most] = std::minmax_element(times[w].us.begin(), times[w].us.end());
-    std::string chained = csv ? "" : "-", longest = chained;
+    const std::string none = csv ? "" : "-", percent = csv ? "" : " %";
+    std::string overlap = none, chained = none, longest = none;
+    if (!times[w].overlap.empty())
+      overlap = std::to_string(static_cast<int>(100 * median(times[w].overlap) + 0.5)) + percent;
     if (way.events) {
       const double share = 100 * static_cast<double>(way.events->chained) / static_cast<double>(way.events->all);
-      chained = std::to_string(static_cast<int>(share + 0.5)) + (csv ? "" : " %");
+      chained = std::to_string(static_cast<int>(share + 0.5)) + percent;
       longest = std::to_string(way.events->longest);
     }
-    std::printf(csv ? "%s,\"%s\",%.2f,%.2f,%.2f,%.3f,%s,%s,%s,%.2f,%.2f\n"
-                    : "%-8s %-36s %10.1f %10.1f %10.1f %6.2f %7s %8s %8s %8.2f %8.1f\n",
+    std::printf(csv ? "%s,\"%s\",%.2f,%.2f,%.2f,%.3f,%s,%s,%s,%s,%.2f,%.2f\n"
+                    : "%-8s %-36s %10.1f %10.1f %10.1f %6.2f %7s %8s %8s %8s %8.2f %8.1f\n",
                 size.name, way.name.c_str(), median(times[w].us), *least, *most, median(times[w].us) / best[way.blocks],
-                way.paper, chained.c_str(), longest.c_str(), way.launches, median(times[w].cpu_us));
+                way.paper, overlap.c_str(), chained.c_str(), longest.c_str(), way.launches, median(times[w].cpu_us));
   }
 }
 

@@ -107,7 +107,7 @@ class TaskQueue {
     ++number_;
     {
       const Spanned span(trace, "receives");
-      for (int m = 0; m < messages_.count(); ++m) messages_.receive(m, request_of(receives_, m));
+      for (int m = 0; m < messages_.count(); ++m) messages_.receive(m, Buffers::pinned, request_of(receives_, m));
     }
     const Spanned span(trace, "launch");
     support::launch_blocks(PackAndUnpack{device_, copied ? messages_.whole_stage() : messages_.whole_pack(),
@@ -154,7 +154,7 @@ class TaskQueue {
   }
   void send(int m, bool blocking, Trace* trace) {
     const Spanned span(trace, "send", m);
-    messages_.send(m, blocking, request_of(sends_, m));
+    messages_.send(m, Buffers::pinned, blocking, request_of(sends_, m));
   }
   void reply(int m, Trace* trace) {
     const Spanned span(trace, "reply", m);
@@ -198,6 +198,7 @@ inline void add_task_queues(const Messages& messages, const Size& size, int thre
         way.name = std::string(lanes ? "lanes, " : "queue, ") + (copied ? "copied, " : "pinned, ") +
                    (blocking ? "Send" : "Isend");
         way.kind = Way::Kind::task_queue;
+        way.traced = Way::Blocks::of_messages;
         way.blocks = blocking;
         way.launches = 1;
         way.paper = size.task_queues[blocking][2 * copied + lanes];

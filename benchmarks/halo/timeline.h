@@ -11,6 +11,7 @@
 #include <cstdio>
 #include <limits>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "messages.h"
@@ -108,8 +109,8 @@ struct Shown {
   std::string name;
   Trace cpu;
   struct Block {
-    std::string name;
-    int block;
+    bool packs;  ///< or unpacks
+    int message, block;
     std::uint64_t begin, end;
   };
   std::vector<Block> blocks;
@@ -123,15 +124,34 @@ inline Shown traced(Messages& messages, const Way& way) {
   CHECK_MPI(MPI_Barrier(MPI_COMM_WORLD));
   way.exchange(&shown.cpu);
   messages.check(way.name);
-  const bool whole = way.kind == Way::Kind::task_queue;  // a block a message
+  const bool whole = way.traced == Way::Blocks::of_messages;
   const int blocks = whole ? messages.count() : messages.blocks();
   for (const bool packs : {true, false})
     for (int b = 0; b < blocks; ++b) {
       const std::uint64_t* const stamps = messages.stamps() + 2 * (b + (packs ? 0 : blocks));
       const int m = whole ? b : messages.message_of(b);
-      shown.blocks.push_back({(packs ? "pack " : "unpack ") + std::to_string(m), b, stamps[0], stamps[1]});
+      shown.blocks.push_back({packs, m, b, stamps[0], stamps[1]});
     }
   return shown;
+}
+
+/// Of the time in which any block packs, the share behind the begin of the first send.
+inline double overlap(const Shown& shown, const Clocks& clocks) {
+  double first_send = std::numeric_limits<double>::max();
+  for (const Trace::Span& span : shown.cpu.spans)
+    if (span.name.compare(0, 5, "send ") == 0) first_send = std::min(first_send, clocks.of_cpu(span.begin));
+  std::vector<std::pair<double, double>> packing;
+  for (const Shown::Block& block : shown.blocks)
+    if (block.packs) packing.emplace_back(clocks.of_kernel(block.begin), clocks.of_kernel(block.end));
+  std::sort(packing.begin(), packing.end());
+  double all = 0, behind = 0, seen = packing.front().first;
+  for (const auto& [begin, end] : packing) {
+    if (end <= seen) continue;
+    all += end - std::max(begin, seen);
+    behind += std::max(0.0, end - std::max({begin, seen, first_send}));
+    seen = end;
+  }
+  return behind / all;
 }
 
 /// For chrome://tracing and Perfetto. False: the file cannot be written.
@@ -169,7 +189,8 @@ inline bool write_timeline(const std::string& file, const std::vector<Shown>& al
     for (const Trace::Span& span : shown.cpu.spans)
       event("cpu", span.name, process, 0, clocks.of_cpu(span.begin), clocks.of_cpu(span.end));
     for (const Shown::Block& block : shown.blocks)
-      event("kernel", block.name, process, 1 + block.block, clocks.of_kernel(block.begin), clocks.of_kernel(block.end));
+      event("kernel", (block.packs ? "pack " : "unpack ") + std::to_string(block.message), process, 1 + block.block,
+            clocks.of_kernel(block.begin), clocks.of_kernel(block.end));
   }
   std::fprintf(out, "\n]}\n");
   return std::fclose(out) == 0;

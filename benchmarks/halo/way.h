@@ -32,8 +32,10 @@ struct Events {
 /// A row: one way to exchange all messages.
 struct Way {
   enum class Kind { baseline, task_queue, other };
+  enum class Blocks { unseen, of_parts, of_messages };
   std::string name;
   std::function<void(Trace*)> exchange;  ///< the trace may be null
+  Blocks traced = Blocks::unseen;        ///< whose times are in Messages::stamps() behind a traced exchange
   Kind kind = Kind::other;
   bool blocks = false;  ///< its sends
   int at_once = 1;      ///< exchanges of a call
