@@ -65,6 +65,7 @@ typedef struct MPIX_Halo_message {
  *   mpix_order       interleaved; sends-first: receives are looked at when all is sent
  *   mpix_pack_order  given; largest: the largest message is packed first
  *   mpix_chunk       bytes: longer messages go in pieces, 2048 at most; 0: they do not
+ *   mpix_gather      bytes (8192): messages no longer than that, to one rank, go in one of MPI; 0: each goes by itself
  *   mpix_packers     blocks of a launch, at most; 0: by the device and the messages
  *   mpix_halves      1; 2: buffers of a message, so that an exchange need not wait for the sends of the one before
  *   mpix_name        for reports
@@ -114,6 +115,7 @@ typedef struct MPIX_Halo_stats {
   unsigned long long send_bytes, recv_bytes; /* of one exchange */
   unsigned long long blocks;                 /* of its kernel */
   unsigned long long by_memory;              /* messages of an exchange that MPI has nothing to do with */
+  unsigned long long mpi_sends;              /* messages of MPI: short ones to one rank go in one */
 } MPIX_Halo_stats;
 /* Later versions only append. */
 MPIX_PUBLIC int MPIX_Halo_get_stats(MPIX_Halo halo, MPIX_Halo_stats* stats, size_t size);

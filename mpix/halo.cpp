@@ -108,7 +108,7 @@ void build(MPIX_Halo_s& made, MPI_Comm comm, int count, const MPIX_Halo_message*
   }
   agree(made.comm, own);
   const HaloTags tags = compare_ends(made.comm, contents, messages, made.halo->cargo(), options.engine.chunk,
-                                     place_of(made.comm, *device, options.by_memory));
+                                     options.calls.gather, place_of(made.comm, *device, options.by_memory));
   HaloSegments segments = connect_segments(made.comm, messages, *made.halo, tags, *device);
   try {
     made.halo->use_ends(std::move(segments.own), segments.ends);
@@ -235,6 +235,7 @@ MPIX_INTERPOSED int MPIX_Halo_get_stats(MPIX_Halo halo, MPIX_Halo_stats* stats, 
     all.recv_bytes = counts.recv_bytes;
     all.blocks = counts.blocks;
     all.by_memory = counts.by_memory;
+    all.mpi_sends = counts.mpi_sends;
     mpix::give_counters(stats, size, all);
   });
 }

@@ -22,6 +22,7 @@ struct Announcement {
   unsigned long long bytes;       ///< in all
   unsigned long long first_part;  ///< number of its first chunk, which is the tag of MPI's message
   unsigned long long chunk;       ///< bytes of a chunk
+  unsigned long long gather;      ///< bytes of the longest message that may go with others; 0: none may
   HaloPlace place;
 };
 constexpr std::size_t words_each = sizeof(Announcement) / sizeof(unsigned long long);
@@ -150,7 +151,8 @@ void agree(MPI_Comm comm, const std::optional<Error>& own) {
 }
 
 HaloTags compare_ends(MPI_Comm comm, const std::vector<HaloContent>& contents, const MPIX_Halo_message* messages,
-                      const std::vector<HaloCargo>& cargo, std::uint64_t chunk, const HaloPlace& place) {
+                      const std::vector<HaloCargo>& cargo, std::uint64_t chunk, std::uint64_t gather,
+                      const HaloPlace& place) {
   const std::size_t count = contents.size();
   std::vector<std::uint64_t> received(count);
   std::vector<Announcement> mine(count);
@@ -165,6 +167,7 @@ HaloTags compare_ends(MPI_Comm comm, const std::vector<HaloContent>& contents, c
     if (contents[m].is_null) continue;
     mine[m].tag = static_cast<unsigned long long>(messages[m].send_tag);
     mine[m].chunk = chunk;
+    mine[m].gather = gather;
     mine[m].place = place;
     outgoing[messages[m].peer].push_back(mine[m]);
   }
@@ -172,6 +175,7 @@ HaloTags compare_ends(MPI_Comm comm, const std::vector<HaloContent>& contents, c
 
   std::optional<Error> own;
   std::vector<unsigned long long> first_part(count);
+  std::vector<unsigned long long> gathered(count);
   std::vector<bool> by_memory(count);
   for (std::size_t m = 0; m < count && !own; ++m) {
     if (contents[m].is_null) continue;
@@ -183,6 +187,7 @@ HaloTags compare_ends(MPI_Comm comm, const std::vector<HaloContent>& contents, c
     own = fault_of(contents[m], messages[m], received[m], chunk, from_peer, is_there ? &*announced : nullptr);
     if (own) break;
     first_part[m] = announced->first_part;
+    gathered[m] = std::min<unsigned long long>(gather, announced->gather);
     by_memory[m] = place.node != 0 && is_same(place, announced->place);
     from_peer.erase(announced);
   }
@@ -198,6 +203,11 @@ HaloTags compare_ends(MPI_Comm comm, const std::vector<HaloContent>& contents, c
     const std::size_t m = cargo[k].given;
     tags.send.push_back(static_cast<int>(k));
     tags.by_memory.push_back(by_memory[m]);
+    const auto gathers = [&](std::uint64_t bytes, std::uint64_t all) {
+      return gathered[m] > 0 && bytes == all && bytes <= gathered[m];
+    };
+    tags.gathers_send.push_back(gathers(cargo[k].send_bytes, mine[m].bytes));
+    tags.gathers_recv.push_back(gathers(cargo[k].recv_bytes, received[m]));
     tags.recv.push_back(static_cast<int>(first_part[m] + (k - mine[m].first_part)));
   }
   return tags;

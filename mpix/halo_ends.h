@@ -23,7 +23,8 @@ void agree(MPI_Comm comm, const std::optional<Error>& own);
 /// told the receiver.
 struct HaloTags {
   std::vector<int> send, recv;
-  std::vector<bool> by_memory;  ///< both ends want that, and may share memory
+  std::vector<bool> by_memory;                   ///< both ends want that, and may share memory
+  std::vector<bool> gathers_send, gathers_recv;  ///< where it goes by MPI, with others
 };
 
 /// Ranks for which all of it is the same may share memory.
@@ -33,8 +34,10 @@ struct HaloPlace {
   char device[8];
 };
 
-/// Both ends of each message know of it, have the same bytes, and cut them alike; else an error on all ranks.
+/// Both ends of each message know of it, have the same bytes, and cut them alike; else an error on all ranks. `gather`:
+/// messages of so many bytes, which are not cut, may go with others, if the other end has them so, too.
 HaloTags compare_ends(MPI_Comm comm, const std::vector<HaloContent>& contents, const MPIX_Halo_message* messages,
-                      const std::vector<HaloCargo>& cargo, std::uint64_t chunk, const HaloPlace& place);
+                      const std::vector<HaloCargo>& cargo, std::uint64_t chunk, std::uint64_t gather,
+                      const HaloPlace& place);
 
 }  // namespace mpix

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "errors.h"
+#include "halo_gathering.h"
 
 namespace mpix {
 namespace {
@@ -15,7 +16,12 @@ class MessagesOfMpi final : public HaloTransport {
  public:
   MessagesOfMpi(MPI_Comm comm, const MPIX_Halo_message* messages, const Halo& halo, const HaloTags& tags,
                 const HaloCalls& calls)
-      : comm_(comm), calls_(calls), cargo_(halo.cargo()), buffers_(halo.buffers()), tags_(tags) {
+      : comm_(comm),
+        calls_(calls),
+        cargo_(halo.cargo()),
+        buffers_(halo.buffers()),
+        tags_(tags),
+        gathering_(comm, messages, halo, tags) {
     const std::size_t count = cargo_.size();
     requests_.assign(4 * count, MPI_REQUEST_NULL);
     started_.resize(4 * count);
@@ -24,10 +30,10 @@ class MessagesOfMpi final : public HaloTransport {
     for (std::size_t m = 0; m < count; ++m) {
       peers_.push_back(messages[cargo_[m].given].peer);
       for (std::uint32_t half = 0; half < halo.halves(); ++half) {
-        if (halo.sends_by_mpi(m))
+        if (halo.sends_by_mpi(m) && !gathering_.has_send(m))
           check(PMPI_Send_init(buffers_[m].send[half], static_cast<int>(cargo_[m].send_bytes), MPI_BYTE, peers_[m],
                                tags_.send[m], comm, &requests_[index_of(Over{index(m), half, true})]));
-        if (halo.receives_by_mpi(m))
+        if (halo.receives_by_mpi(m) && !gathering_.has_receive(m))
           check(PMPI_Recv_init(buffers_[m].recv[half], static_cast<int>(cargo_[m].recv_bytes), MPI_BYTE, peers_[m],
                                tags_.recv[m], comm, &requests_[index_of(Over{index(m), half, false})]));
       }
@@ -39,6 +45,8 @@ class MessagesOfMpi final : public HaloTransport {
   }
 
   void start_send(std::uint32_t message, std::uint32_t half) override {
+    if (gathering_.has_send(message)) return gathering_.start_send(message, half);
+    ++sends_;
     if (!calls_.send_blocks) return start(Over{message, half, true});
     const HaloCargo& cargo = cargo_[message];
     require(PMPI_Send(buffers_[message].send[half], static_cast<int>(cargo.send_bytes), MPI_BYTE, peers_[message],
@@ -46,9 +54,13 @@ class MessagesOfMpi final : public HaloTransport {
             "MPI_Send of " + cargo.name);
     blocking_over_.push_back(Over{message, half, true});
   }
-  void start_receive(std::uint32_t message, std::uint32_t half) override { start(Over{message, half, false}); }
+  void start_receive(std::uint32_t message, std::uint32_t half) override {
+    if (gathering_.has_receive(message)) return gathering_.start_receive(message, half);
+    start(Over{message, half, false});
+  }
 
   bool sends_block() const noexcept override { return calls_.send_blocks; }
+  std::uint64_t sends() const noexcept override { return sends_ + gathering_.sends(); }
 
   void look(bool only_sends, std::vector<Over>* over) override {
     over->insert(over->end(), blocking_over_.begin(), blocking_over_.end());
@@ -59,6 +71,7 @@ class MessagesOfMpi final : public HaloTransport {
       }
     else
       test_some(count, over);
+    gathering_.look(only_sends, over);
   }
 
   void cancel() noexcept override {
@@ -68,6 +81,7 @@ class MessagesOfMpi final : public HaloTransport {
       PMPI_Wait(&requests_[i], MPI_STATUS_IGNORE);
       started_[i] = false;
     }
+    gathering_.cancel();
   }
 
  private:
@@ -126,6 +140,8 @@ class MessagesOfMpi final : public HaloTransport {
   const std::vector<HaloCargo> cargo_;
   const std::vector<HaloBufferPair> buffers_;
   const HaloTags tags_;
+  HaloGathering gathering_;
+  std::uint64_t sends_ = 0;  ///< that are not gathered
   std::vector<int> peers_;
   std::vector<Over> blocking_over_;
   std::vector<MPI_Request> requests_;

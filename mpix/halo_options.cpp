@@ -18,6 +18,8 @@ namespace mpix {
 namespace {
 
 constexpr std::uint64_t most_chunk = std::uint64_t{1} << 30, unit_of_chunks = 16;
+/// The CPU copies them once more at each end, which takes less than what MPI does for a message.
+constexpr std::uint64_t preset_gather = 8192, most_gather = 65536;
 constexpr std::uint32_t most_packers = 1024;
 
 std::string name_of(int index, const MPIX_Halo_message& message) {
@@ -102,9 +104,10 @@ HaloBuffers buffers_in(MPI_Info info, const Device& device, const Settings& sett
 }  // namespace
 
 HaloOptions halo_options(MPI_Info info, MPI_Comm comm, const Device& device, const Settings& settings) {
-  warn_of_unknown_keys("MPIX_Halo_create", info,
-                       {"mpix_form", "mpix_buffers", "mpix_sends", "mpix_receives", "mpix_order", "mpix_pack_order",
-                        "mpix_chunk", "mpix_packers", "mpix_halves", "mpix_coherence", "mpix_route", name_key});
+  warn_of_unknown_keys(
+      "MPIX_Halo_create", info,
+      {"mpix_form", "mpix_buffers", "mpix_sends", "mpix_receives", "mpix_order", "mpix_pack_order", "mpix_chunk",
+       "mpix_gather", "mpix_packers", "mpix_halves", "mpix_coherence", "mpix_route", name_key});
   HaloOptions all;
   Halo::Options& engine = all.engine;
   engine.form = choice_in<HaloForm>(info, "mpix_form", HaloForm::stacked,
@@ -127,6 +130,10 @@ HaloOptions halo_options(MPI_Info info, MPI_Comm comm, const Device& device, con
   engine.waits_for_all = receives == "waitall";
   all.calls.tests_any = receives == "testany";
   all.calls.send_blocks = choice_in<bool>(info, "mpix_sends", false, {{"nonblocking", false}, {"blocking", true}});
+  // Those in memory of the device are not the CPU's to gather, and blocking sends are of one after another.
+  const std::uint64_t gather = number_in(info, "mpix_gather", preset_gather, 0, most_gather);
+  const bool may_gather = !all.calls.send_blocks && (engine.buffers != HaloBuffers::device || device.is_host());
+  all.calls.gather = may_gather ? gather : 0;
   if (choice_in<bool>(info, "mpix_coherence", false, {{"coherent", false}, {"noncoherent", true}}))
     throw Error(Fault::unsupported,
                 "info mpix_coherence=noncoherent: kernels that run see nothing of what is written there");

@@ -2,6 +2,7 @@
 // Copyright (c) the libmpix authors
 #pragma once
 
+#include <cstdint>
 #include <vector>
 
 #include "base/settings.h"
@@ -17,6 +18,7 @@ constexpr int most_halo_messages = 4096;
 struct HaloCalls {
   bool send_blocks = false;  ///< by MPI_Send, one after another
   bool tests_any = false;    ///< by MPI_Testany; or by MPI_Testsome
+  std::uint64_t gather = 0;  ///< bytes of the longest message that goes with others; 0: none does
 };
 
 struct HaloOptions {

@@ -488,6 +488,7 @@ Halo::Counts Halo::counts() {
   all.exchanges = enqueued_;
   all.sent += run * all.by_memory;
   all.received += run * received_by_memory_;
+  if (transport_) all.mpi_sends = transport_->sends();
   return all;
 }
 

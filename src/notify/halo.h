@@ -37,6 +37,8 @@ class HaloTransport {
   virtual void start_receive(std::uint32_t message, std::uint32_t half) = 0;
   /// Until the other side has begun to receive.
   virtual bool sends_block() const noexcept { return false; }
+  /// That went, so far: of MPI.
+  virtual std::uint64_t sends() const noexcept = 0;
   /// Appends what is over since the last look.
   virtual void look(bool only_sends, std::vector<Over>* over) = 0;
   /// Nothing is under way any more.
@@ -140,7 +142,8 @@ class Halo final : public Poller, public WaitsForPeers {
   bool is_broken() const { return channel_.is_broken(); }
 
   struct Counts {
-    std::uint64_t exchanges = 0, sent = 0, received = 0, send_bytes = 0, recv_bytes = 0, blocks = 0, by_memory = 0;
+    std::uint64_t exchanges = 0, sent = 0, received = 0, send_bytes = 0, recv_bytes = 0, blocks = 0, by_memory = 0,
+                  mpi_sends = 0;
   };
   Counts counts();
 

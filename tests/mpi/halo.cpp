@@ -9,6 +9,7 @@
 //   mpiexec -n N halo keys [STEPS]    all pairs of values of info keys
 //   mpiexec -n N halo ahead [STEPS]   the CPU is thousands of exchanges ahead
 //   mpiexec -n N halo blocking [STEPS]
+//   mpiexec -n 2 halo gathered [STEPS]  short messages that go together, and come in any order
 //   mpiexec -n N halo wrong           wrong calls: the same error on all ranks, and what it says
 //   mpiexec -n 2 halo hang [0 ROUTE]  a rank that does not come: a report that names the message, and an end
 //   mpiexec -n N halo ends            ranks without messages; messages that the two ends put together in other ways
@@ -39,12 +40,15 @@ void exchange(int steps, const Cube& cube, const Keys& keys) {
   const MPIX_Halo_stats stats = one.stats();
   EXPECT(stats.received >= 26ull * static_cast<unsigned long long>(steps));
   EXPECT(stats.received % static_cast<unsigned long long>(steps) == 0);
-  if (route_in(keys) == "mpi")
+  if (route_in(keys) == "mpi") {
     EXPECT(stats.by_memory == 0);
-  else if (!std::getenv("MPIX_NODE_SIZE"))
+    EXPECT(stats.mpi_sends <= stats.sent);
+    EXPECT(stats.mpi_sends > 0);
+  } else if (!std::getenv("MPIX_NODE_SIZE")) {
     EXPECT(stats.by_memory * static_cast<unsigned long long>(steps) == stats.received);
-  else
+  } else {
     EXPECT(stats.by_memory * static_cast<unsigned long long>(steps) <= stats.received);
+  }
   std::string text;
   for (const auto& key : keys) text += " " + key.first.substr(5) + "=" + key.second;
   if (rank == 0)
@@ -78,6 +82,7 @@ const std::vector<std::pair<std::string, std::vector<std::string>>>& factors() {
       {"mpix_order", {"interleaved", "sends-first"}},
       {"mpix_pack_order", {"given", "largest"}},
       {"mpix_chunk", {"0", "48", "5000"}},
+      {"mpix_gather", {"8192", "0", "100"}},
       {"mpix_packers", {"0", "3", "5"}},
       {"mpix_halves", {"1", "2"}},
       {"mpix_route", {"auto", "mpi"}},
@@ -204,6 +209,103 @@ void send_ahead() {
   EXPECT(found == 0);
   CHECK_MPI(MPIX_Halo_free(&halo));
   support::release_on_device(data);
+}
+
+/// A kernel that sends two exchanges of each message, and receives the messages in another order.
+struct Crosses {
+  MPIX_Dev_halo halo;
+  std::uint64_t *out, *in, *wrong;
+  std::uint64_t words, steps;
+  int messages, me, peer;
+  bool one_by_one;  ///< receives a message before it sends the next one
+  MPIX_DEV_METHOD static std::uint64_t value(std::uint64_t step, int of, int message, std::uint64_t i) {
+    return step << 32 | static_cast<std::uint64_t>(of) << 24 | static_cast<std::uint64_t>(message) << 16 | i;
+  }
+  MPIX_DEV_METHOD int send(const MPIX_Dev_team& team, int m, std::uint64_t step) const {
+    std::uint64_t* const from = out + static_cast<std::uint64_t>(m) * words;
+    for (std::uint64_t i = team.thread; i < words; i += team.threads) from[i] = value(step, me, m, i);
+    MPIX_Dev_sync(team);
+    return MPIX_Dev_halo_send(team, halo, m, step);
+  }
+  MPIX_DEV_METHOD int receive(const MPIX_Dev_team& team, int m, std::uint64_t step) const {
+    const int result = MPIX_Dev_halo_receive(team, halo, m, step);
+    const std::uint64_t* const at = in + static_cast<std::uint64_t>(m) * words;
+    for (std::uint64_t i = team.thread; i < words; i += team.threads)
+      if (at[i] != value(step, peer, m, i)) (void)mpix::fetch_add_on_device(wrong, 1);
+    MPIX_Dev_sync(team);
+    return result;
+  }
+  MPIX_DEV_METHOD void operator()(const MPIX_Dev_team& team) const {
+    const std::uint64_t before = MPIX_Dev_halo_begin(team, halo);
+    int failed = 0;
+    for (std::uint64_t step = before + 1; step <= before + steps; step += 2) {
+      for (int m = 0; m < messages; ++m)
+        for (std::uint64_t s = step; s < step + 2; ++s) {
+          failed |= send(team, m, s);
+          if (one_by_one) failed |= receive(team, m, s);
+        }
+      for (int m = messages; m-- > 0 && !one_by_one;)
+        for (std::uint64_t s = step; s < step + 2; ++s) failed |= receive(team, m, s);
+    }
+    if (failed != 0 && team.thread == 0) (void)mpix::fetch_add_on_device(wrong, 1);
+  }
+};
+
+/// By a kernel of one block; how many messages of MPI that takes.
+unsigned long long cross(std::uint64_t steps, bool one_by_one, const Keys& keys) {
+  constexpr int messages = 12;
+  constexpr std::uint64_t words = 5;
+  constexpr std::size_t all = messages * words;
+  auto* const data = static_cast<std::uint64_t*>(support::allocate_on_device((2 * all + 1) * sizeof(std::uint64_t)));
+  std::uint64_t* const wrong = data + 2 * all;
+  const std::uint64_t zero = 0;
+  support::from_host(wrong, &zero, sizeof zero);
+  const int peer = ranks - 1 - rank;
+  std::vector<MPIX_Box> boxes;
+  for (std::uint64_t* const base : {data, data + all})
+    for (int m = 0; m < messages; ++m)
+      boxes.push_back(
+          {base + static_cast<std::uint64_t>(m) * words, sizeof *base, 1, {words, 0, 0}, {sizeof *base, 0, 0}, 1, 0});
+  std::vector<MPIX_Halo_message> list;
+  for (std::size_t m = 0; m < messages; ++m)
+    list.push_back({peer, static_cast<int>(m), static_cast<int>(m), 1, 1, &boxes[m], &boxes[messages + m]});
+  MPIX_Halo halo = MPIX_HALO_NULL;
+  CHECK_MPI(MPIX_Halo_create(MPI_COMM_WORLD, messages, list.data(), Info(keys), &halo));
+  Crosses kernel{{}, data, data + all, wrong, words, steps, messages, rank, peer, one_by_one};
+  CHECK_MPI(MPIX_Halo_get_device(halo, &kernel.halo));
+  support::load_blocks<Crosses>();
+  support::launch_blocks(kernel, 1, 256);
+  support::synchronize();
+  std::uint64_t found = 1;
+  support::to_host(&found, wrong, sizeof found);
+  EXPECT(found == 0);
+  MPIX_Halo_stats stats;
+  CHECK_MPI(MPIX_Halo_get_stats(halo, &stats, sizeof stats));
+  CHECK_MPI(MPIX_Halo_free(&halo));
+  support::release_on_device(data);
+  return stats.mpi_sends;
+}
+
+void gathered(int wanted) {
+  preset_route = "mpi";
+  const std::uint64_t steps = 2 * static_cast<std::uint64_t>(wanted > 0 ? wanted : 300);
+  for (const char* const halves : {"1", "2"})
+    for (const char* const buffers : {"pinned", "copied"}) {
+      const Keys keys{{"mpix_route", "mpi"}, {"mpix_halves", halves}, {"mpix_buffers", buffers}};
+      const auto with = [&keys](const char* gather) {
+        Keys all = keys;
+        all.emplace_back("mpix_gather", gather);
+        return all;
+      };
+      cross(steps, true, keys);
+      EXPECT(cross(steps, false, keys) < 12 * steps);
+      // One end alone gathers, or what is shorter than these messages: they go by themselves.
+      for (const char* const gather : {rank == 0 ? "0" : "8192", "39"}) EXPECT(cross(10, false, with(gather)) == 120);
+    }
+  cross(steps, false, Keys{});
+  MPIX_Halo halo = MPIX_HALO_NULL;
+  EXPECT_ERROR(MPIX_Halo_create(MPI_COMM_WORLD, 0, nullptr, Info(Keys{{"mpix_gather", "65537"}}), &halo),
+               MPI_ERR_INFO_VALUE, "mpix_gather");
 }
 
 /// Each send waits for a receive that the same thread starts, here or there.
@@ -517,6 +619,7 @@ int main(int argc, char** argv) {
                    {"keys", keys},
                    {"ahead", ahead},
                    {"blocking", blocking},
+                   {"gathered", gathered},
                    {"wrong", wrong},
                    {"hang", hang},
                    {"ends", ends},

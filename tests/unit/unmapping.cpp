@@ -301,6 +301,7 @@ class HeldMessage final : public HaloTransport {
       some->clear();
     }
   }
+  std::uint64_t sends() const noexcept override { return 0; }
   void cancel() noexcept override {}
 
  private:
