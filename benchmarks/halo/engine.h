@@ -36,7 +36,12 @@ struct Stays {
 class Engine {
  public:
   enum class Route { memory, mpi };
-  Engine(const Messages& messages, Route route, const char* form, const char* sends = "nonblocking", int chunk = 0) {
+  struct Keys {
+    Route route = Route::memory;
+    const char *form = "stacked", *sends = "nonblocking";
+    int chunk = 0, gather = 0;
+  };
+  Engine(const Messages& messages, const Keys& keys) {
     const auto count = static_cast<std::size_t>(messages.count());
     std::vector<MPIX_Box> boxes(2 * count);
     std::vector<MPIX_Halo_message> all;
@@ -55,10 +60,11 @@ class Engine {
     }
     MPI_Info info = MPI_INFO_NULL;
     CHECK_MPI(MPI_Info_create(&info));
-    CHECK_MPI(MPI_Info_set(info, "mpix_route", route == Route::mpi ? "mpi" : "auto"));
-    CHECK_MPI(MPI_Info_set(info, "mpix_form", form));
-    CHECK_MPI(MPI_Info_set(info, "mpix_sends", sends));
-    CHECK_MPI(MPI_Info_set(info, "mpix_chunk", std::to_string(chunk).c_str()));
+    CHECK_MPI(MPI_Info_set(info, "mpix_route", keys.route == Route::mpi ? "mpi" : "auto"));
+    CHECK_MPI(MPI_Info_set(info, "mpix_form", keys.form));
+    CHECK_MPI(MPI_Info_set(info, "mpix_sends", keys.sends));
+    CHECK_MPI(MPI_Info_set(info, "mpix_chunk", std::to_string(keys.chunk).c_str()));
+    CHECK_MPI(MPI_Info_set(info, "mpix_gather", std::to_string(keys.gather).c_str()));
     CHECK_MPI(MPIX_Halo_create(MPI_COMM_WORLD, messages.count(), all.data(), info, &halo_));
     CHECK_MPI(MPI_Info_free(&info));
   }
@@ -109,11 +115,11 @@ inline Way engine_way(const std::shared_ptr<Engine>& engine, const std::string& 
   return way;
 }
 
-inline void add_engine(const Messages& messages, const Size& size, Ways& ways) {
+inline void add_engine(const Messages& messages, const Size& size, int gather, Ways& ways) {
   for (const bool blocking : {false, true})
     for (const char* const form : {"stream", "stacked"}) {
-      const auto engine =
-          std::make_shared<Engine>(messages, Engine::Route::mpi, form, blocking ? "blocking" : "nonblocking");
+      const Engine::Keys keys{Engine::Route::mpi, form, blocking ? "blocking" : "nonblocking", 0, gather};
+      const auto engine = std::make_shared<Engine>(messages, keys);
       const std::string name = std::string("engine, ") + form + ", " + (blocking ? "Send" : "Isend");
       ways.push_back(engine_way(engine, name, blocking, 1, size.paper));
     }
@@ -122,29 +128,30 @@ inline void add_engine(const Messages& messages, const Size& size, Ways& ways) {
 /// As a program has it that asks for nothing.
 inline void add_engine_by_memory(const Messages& messages, const Size& size, Ways& ways) {
   for (const char* const form : {"stream", "stacked"}) {
-    const auto engine = std::make_shared<Engine>(messages, Engine::Route::memory, form);
+    const auto engine = std::make_shared<Engine>(messages, Engine::Keys{Engine::Route::memory, form});
     ways.push_back(engine_way(engine, std::string("engine, ") + form + ", by memory", false, 1, size.paper));
   }
 }
 
 /// Large messages in several of MPI: packed, sent and unpacked beside each other.
-inline void add_chunks(const Messages& messages, Ways& ways) {
+inline void add_chunks(const Messages& messages, int gather, Ways& ways) {
   int largest = 0;
   for (int m = 0; m < messages.count(); ++m) largest = std::max(largest, messages.bytes(m));
   for (const int kib : {64, 256, 1024}) {
     if (largest <= kib * 1024) continue;
-    const auto engine = std::make_shared<Engine>(messages, Engine::Route::mpi, "stacked", "nonblocking", kib * 1024);
+    const auto engine = std::make_shared<Engine>(
+        messages, Engine::Keys{Engine::Route::mpi, "stacked", "nonblocking", kib * 1024, gather});
     ways.push_back(engine_way(engine, "engine, chunks of " + std::to_string(kib) + " KiB", false, 1, "-"));
   }
 }
 
 /// Many exchanges in a row, without the CPU's program between them; with a launch each, with one for all, and captured.
-inline void add_many(const Messages& messages, Engine::Route route, Ways& ways) {
+inline void add_many(const Messages& messages, Engine::Route route, int gather, Ways& ways) {
   constexpr int many = 100;
   const int most_blocks = support::ranks_are_blocks ? support::multiprocessors() : 4;
   const int blocks = std::min(2 * messages.blocks(), most_blocks);  // one packs while another unpacks
   const std::string behind = route == Engine::Route::memory ? ", by memory" : "";
-  const auto engine = std::make_shared<Engine>(messages, route, "stacked");
+  const auto engine = std::make_shared<Engine>(messages, Engine::Keys{route, "stacked", "nonblocking", 0, gather});
   Way way = engine_way(engine, "engine, 100 launches" + behind, false, many, "-");
   ways.push_back(way);
   way.launches = 1.0 / many;

@@ -73,11 +73,12 @@ Ways wanted_ways(const Messages& messages, const Size& size, const Options& opti
   if (options.wants_way("graphs")) add_graphs(messages, ways);
   if (options.wants_way("kernels")) add_kernels_per_message(messages, options.threads, ways);
   if (options.wants_way("queues")) add_task_queues(messages, size, options.threads, ways);
-  if (options.wants_way("engine")) add_engine(messages, size, ways);
+  if (options.wants_way("engine")) add_engine(messages, size, options.gather, ways);
   if (options.wants_way("memory")) add_engine_by_memory(messages, size, ways);
-  if (options.wants_way("chunks")) add_chunks(messages, ways);
+  if (options.wants_way("chunks")) add_chunks(messages, options.gather, ways);
   if (options.wants_way("many"))
-    for (const auto route : {Engine::Route::mpi, Engine::Route::memory}) add_many(messages, route, ways);
+    for (const auto route : {Engine::Route::mpi, Engine::Route::memory})
+      add_many(messages, route, options.gather, ways);
   if (options.wants_way("epochs")) add_epochs(messages, ways);
   if (options.wants_way("nccl")) add_nccl(messages, world, ways);
   return ways;
@@ -142,7 +143,7 @@ int run_model(const Options& options) {
     Messages messages(size, rank);
     Ways ways;
     add_task_queues(messages, size, options.threads, ways);
-    add_engine(messages, size, ways);
+    add_engine(messages, size, options.gather, ways);
     ways.erase(std::remove_if(ways.begin(), ways.end(), [](const Way& way) { return way.blocks; }), ways.end());
     const auto times = measured(messages, ways, options.runs, options.iterations);
     if (rank == 0) print_model(network, messages, size, options.threads, options.runs, ways, times);

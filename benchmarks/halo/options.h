@@ -13,7 +13,7 @@ namespace halo {
 
 struct Options {
   std::vector<std::string> sizes, ways;  ///< empty: all
-  int runs = 9, iterations = 20, threads = 1024;
+  int runs = 9, iterations = 20, threads = 1024, gather = 8192;
   bool csv = false, model = false, mpi_is_staged = true;
   std::string timeline;  ///< a file
   std::string nccl = "libnccl.so.2";
@@ -47,6 +47,7 @@ inline Options read_options(int argc, char** argv) {
       .number("runs", options.runs, 1, most, "of which the median is shown")
       .number("iterations", options.iterations, 1, most, "in a run, at least")
       .number("threads", options.threads, 1, 1024, "of a block, in task queues and with a kernel a message")
+      .number("gather", options.gather, 0, 65536, "bytes: the engine's mpix_gather")
       .mpi_and_nccl(options.mpi_is_staged, options.nccl)
       .flag("csv", options.csv, "comma-separated values")
       .flag("model", options.model, "instead: the model of Elis et al. beside what is measured")
