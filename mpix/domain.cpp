@@ -97,6 +97,11 @@ void build(MPIX_Dev_s& made, MPI_Comm comm, int ranks_here, MPI_Info info, const
 
 }  // namespace
 
+void end_domains() noexcept {
+  for ([[maybe_unused]] const MPIX_Dev domain : handles().all())
+    log(LogLevel::warn, "MPI_Finalize: a domain was not freed");
+}
+
 bool any_domain_alive() { return handles().any(); }
 
 }  // namespace mpix
@@ -109,7 +114,6 @@ using mpix::guarded;
 MPIX_INTERPOSED int MPIX_Dev_create(MPI_Comm comm, int ranks_here, MPI_Info info, MPIX_Dev* dev) {
   return guarded(Caller::on_comm("MPIX_Dev_create", comm), [&] {
     if (dev) *dev = MPIX_DEV_NULL;
-    mpix::require_mpi();
     mpix::require_intra(comm, "a domain needs");
     const mpix::WaitForRanks wait("MPIX_Dev_create", "", mpix::patience());
     auto made = std::make_unique<MPIX_Dev_s>();
@@ -125,6 +129,12 @@ MPIX_INTERPOSED int MPIX_Dev_create(MPI_Comm comm, int ranks_here, MPI_Info info
 MPIX_INTERPOSED int MPIX_Dev_free(MPIX_Dev* dev) {
   return guarded(Caller::on_world("MPIX_Dev_free"), [&] {
     MPIX_Dev_s& gone = mpix::of(mpix::required(dev, "the domain"));
+    if (!mpix::mpi_works()) {
+      mpix::handles().remove(&gone);
+      *dev = MPIX_DEV_NULL;
+      throw Error(Fault::other,
+                  "MPI has been finalized, so nobody waits for other processes; the memory of the domain stays");
+    }
     const bool over = gone.domain->wait_for_launches() && gone.domain->wait_for_puts();
     const bool broken = !over || gone.domain->is_broken();
     if (!mpix::all_have_come(gone.ranks.node, "MPIX_Dev_free", mpix::patience(), broken)) {

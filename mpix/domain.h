@@ -4,6 +4,9 @@
 
 namespace mpix {
 
+/// For MPI_Finalize.
+void end_domains() noexcept;
+
 /// Whether some domain was created and not freed.
 bool any_domain_alive();
 

@@ -147,7 +147,6 @@ using mpix::guarded;
 MPIX_INTERPOSED int MPIX_Halo_create(MPI_Comm comm, int messages, const MPIX_Halo_message message[], MPI_Info info,
                                      MPIX_Halo* halo) {
   return guarded(Caller::on_comm("MPIX_Halo_create", comm), [&] {
-    mpix::require_mpi();
     mpix::require_intra(comm, "halos need");
     auto made = std::make_unique<MPIX_Halo_s>();
     const mpix::Runtime& runtime = mpix::ensure_runtime(mpix::launcher_local_ranks());

@@ -72,6 +72,7 @@ MPIX_INTERPOSED int MPI_Query_thread(int* provided) {
 }
 
 MPIX_INTERPOSED int MPI_Finalize(void) {
+  mpix::end_domains();
   mpix::end_halos();
   mpix::end_device_requests();
   mpix::end_channels();

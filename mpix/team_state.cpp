@@ -62,6 +62,7 @@ CommState* find_comm_state(MPI_Comm comm) {
 }
 
 void require_intra(MPI_Comm comm, const char* who_needs) {
+  require_mpi();
   if (comm == MPI_COMM_NULL) throw Error(Fault::communicator, "the communicator is MPI_COMM_NULL");
   int is_inter = 0;
   check(PMPI_Comm_test_inter(comm, &is_inter));
