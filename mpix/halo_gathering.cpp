@@ -105,7 +105,7 @@ void HaloGathering::look(bool only_sends, std::vector<Over>* over) {
       to.under_way.pop_front();
     }
   }
-  if (only_sends) return;
+  // Always: a send may be over when it is received, and a second message from there is when the first has been taken.
   for (Source& from : sources_)
     for (;;) {
       int is_over = 0, bytes = 0;
@@ -117,6 +117,7 @@ void HaloGathering::look(bool only_sends, std::vector<Over>* over) {
       take(from, static_cast<std::size_t>(bytes));
       start(from);
     }
+  if (only_sends) return;
   over->insert(over->end(), received_.begin(), received_.end());
   received_.clear();
 }
