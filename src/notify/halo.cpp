@@ -276,6 +276,7 @@ void Halo::launch(Stream stream, const HaloRun& run, bool captured) {
   // Kernels then need not look: that takes as long as the link to the host and back.
   if (!captured) launch.run.sent = sent_by_all_.load(std::memory_order_acquire);
   launch.captured = captured;
+  launch.leaves_room = options_.sharers == 1 && run.is_gated == 0 && 2 * run.blocks <= places();
   launch.keep = memory_;
   device_.launch(stream, std::move(launch));
 }

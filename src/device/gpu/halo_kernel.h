@@ -27,6 +27,8 @@ struct HaloBlock {
 };
 
 __global__ void __launch_bounds__(halo_threads) run_halo(const GPU_GRID_CONSTANT HaloRun halo) {
+  gpu_wait_for_front();
+  gpu_let_next_start();  // which waits there, set up
   (void)run_halo_block(halo, blockIdx.x, HaloBlock{});
 }
 
@@ -37,7 +39,10 @@ inline const Kernel& halo_kernel() {
 
 inline void launch_halo(const HaloLaunch& launch, gpuStream_t stream) {
   HaloRun run = launch.run;
-  MPIX_CHECK_GPU(gpu_launch(halo_kernel().function, dim3(run.blocks), halo_threads, &run, sizeof run, stream, false));
+  const Kernel& kernel = halo_kernel();
+  // In graphs alone: a stream may be destroyed behind the launch (launch_history.h).
+  const bool dependent = launch.captured && launch.leaves_room && kernel.may_be_dependent;
+  MPIX_CHECK_GPU(gpu_launch(kernel.function, dim3(run.blocks), halo_threads, &run, sizeof run, stream, dependent));
 }
 
 __global__ void run_halo_gate(const GPU_GRID_CONSTANT HaloGate gate) {
