@@ -37,7 +37,7 @@ namespace mpix {
 namespace {
 
 std::mutex alive_mutex;
-auto& alive = *new std::set<Collectives*>;  // to the end of the process
+auto& alive = *new std::set<CommState*>;  // to the end of the process
 
 constexpr const char way_key[] = "mpix_coll", selection_key[] = "mpix_coll_select", blocks_key[] = "mpix_coll_blocks";
 
@@ -84,7 +84,7 @@ void build(MPI_Comm comm, MPI_Info info) {
     check(PMPI_Comm_dup(comm, &ranks.own));
     check(PMPI_Comm_set_errhandler(ranks.own, MPI_ERRORS_RETURN));
     const std::lock_guard<std::mutex> hold(alive_mutex);
-    alive.insert(ranks.collectives.get());
+    alive.insert(&ranks);
     return;
   }
   if (bootstrap.flags_of_all() & MpiBootstrap::lacks_team) forget_comm_state(comm);
@@ -203,41 +203,51 @@ struct End {
   bool calls_differ;
 };
 
-/// What ranks tell each other at the end. Where some do not come in time it is kept for good: MPI has it, and they may
-/// come yet.
-struct EndWords {
-  long long mine[4], most[4];
-};
-
-/// All ranks come, but where this one is broken it does not wait for longer than MPIX_TIMEOUT: the others may be dead.
-End agree_on_end(MPI_Comm comm, bool broken, std::uint32_t fingerprint) {
-  // Whether any is broken, and whether any has no fingerprint; the greatest of them, and, negated, the least.
-  const long long print = fingerprint;
-  auto words = std::make_shared<EndWords>(EndWords{{broken, print == 0, print, -print}, {}});
-  const long long* const most = words->most;
-  const auto missing = [&] {
-    keep_for_ever(words);
-    return End{Verdict::some_missing, false};
-  };
-  int come = 0;
-  MPI_Request all = MPI_REQUEST_NULL;
-  if (PMPI_Iallreduce(words->mine, words->most, 4, MPI_LONG_LONG, MPI_MAX, comm, &all) != MPI_SUCCESS) return missing();
-  const double limit = patience();
-  const auto begin = AwakeClock::now();
-  for (int looks = 0;; ++looks) {
-    if (PMPI_Test(&all, &come, MPI_STATUS_IGNORE) != MPI_SUCCESS) return missing();
-    if (come) {
-      const bool calls_differ = !most[1] && most[2] != -most[3];
-      return {most[0] || calls_differ ? Verdict::some_broken : Verdict::all_well, calls_differ};
-    }
-    const std::chrono::duration<double> seconds = AwakeClock::now() - begin;
-    if (broken && limit > 0 && seconds.count() > limit) return missing();
-    if (looks < 100)
-      std::this_thread::yield();
-    else
-      std::this_thread::sleep_for(std::chrono::microseconds(100));
+/// Ranks tell each other at the end whether their calls are broken, and what they were.
+class EndOfCalls {
+ public:
+  EndOfCalls(MPI_Comm comm, bool broken, std::uint32_t fingerprint) : broken_(broken) {
+    const long long print = fingerprint;
+    words_ = std::make_shared<Words>(Words{{broken, print == 0, print, -print}, {}});
+    if (PMPI_Iallreduce(words_->mine, words_->most, 4, MPI_LONG_LONG, MPI_MAX, comm, &all_) != MPI_SUCCESS) give_up();
   }
-}
+
+  /// All ranks come, but where this one is broken it does not wait for longer than MPIX_TIMEOUT: the others may be
+  /// dead.
+  End agreed() {
+    const double limit = patience();
+    const auto begin = AwakeClock::now();
+    for (int looks = 0; words_; ++looks) {
+      int come = 0;
+      if (PMPI_Test(&all_, &come, MPI_STATUS_IGNORE) != MPI_SUCCESS) give_up();
+      if (come) return result();
+      const std::chrono::duration<double> seconds = AwakeClock::now() - begin;
+      if (broken_ && limit > 0 && seconds.count() > limit) give_up();
+      if (looks < 100)
+        std::this_thread::yield();
+      else
+        std::this_thread::sleep_for(std::chrono::microseconds(100));
+    }
+    return End{Verdict::some_missing, false};
+  }
+
+ private:
+  /// The most: whether any is broken, and whether any has no fingerprint; of them, and, negated, the least.
+  struct Words {
+    long long mine[4], most[4];
+  };
+  End result() const {
+    const long long* const most = words_->most;
+    const bool calls_differ = !most[1] && most[2] != -most[3];
+    return {most[0] || calls_differ ? Verdict::some_broken : Verdict::all_well, calls_differ};
+  }
+  /// MPI has the words for good: the others may come yet.
+  void give_up() { keep_for_ever(std::move(words_)); }
+
+  const bool broken_;
+  std::shared_ptr<Words> words_;  ///< null: given up
+  MPI_Request all_ = MPI_REQUEST_NULL;
+};
 
 /// A broken one does not wait for longer than it takes to report that; and that of MPI_COMM_WORLD ends in MPI_Finalize,
 /// where ranks may well wait for long.
@@ -248,7 +258,15 @@ End agree_on_end_of(MPI_Comm comm, CommState& state, bool broken) noexcept {
       wait.emplace("collectives of '" + name_of(comm) + "': MPI_Comm_free", "", patience());
   } catch (const std::exception&) {  // no memory for a text
   }
-  return agree_on_end(state.own, broken, state.collectives->fingerprint());
+  return EndOfCalls(state.own, broken, state.collectives->fingerprint()).agreed();
+}
+
+/// As the root of a broadcast hears from nobody, several that each take themselves for it do not notice.
+void tell_of_different_calls(CommState& state) noexcept {
+  try {
+    state.collectives->tell_of_different_calls();
+  } catch (const std::exception&) {  // no memory for a text
+  }
 }
 
 }  // namespace
@@ -257,7 +275,7 @@ void end_collectives(MPI_Comm comm, CommState& state) noexcept {
   if (!state.collectives) return;
   {
     const std::lock_guard<std::mutex> hold(alive_mutex);
-    alive.erase(state.collectives.get());
+    alive.erase(&state);
   }
   // MPI calls this: nothing may be thrown.
   bool broken = true;
@@ -268,11 +286,7 @@ void end_collectives(MPI_Comm comm, CommState& state) noexcept {
   }
   if (broken) let_service_look();  // which tells of it
   const auto [verdict, calls_differ] = agree_on_end_of(comm, state, broken);
-  // As the root of a broadcast hears from nobody, several that each take themselves for it do not notice.
-  try {
-    if (calls_differ) state.collectives->tell_of_different_calls();
-  } catch (const std::exception&) {  // no memory for a text
-  }
+  if (calls_differ) tell_of_different_calls(state);
   // A rank that lives may still reach into the memory of a broken one: that stays.
   state.collectives->close(verdict == Verdict::all_well);
   if (verdict == Verdict::all_well)
@@ -283,17 +297,32 @@ void end_collectives(MPI_Comm comm, CommState& state) noexcept {
 }
 
 void wait_for_collectives() noexcept {
-  std::vector<Collectives*> all;
   try {
+    std::vector<CommState*> all;
     {
       const std::lock_guard<std::mutex> hold(alive_mutex);
       all.assign(alive.begin(), alive.end());
     }
-    for (Collectives* const one : all)
-      if (!one->wait_for_all()) one->tell_others();
+    // All at once, as each rank has them in an order of its own. Those of MPI_COMM_WORLD and MPI_COMM_SELF end later.
+    std::vector<std::pair<CommState*, EndOfCalls>> ends;
+    for (CommState* const one : all) {
+      const bool broken = !one->collectives->wait_for_all();
+      if (broken) one->collectives->tell_others();
+      if (one != find_comm_state(MPI_COMM_WORLD) && one != find_comm_state(MPI_COMM_SELF))
+        ends.emplace_back(one, EndOfCalls(one->own, broken, one->collectives->fingerprint()));
+    }
+    for (auto& [one, end] : ends)
+      if (end.agreed().calls_differ) tell_of_different_calls(*one);
   } catch (const std::exception& error) {
     log(LogLevel::error, std::string("MPI_Finalize: the collectives of a communicator do not end: ") + error.what());
   }
+}
+
+std::string whose_attachment(const void* base) {
+  const std::lock_guard<std::mutex> hold(alive_mutex);
+  for (const CommState* const one : alive)
+    if (one->collectives->has_attached(base)) return one->collectives->name();
+  return "";
 }
 
 bool any_collectives_alive() {

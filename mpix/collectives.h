@@ -8,8 +8,10 @@ namespace mpix {
 
 /// Collective, before the communicator ends: waits for what was enqueued.
 void end_collectives(MPI_Comm comm, CommState& state) noexcept;
-/// Of all communicators that live: this rank's, so that no other has to agree.
+/// In MPI_Finalize, of all communicators that live.
 void wait_for_collectives() noexcept;
+/// The communicator to which memory of this allocation is attached; empty: none.
+std::string whose_attachment(const void* base);
 /// Some communicator was not freed.
 bool any_collectives_alive();
 

@@ -10,7 +10,9 @@
 #include <string>
 #include <vector>
 
+#include "base/error.h"
 #include "base/job_environment.h"
+#include "collectives.h"
 #include "errors.h"
 #include "runtime.h"
 
@@ -73,6 +75,13 @@ void* allocate_device_memory(std::size_t bytes) {
   return base;
 }
 
+bool is_device_memory(void* base) {
+  Allocations& all = allocations();
+  if (all.count.load(std::memory_order_relaxed) == 0) return false;
+  const std::lock_guard<std::mutex> hold(all.mutex);
+  return all.bases.count(base) != 0;
+}
+
 bool release_device_memory(void* base) {
   Allocations& all = allocations();
   if (all.count.load(std::memory_order_relaxed) == 0) return false;
@@ -104,6 +113,13 @@ MPIX_INTERPOSED int MPI_Alloc_mem(MPI_Aint size, MPI_Info info, void* baseptr) {
 }
 
 MPIX_INTERPOSED int MPI_Free_mem(void* base) {
-  if (mpix::release_device_memory(base)) return MPI_SUCCESS;
-  return PMPI_Free_mem(base);
+  if (!mpix::is_device_memory(base)) return PMPI_Free_mem(base);
+  return mpix::guarded(mpix::Caller::on_world("MPI_Free_mem"), [&] {
+    // Other ranks would go on with it, and so would this one where it gets the same addresses again.
+    const std::string name = mpix::whose_attachment(base);
+    if (!name.empty())
+      throw mpix::Error(mpix::Fault::attach,
+                        "the memory is attached to the communicator '" + name + "': MPIX_Comm_detach it before");
+    (void)mpix::release_device_memory(base);
+  });
 }

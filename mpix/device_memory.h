@@ -22,7 +22,9 @@ std::string name_in(MPI_Info info);
 /// Memory for windows that peers can map and kernels reach. Throws Error.
 void* allocate_device_memory(std::size_t bytes);
 
-/// False: not from allocate_device_memory.
+/// Whether it is from allocate_device_memory.
+bool is_device_memory(void* base);
+/// False: it is not.
 bool release_device_memory(void* base);
 
 bool device_memory_in_use();

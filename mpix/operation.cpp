@@ -25,24 +25,25 @@ struct Type {
 
 struct Predefined {
   MPI_Op handle;
+  const char* name;
   Operation operation;
   unsigned groups;  ///< of types that it takes
 };
 
 const std::vector<Predefined>& predefined_operations() {
   static const std::vector<Predefined> all = {
-      {MPI_SUM, Operation::sum, integer | floating | complex},
-      {MPI_PROD, Operation::product, integer | floating | complex},
-      {MPI_MAX, Operation::maximum, integer | floating},
-      {MPI_MIN, Operation::minimum, integer | floating},
-      {MPI_LAND, Operation::logical_and, integer | logical},
-      {MPI_LOR, Operation::logical_or, integer | logical},
-      {MPI_LXOR, Operation::logical_xor, integer | logical},
-      {MPI_BAND, Operation::bitwise_and, integer | byte},
-      {MPI_BOR, Operation::bitwise_or, integer | byte},
-      {MPI_BXOR, Operation::bitwise_xor, integer | byte},
-      {MPI_MAXLOC, Operation::maximum_at, pair},
-      {MPI_MINLOC, Operation::minimum_at, pair},
+      {MPI_SUM, "MPI_SUM", Operation::sum, integer | floating | complex},
+      {MPI_PROD, "MPI_PROD", Operation::product, integer | floating | complex},
+      {MPI_MAX, "MPI_MAX", Operation::maximum, integer | floating},
+      {MPI_MIN, "MPI_MIN", Operation::minimum, integer | floating},
+      {MPI_LAND, "MPI_LAND", Operation::logical_and, integer | logical},
+      {MPI_LOR, "MPI_LOR", Operation::logical_or, integer | logical},
+      {MPI_LXOR, "MPI_LXOR", Operation::logical_xor, integer | logical},
+      {MPI_BAND, "MPI_BAND", Operation::bitwise_and, integer | byte},
+      {MPI_BOR, "MPI_BOR", Operation::bitwise_or, integer | byte},
+      {MPI_BXOR, "MPI_BXOR", Operation::bitwise_xor, integer | byte},
+      {MPI_MAXLOC, "MPI_MAXLOC", Operation::maximum_at, pair},
+      {MPI_MINLOC, "MPI_MINLOC", Operation::minimum_at, pair},
   };
   return all;
 }
@@ -140,8 +141,8 @@ void set_function(Reduction& reduction, MPI_Op op, MPI_Datatype type, bool on_ho
 Reduction reduction_of(MPI_Op op, MPI_Datatype type, bool on_host) {
   static const std::vector<Type> types = list_types();
   if (op == MPI_OP_NULL || op == MPI_REPLACE || op == MPI_NO_OP)
-    throw Error(Fault::operation, "not an operation of a reduction");
-  if (type == MPI_DATATYPE_NULL) throw Error(Fault::datatype, "no datatype");
+    throw Error(Fault::operation, "MPI_OP_NULL, MPI_REPLACE and MPI_NO_OP are not operations of a reduction");
+  if (type == MPI_DATATYPE_NULL) throw Error(Fault::datatype, "the datatype is MPI_DATATYPE_NULL");
   MPI_Aint lower = 0, extent = 0;
   check(PMPI_Type_get_extent(type, &lower, &extent));
   Reduction reduction;
@@ -152,15 +153,19 @@ Reduction reduction_of(MPI_Op op, MPI_Datatype type, bool on_host) {
   const auto known = std::find_if(types.begin(), types.end(), [type](const Type& one) { return one.handle == type; });
   if (predefined == operations.end()) {
     if (known == types.end())
-      throw Error(Fault::unsupported, "an operation of the program on a type that is not a predefined number");
+      throw Error(Fault::unsupported,
+                  "an operation of the program on " + name_of(type) + ": a predefined datatype is needed");
     set_function(reduction, op, type, on_host, "an operation of the program");
     int commutes = 0;
     check(PMPI_Op_commutative(op, &commutes));
     reduction.commutes = commutes != 0;
     return reduction;
   }
-  if (known == types.end() || (predefined->groups & known->group) == 0)
-    throw Error(Fault::operation, "MPI does not have this operation for this datatype");
+  if (known == types.end())
+    throw Error(Fault::operation,
+                std::string(predefined->name) + " of " + name_of(type) + ": a predefined datatype is needed");
+  if ((predefined->groups & known->group) == 0)
+    throw Error(Fault::operation, "MPI has no " + std::string(predefined->name) + " of " + name_of(type));
   reduction.element = element_of(*known, reduction.element_bytes);
   if (reduction.element == Element::bytes) {
     set_function(reduction, op, type, on_host, "a reduction of long double, or of what contains it");

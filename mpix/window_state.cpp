@@ -7,6 +7,7 @@
 #include <unordered_map>
 
 #include "base/log.h"
+#include "collectives.h"
 #include "device_memory.h"
 #include "errors.h"
 #include "runtime.h"
@@ -103,7 +104,11 @@ WinState::~WinState() {
   set_records(false);
   if (group != MPI_GROUP_NULL) PMPI_Group_free(&group);
   window.reset();
-  if (device_memory) release_device_memory(device_memory);
+  const std::string attached_to = device_memory ? whose_attachment(device_memory) : "";
+  if (!attached_to.empty())
+    log(LogLevel::warn, "MPI_Win_free: the memory is attached to the communicator '" + attached_to + "': it stays");
+  else if (device_memory)
+    release_device_memory(device_memory);
   --windows_alive;
 }
 

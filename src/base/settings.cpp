@@ -211,7 +211,7 @@ const Row rows[] = {
                      std::string(i.name) + "=" + t + ": expected " + i.values + ": " + std::strerror(errno));
        s.collective_table = t;
      }},
-    {{"MPIX_COLL_SCRATCH", "bytes (k, m), from 64k on, or auto", "auto",
+    {{"MPIX_COLL_SCRATCH", "bytes (k, m, g), from 64k to 931g, or auto", "auto",
       "memory that a communicator's collectives on streams take on each rank; more where there are very many ranks. "
       "The same on all ranks. auto: 48m on GPUs, 4m on the host"},
      [](Settings& s, Info i, Text t) {

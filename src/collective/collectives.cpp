@@ -38,7 +38,8 @@ void Collectives::check(const Call& call) const {
   if (is_broken())
     throw Error(Fault::synchronization,
                 "collectives on streams are over on this communicator: " + memory_->reports->cause());
-  if (call.bytes >> CallWord::byte_bits != 0) throw Error(Fault::count, "64 GiB or more");
+  if (call.bytes >> CallWord::byte_bits != 0)
+    throw Error(Fault::count, std::to_string(call.bytes) + " bytes: a call moves less than 64 GiB");
   const bool sends = call.kind == CollectiveKind::bcast ? rank() == call.root : call.kind != CollectiveKind::barrier;
   const bool receives = call.kind == CollectiveKind::bcast    ? rank() != call.root
                         : call.kind == CollectiveKind::reduce ? rank() == call.root
@@ -217,6 +218,7 @@ void Collectives::attach(Bootstrap& bootstrap, void* base, std::size_t bytes) {
     std::uint64_t offset;
     std::uint64_t present;
   } mine{};
+  const void* allocation = nullptr;
   if (bytes > 0) {
     char* const begin = static_cast<char*>(base);
     for (const Attachment& one : attachments_) {
@@ -226,8 +228,15 @@ void Collectives::attach(Bootstrap& bootstrap, void* base, std::size_t bytes) {
     }
     device_.use_memory_of(base, bytes);
     const std::optional<Allocation> around = device_.shareable(base);
-    if (!around || begin + bytes > around->base + around->bytes)
-      throw Error(Fault::attach, "other ranks cannot map the memory: MPI_Alloc_mem allocates some that they can");
+    if (!around)
+      throw Error(Fault::attach,
+                  "other ranks cannot map the memory: MPI_Alloc_mem with info mpi_memory_alloc_kinds=mpix:device "
+                  "allocates some that they can");
+    if (begin + bytes > around->base + around->bytes)
+      throw Error(Fault::attach, std::to_string(bytes) + " bytes, and the memory ends " +
+                                     std::to_string(around->base + around->bytes - begin) +
+                                     " bytes behind this address");
+    allocation = around->base;
     mine.exported = device_.export_memory(around->base);
     mine.offset = static_cast<std::uint64_t>(begin - around->base);
     mine.present = 1;
@@ -236,6 +245,7 @@ void Collectives::attach(Bootstrap& bootstrap, void* base, std::size_t bytes) {
   Attachment made;
   made.own = base;
   made.bytes = bytes;
+  made.allocation = allocation;
   made.is_used = true;
   const std::vector<int>& locals = team_->locals();
   made.mapped.resize(locals.size());
@@ -279,6 +289,15 @@ void Collectives::detach(Bootstrap& bootstrap, void* base) {
   memory_->maps[static_cast<std::size_t>(found - attachments_.begin())].clear();
   unmap(*found);
 }
+
+bool Collectives::has_attached(const void* allocation) {
+  const std::lock_guard<std::mutex> hold(mutex_);
+  return std::any_of(attachments_.begin(), attachments_.end(), [allocation](const Attachment& one) {
+    return one.is_used && one.bytes > 0 && one.allocation == allocation;
+  });
+}
+
+const std::string& Collectives::name() const { return memory_->reports->name(); }
 
 bool Collectives::have_run(std::uint64_t enqueued, std::uint64_t exchanges) {
   const std::uint64_t run = device_.collectives_run(prototype_);

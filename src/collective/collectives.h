@@ -69,6 +69,9 @@ class Collectives final : public WaitsForPeers {
 
   void attach(Bootstrap& bootstrap, void* base, std::size_t bytes);
   void detach(Bootstrap& bootstrap, void* base);
+  /// Something in this allocation.
+  bool has_attached(const void* allocation);
+  const std::string& name() const;
 
   struct Counts {
     std::uint64_t calls = 0, by_lines = 0, by_packs = 0, direct = 0, along_trees = 0, in_turns = 0, staged = 0,
@@ -104,7 +107,8 @@ class Collectives final : public WaitsForPeers {
   struct Attachment {
     void* own = nullptr;
     std::size_t bytes = 0;
-    std::vector<char*> mapped;  ///< by rank of the node; null: none, or not mapped by this one
+    const void* allocation = nullptr;  ///< that it lies in
+    std::vector<char*> mapped;         ///< by rank of the node; null: none, or not mapped by this one
     bool is_used = false;
   };
 

@@ -14,7 +14,7 @@ namespace mpix {
 namespace {
 
 constexpr auto between_looks = std::chrono::milliseconds(50);
-/// Longer than any note takes to change while a wait goes on: a host stream sleeps for half a second.
+/// Longer than any note takes to change while a wait goes on: a host stream sleeps for a tenth of a second.
 constexpr auto note_lasts = std::chrono::milliseconds(1500);
 
 const char* name_of(CollectiveKind kind) {

@@ -42,6 +42,8 @@ class CollectiveReports final : public Poller {
   /// Why; empty: it is not.
   std::string cause();
 
+  const std::string& name() const { return name_; }
+
   // What the service hears; any thread.
   /// See collective_note. `for_whom`: it waits itself, for this rank; -1: that is not known.
   void note_wait(std::uint32_t rank, std::uint64_t note, int for_whom);

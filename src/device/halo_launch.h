@@ -12,7 +12,7 @@ namespace mpix {
 struct HaloLaunch {
   HaloRun run;
   bool captured = false;
-  bool leaves_room = false;  ///< for its blocks twice, beside those of others that wait
+  bool leaves_room = false;          ///< for its blocks twice, beside those of others that wait
   std::shared_ptr<const void> keep;  ///< what it points to, alive for as long as it may run
 };
 

@@ -172,6 +172,24 @@ TEST_CASE("a communicator that is freed with memory attached") {
   }
 }
 
+TEST_CASE("memory that is freed while it is attached") {
+  MPI_OK(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN));
+  const Comm comm(Comm::duplicate());
+  MPI_OK(MPI_Comm_set_name(comm, "halves"));
+  MPI_Info info;
+  MPI_OK(MPI_Info_create(&info));
+  MPI_OK(MPI_Info_set(info, "mpi_memory_alloc_kinds", "mpix:device"));
+  char* memory = nullptr;
+  MPI_OK(MPI_Alloc_mem(100000, info, &memory));
+  MPI_OK(MPI_Info_free(&info));
+  MPI_OK(MPIX_Comm_attach(comm, memory + 50000, 50000));
+  const int code = MPI_Free_mem(memory);
+  check_error(code, MPI_ERR_RMA_ATTACH, "MPI_Free_mem");
+  CHECK(contains(error_text(code), "attached to the communicator 'halves'"));
+  MPI_OK(MPIX_Comm_detach(comm, memory + 50000));
+  MPI_OK(MPI_Free_mem(memory));
+}
+
 TEST_CASE("the same memory, attached to two communicators") {
   const Comm one(Comm::duplicate()), other(Comm::split(0, -rank()));
   const Buffer memory(200000, Kind::mapped);

@@ -3,12 +3,13 @@
 //
 // Calls on communicators that the program neither frees nor waits for: MPI_Finalize does.
 //
-//   collectives_left [broken|differ|early|unheard]
+//   collectives_left [broken|differ|early|unheard|roots]
 //
 // broken: rank 1 does not make a call; the program goes on for a while after MPI_Finalize. differ: rank 1 makes another
 // one; each rank is told, in MPI_Finalize at the latest. early: then the end of that communicator has the library look
 // at all waits; one that is short is not told of. unheard: rank 1 alone makes calls in which it has nobody to wait for;
-// each rank is a node, so it waits at the end, and says for whom.
+// each rank is a node, so it waits at the end, and says for whom. roots:
+// each is a root, and they are told in MPI_Finalize.
 #include <mpix.h>
 #include <mpix_collectives.h>
 #include <unistd.h>
@@ -102,6 +103,26 @@ int leave_different(int rank) {
   return told ? 0 : 1;
 }
 
+/// Each rank takes itself for the root of a broadcast, and so hears from nobody.
+int leave_roots(int rank) {
+  static Chain chain, well;
+  Errors errors;
+  MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+  for (Chain* const each : {&chain, &well}) {
+    MPI_Comm_dup(MPI_COMM_WORLD, &each->comm);
+    MPI_Comm_set_name(each->comm, each == &chain ? "roots" : "well");
+    MPIX_Host_stream_create(&each->stream);
+    MPIX_Bcast_stream(&each->mine, 1, MPI_LONG, each == &chain ? rank : 0, each->comm, each->stream);
+    (void)MPIX_Host_stream_synchronize(each->stream);
+  }
+  MPI_Finalize();
+  const char* const said = errors.end();
+  const bool told = std::strstr(said, "'roots': the ranks have called different things, or named different roots") &&
+                    !std::strstr(said, "'well'");
+  if (!told) std::printf("rank %d: FAILED: it was not told that roots differ: %s\n", rank, said);
+  return told ? 0 : 1;
+}
+
 /// `provided`: two threads call MPI.
 int wait_shortly(int rank, int provided) {
   static Chain chain;
@@ -160,6 +181,7 @@ int main(int argc, char* argv[]) {
     return std::strcmp(argv[1], "broken") == 0    ? leave_broken(rank)
            : std::strcmp(argv[1], "differ") == 0  ? leave_different(rank)
            : std::strcmp(argv[1], "unheard") == 0 ? leave_unheard(rank)
+           : std::strcmp(argv[1], "roots") == 0   ? leave_roots(rank)
                                                   : wait_shortly(rank, provided);
   MPI_Comm_dup(MPI_COMM_WORLD, &first.comm);
   MPI_Comm_split(MPI_COMM_WORLD, 0, size - rank, &second.comm);

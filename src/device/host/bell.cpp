@@ -33,7 +33,7 @@ void futex_wait(std::uint32_t* word, std::uint32_t value, std::chrono::nanosecon
 
 void futex_wake_all(std::uint32_t* word) { syscall(SYS_futex, word, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0); }
 
-constexpr std::chrono::nanoseconds longest_sleep = std::chrono::milliseconds(500);
+constexpr std::chrono::nanoseconds longest_sleep = std::chrono::milliseconds(100);
 constexpr std::chrono::nanoseconds shortest_nap = std::chrono::microseconds(10),
                                    longest_nap = std::chrono::microseconds(100);
 
