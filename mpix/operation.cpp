@@ -121,6 +121,13 @@ void reduce_by_mpi(void* context, const void* in, void* inout, std::uint64_t byt
     throw Error(Fault::operation, "MPI_Reduce_local failed");
 }
 
+std::string name_of_type(MPI_Datatype type) {
+  char name[MPI_MAX_OBJECT_NAME + 1] = "";
+  int length = 0;
+  if (PMPI_Type_get_name(type, name, &length) == MPI_SUCCESS && length > 0) return name;
+  return "a derived datatype";
+}
+
 /// Throws where the threads of streams may not call MPI.
 void set_function(Reduction& reduction, MPI_Op op, MPI_Datatype type, bool on_host, const char* what) {
   if (!on_host) throw Error(Fault::unsupported, std::string(what) + ": not on a GPU");
@@ -154,7 +161,7 @@ Reduction reduction_of(MPI_Op op, MPI_Datatype type, bool on_host) {
   if (predefined == operations.end()) {
     if (known == types.end())
       throw Error(Fault::unsupported,
-                  "an operation of the program on " + name_of(type) + ": a predefined datatype is needed");
+                  "an operation of the program on " + name_of_type(type) + ": a predefined datatype is needed");
     set_function(reduction, op, type, on_host, "an operation of the program");
     int commutes = 0;
     check(PMPI_Op_commutative(op, &commutes));
@@ -163,9 +170,9 @@ Reduction reduction_of(MPI_Op op, MPI_Datatype type, bool on_host) {
   }
   if (known == types.end())
     throw Error(Fault::operation,
-                std::string(predefined->name) + " of " + name_of(type) + ": a predefined datatype is needed");
+                std::string(predefined->name) + " of " + name_of_type(type) + ": a predefined datatype is needed");
   if ((predefined->groups & known->group) == 0)
-    throw Error(Fault::operation, "MPI has no " + std::string(predefined->name) + " of " + name_of(type));
+    throw Error(Fault::operation, "MPI has no " + std::string(predefined->name) + " of " + name_of_type(type));
   reduction.element = element_of(*known, reduction.element_bytes);
   if (reduction.element == Element::bytes) {
     set_function(reduction, op, type, on_host, "a reduction of long double, or of what contains it");

@@ -233,6 +233,19 @@ TEST_CASE("operations that a type does not have") {
   try_out_all(calls);
 }
 
+TEST_CASE("operations and types are named") {
+  Bench bench;
+  const auto text_of = [&bench](MPI_Datatype type, MPI_Op op) {
+    return error_text(MPIX_Allreduce_stream(bench.send(), bench.recv(), 1, type, op, bench.comm, bench.stream));
+  };
+  CHECK(contains(text_of(MPI_DOUBLE, MPI_BAND), "MPI has no MPI_BAND of MPI_DOUBLE"));
+  MPI_Datatype derived;
+  MPI_OK(MPI_Type_contiguous(4, MPI_INT, &derived));
+  MPI_OK(MPI_Type_commit(&derived));
+  CHECK(contains(text_of(derived, MPI_SUM), "MPI_SUM of a derived datatype: a predefined datatype is needed"));
+  MPI_OK(MPI_Type_free(&derived));
+}
+
 TEST_CASE("derived types") {
   MPI_Datatype contiguous, strided, permuted;
   MPI_OK(MPI_Type_contiguous(4, MPI_INT, &contiguous));
