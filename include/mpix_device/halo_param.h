@@ -28,8 +28,8 @@ typedef const void MPIX_Dev_halo_parts;
 typedef void MPIX_Dev_halo_words;
 #endif
 
-/* What a kernel knows of a halo: an argument of it, by value. Nothing in it is for programs; mpix_device/halo.h says
- * what each word is. */
+/* What a kernel knows of a halo: an argument of it, by value. Nothing in it is for programs; mpix_device/halo_words.h
+ * says what each word is. */
 typedef struct MPIX_Dev_halo {
   uint32_t abi;
   uint32_t given;    /* messages of the program */

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "mpix_device/halo.h"
+#include "mpix_device/halo_words.h"
 
 namespace mpix {
 

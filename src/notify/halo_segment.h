@@ -8,7 +8,8 @@
 
 #include "device/device.h"
 #include "device/unmapping.h"
-#include "mpix_device/halo.h"
+#include "mpix_device/halo_words.h"
+#include "mpix_device/notify.h"
 #include "notify/halo_plan.h"
 
 namespace mpix {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Copyright (c) the libmpix authors
  *
- * Messages of a halo by memory (include/mpix_device/halo.h has the table of words), for the model checker spin.
+ * Messages of a halo by memory (include/mpix_device/halo_words.h has the table of words), for the model checker spin.
  * check.sh runs it.
  *
  * Two ranks exchange a message each way, COUNT times. A message has two parts, and a rank two blocks: block b packs part

@@ -3,6 +3,7 @@
 //
 // Tables of the halo engine: what all parts of all messages move is what the boxes are, whatever the form.
 #include "notify/halo_plan.h"
+#include "mpix_device/halo_move.h"
 
 #include <algorithm>
 #include <cstdint>
