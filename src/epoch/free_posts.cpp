@@ -145,7 +145,7 @@ FreePosts::Seen FreePosts::look_at(Chain& chain, Clock::time_point now) {
     return Seen::passed;
   }
   if (now - chain.passed_since < time_for_a_carrier) return Seen::passed;
-  raised_.fetch_add(1, std::memory_order_relaxed);  // first: whoever waits for the peer finds it counted
+  raised_.fetch_add(1, std::memory_order_relaxed);  // first: a thread that waits for the peer finds it counted
   streams_.raise(chain.post(last).raises);
   chain.drop_to(last + 1);
   return Seen::late;
