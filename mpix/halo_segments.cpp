@@ -112,7 +112,8 @@ HaloSegments connect_segments(MPI_Comm comm, const MPIX_Halo_message* messages, 
     requests.swap(peer, &pair.i_can, sizeof pair.i_can, &pair.they_can, sizeof pair.they_can);
   }
   requests.finish();
-  for (const auto& [peer, pair] : pairs) {
+  for (const auto& of_peer : pairs) {
+    const Pair& pair = of_peer.second;
     if (pair.i_can == 0 || pair.they_can == 0) continue;
     for (const std::size_t k : pair.cargo) {
       const auto sender = static_cast<std::uint64_t>(tags.recv[k]);

@@ -279,6 +279,8 @@ unsigned long long cross(std::uint64_t steps, bool one_by_one, const Keys& keys)
   std::uint64_t found = 1;
   support::to_host(&found, wrong, sizeof found);
   EXPECT(found == 0);
+  // The other rank's kernel has received all, so all has been sent; this one's has only packed it.
+  CHECK_MPI(MPI_Barrier(MPI_COMM_WORLD));
   MPIX_Halo_stats stats;
   CHECK_MPI(MPIX_Halo_get_stats(halo, &stats, sizeof stats));
   CHECK_MPI(MPIX_Halo_free(&halo));

@@ -142,7 +142,6 @@ TEST_CASE("a free post reaches a peer that the program waits for before its next
   ThreadRanks(2).run([&](Bootstrap& bootstrap) {
     Member rank(bootstrap, devices.tracked, settings);
     ScopedStream stream;
-    std::atomic<bool> arrived{false};
     if (rank.me == 0) {
       rank.window.post_stream({1}, stream);
       bootstrap.allgather(0);  // when rank 1 has the post, and not before
