@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "errors.h"
+#include "runtime.h"
 
 namespace mpix {
 namespace {
@@ -131,12 +132,7 @@ std::string name_of_type(MPI_Datatype type) {
 /// Throws where the threads of streams may not call MPI.
 void set_function(Reduction& reduction, MPI_Op op, MPI_Datatype type, bool on_host, const char* what) {
   if (!on_host) throw Error(Fault::unsupported, std::string(what) + ": not on a GPU");
-  int level = MPI_THREAD_SINGLE;
-  check(PMPI_Query_thread(&level));
-  if (level != MPI_THREAD_MULTIPLE)
-    throw Error(Fault::unsupported, std::string(what) +
-                                        ": that is left to MPI, which the thread of a stream may call under "
-                                        "MPI_THREAD_MULTIPLE only");
+  require_threads(std::string(what) + ": the thread of a stream has MPI compute it");
   reduction.operation = Operation::by_function;
   reduction.element = Element::bytes;
   reduction.function = reduce_by_mpi;

@@ -103,11 +103,11 @@ void require_mpi() {
   if (!mpi_works()) throw Error(Fault::other, "MPI is not initialized, or has been finalized");
 }
 
-void require_threads(const char* why) {
+void require_threads(const std::string& why) {
   int level = MPI_THREAD_SINGLE;
   check(PMPI_Query_thread(&level));
   if (level != MPI_THREAD_MULTIPLE)
-    throw Error(Fault::unsupported, std::string(why) +
+    throw Error(Fault::unsupported, why +
                                         ", and MPI gives one thread at a time only (MPI_Init_thread with "
                                         "MPI_THREAD_MULTIPLE, or MPIX_CHANNEL_THREAD=on)");
 }

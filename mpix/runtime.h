@@ -48,7 +48,7 @@ bool mpi_works();
 /// Throws where it does not.
 void require_mpi();
 /// Throws where MPI gives one thread at a time only; `why`: some are needed.
-void require_threads(const char* why);
+void require_threads(const std::string& why);
 
 /// Collective over MPI_COMM_WORLD, so libmpix stands in front of MPI in all of its processes or in
 /// none: the nodes of its ranks are known afterwards.
