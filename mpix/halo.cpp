@@ -180,7 +180,9 @@ MPIX_INTERPOSED int MPIX_Halo_free(MPIX_Halo* halo) {
     // Memory is others', too, as long as they exchange. All ranks come, as all but those that share would go on.
     if (gone.is_shared && mpix::mpi_works()) {
       const double patience = mpix::ensure_runtime(mpix::launcher_local_ranks()).settings.timeout_seconds;
-      if (!mpix::all_have_come(gone.comm, "MPIX_Halo_free", patience, !over)) gone.halo->abandon();
+      if (mpix::leave_together(gone.comm, "MPIX_Halo_free", patience, !over, gone.halo->have_launches_left()) !=
+          mpix::Leaving::all_have_left)
+        gone.halo->abandon();
     }
     mpix::handles().remove(&gone);
     // What others still send me for exchanges that this process has made is there: nobody is cut off.

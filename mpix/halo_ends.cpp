@@ -11,6 +11,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/awake_clock.h"
 #include "errors.h"
 
 namespace mpix {
@@ -119,6 +120,28 @@ std::optional<Error> fault_of(const HaloContent& content, const MPIX_Halo_messag
 }
 
 }  // namespace
+
+void require_of_mpi(int code, const char* call, const std::string& of) {
+  if (code != MPI_SUCCESS)
+    throw Error(Fault::other, call + (of.empty() ? "" : " of " + of) + " has failed: " + text_of(code));
+}
+
+void cancel_receive(MPI_Request& request) noexcept {
+  PMPI_Cancel(&request);
+  PMPI_Wait(&request, MPI_STATUS_IGNORE);
+}
+
+bool end_soon(const std::vector<MPI_Request*>& sends) noexcept {
+  const auto until = AwakeClock::now() + std::chrono::seconds(1);
+  for (MPI_Request* const send : sends)
+    for (int is_over = 0; !is_over;) {
+      if (PMPI_Test(send, &is_over, MPI_STATUS_IGNORE) != MPI_SUCCESS) return false;
+      if (is_over) break;
+      if (AwakeClock::now() > until) return false;
+      std::this_thread::sleep_for(std::chrono::microseconds(100));
+    }
+  return true;
+}
 
 void finish_asleep(std::vector<MPI_Request>& requests) {
   Rounds rounds;

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "base/error.h"
@@ -12,6 +13,14 @@
 #include "notify/halo_plan.h"
 
 namespace mpix {
+
+/// On the thread of the service, whose halo breaks for it. `of`: what the call was about, or empty.
+void require_of_mpi(int code, const char* call, const std::string& of = {});
+
+void cancel_receive(MPI_Request& request) noexcept;
+/// Waits a little. False: some are not over. MPIs do not cancel sends, and those of large messages to a rank that does
+/// not receive them never end.
+bool end_soon(const std::vector<MPI_Request*>& sends) noexcept;
 
 /// Until all are over; the thread naps in between.
 void finish_asleep(std::vector<MPI_Request>& requests);

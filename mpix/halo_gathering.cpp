@@ -98,7 +98,7 @@ void HaloGathering::look(bool only_sends, std::vector<Over>* over) {
     while (!to.under_way.empty()) {
       Sending& first = to.under_way.front();
       int is_over = 0;
-      check(PMPI_Test(&first.request, &is_over, MPI_STATUS_IGNORE));
+      require_of_mpi(PMPI_Test(&first.request, &is_over, MPI_STATUS_IGNORE), "MPI_Test");
       if (!is_over) break;
       over->insert(over->end(), first.contents.begin(), first.contents.end());
       to.spare.push_back(std::move(first.text));
@@ -110,10 +110,10 @@ void HaloGathering::look(bool only_sends, std::vector<Over>* over) {
     for (;;) {
       int is_over = 0, bytes = 0;
       MPI_Status status;
-      check(PMPI_Test(&from.request, &is_over, &status));
+      require_of_mpi(PMPI_Test(&from.request, &is_over, &status), "MPI_Test");
       if (!is_over) break;
       from.is_receiving = false;
-      check(PMPI_Get_count(&status, MPI_BYTE, &bytes));
+      require_of_mpi(PMPI_Get_count(&status, MPI_BYTE, &bytes), "MPI_Get_count");
       take(from, static_cast<std::size_t>(bytes));
       start(from);
     }
@@ -146,12 +146,13 @@ void HaloGathering::send(Destination& to) {
   }
   to.under_way.push_back(std::move(one));
   Sending& last = to.under_way.back();
-  check(PMPI_Isend(last.text.data(), static_cast<int>(bytes), MPI_BYTE, to.peer, to.tag, comm_, &last.request));
+  require_of_mpi(PMPI_Isend(last.text.data(), static_cast<int>(bytes), MPI_BYTE, to.peer, to.tag, comm_, &last.request),
+                 "MPI_Isend");
   ++sends_;
 }
 
 void HaloGathering::start(Source& from) {
-  check(PMPI_Start(&from.request));
+  require_of_mpi(PMPI_Start(&from.request), "MPI_Start");
   from.is_receiving = true;
 }
 
@@ -184,19 +185,11 @@ void HaloGathering::receive(std::uint32_t cargo, const char* content) {
   received_.push_back(Over{cargo, half, false});
 }
 
-void HaloGathering::cancel() noexcept {
-  const auto end = [](MPI_Request& request) {
-    PMPI_Cancel(&request);
-    PMPI_Wait(&request, MPI_STATUS_IGNORE);
-  };
-  for (Destination& to : destinations_) {
-    for (Sending& one : to.under_way)
-      if (one.request != MPI_REQUEST_NULL) end(one.request);
-    to.under_way.clear();
-    to.packed.clear();
-  }
+void HaloGathering::cancel(std::vector<MPI_Request*>* sends) noexcept {
+  for (Destination& to : destinations_)
+    for (Sending& one : to.under_way) sends->push_back(&one.request);
   for (Source& from : sources_) {
-    if (from.is_receiving) end(from.request);
+    if (from.is_receiving) cancel_receive(from.request);
     from.is_receiving = false;
   }
 }

@@ -40,8 +40,8 @@ class HaloGathering {
   void start_receive(std::uint32_t cargo, std::uint32_t half);
   /// Appends what is over since the last look.
   void look(bool only_sends, std::vector<Over>* over);
-  /// Nothing is under way any more.
-  void cancel() noexcept;
+  /// Nothing is received any more. Appends what is still being sent.
+  void cancel(std::vector<MPI_Request*>* sends) noexcept;
   /// Of MPI, so far.
   std::uint64_t sends() const noexcept { return sends_; }
 

@@ -49,9 +49,9 @@ class MessagesOfMpi final : public HaloTransport {
     ++sends_;
     if (!calls_.send_blocks) return start(Over{message, half, true});
     const HaloCargo& cargo = cargo_[message];
-    require(PMPI_Send(buffers_[message].send[half], static_cast<int>(cargo.send_bytes), MPI_BYTE, peers_[message],
-                      tags_.send[message], comm_),
-            "MPI_Send of " + cargo.name);
+    require_of_mpi(PMPI_Send(buffers_[message].send[half], static_cast<int>(cargo.send_bytes), MPI_BYTE,
+                             peers_[message], tags_.send[message], comm_),
+                   "MPI_Send", cargo.name);
     blocking_over_.push_back(Over{message, half, true});
   }
   void start_receive(std::uint32_t message, std::uint32_t half) override {
@@ -74,20 +74,21 @@ class MessagesOfMpi final : public HaloTransport {
     gathering_.look(only_sends, over);
   }
 
-  void cancel() noexcept override {
+  bool cancel() noexcept override {
+    std::vector<MPI_Request*> sends;
     for (std::size_t i = 0; i < requests_.size(); ++i) {
       if (!started_[i]) continue;
-      PMPI_Cancel(&requests_[i]);
-      PMPI_Wait(&requests_[i], MPI_STATUS_IGNORE);
+      if (at(i).is_send)
+        sends.push_back(&requests_[i]);
+      else
+        cancel_receive(requests_[i]);
       started_[i] = false;
     }
-    gathering_.cancel();
+    gathering_.cancel(&sends);
+    return end_soon(sends);
   }
 
  private:
-  static void require(int code, const std::string& what) {
-    if (code != MPI_SUCCESS) throw Error(Fault::other, what + " has failed: " + text_of(code));
-  }
   static std::uint32_t index(std::size_t m) { return static_cast<std::uint32_t>(m); }
   /// Sends come first.
   std::size_t index_of(const Over& of) const {
@@ -101,7 +102,7 @@ class MessagesOfMpi final : public HaloTransport {
 
   void start(const Over& of) {
     const std::size_t i = index_of(of);
-    require(PMPI_Start(&requests_[i]), "MPI_Start of " + cargo_[of.message].name);
+    require_of_mpi(PMPI_Start(&requests_[i]), "MPI_Start", cargo_[of.message].name);
     started_[i] = true;
   }
 
@@ -121,7 +122,7 @@ class MessagesOfMpi final : public HaloTransport {
   bool test_any(int count, std::vector<Over>* over) {
     int which = MPI_UNDEFINED, is_over = 0;
     MPI_Status status;
-    require(PMPI_Testany(count, requests_.data(), &which, &is_over, &status), "MPI_Testany");
+    require_of_mpi(PMPI_Testany(count, requests_.data(), &which, &is_over, &status), "MPI_Testany");
     if (!is_over || which == MPI_UNDEFINED) return false;
     note_over(static_cast<std::size_t>(which), status, over);
     return true;
@@ -129,7 +130,7 @@ class MessagesOfMpi final : public HaloTransport {
 
   void test_some(int count, std::vector<Over>* over) {
     int some = 0;
-    require(PMPI_Testsome(count, requests_.data(), &some, indices_.data(), statuses_.data()), "MPI_Testsome");
+    require_of_mpi(PMPI_Testsome(count, requests_.data(), &some, indices_.data(), statuses_.data()), "MPI_Testsome");
     if (some == MPI_UNDEFINED) return;
     for (std::size_t i = 0; i < static_cast<std::size_t>(some); ++i)
       note_over(static_cast<std::size_t>(indices_[i]), statuses_[i], over);

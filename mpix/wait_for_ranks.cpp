@@ -3,11 +3,13 @@
 #include "wait_for_ranks.h"
 
 #include <chrono>
+#include <memory>
 #include <thread>
 #include <utility>
 
 #include "base/awake_clock.h"
 #include "base/error.h"
+#include "base/kept.h"
 #include "base/log.h"
 #include "errors.h"
 
@@ -39,20 +41,26 @@ Poller::Clock::duration WaitForRanks::look(Clock::time_point now) {
   return patience_;
 }
 
-bool all_have_come(MPI_Comm comm, const char* call, double seconds, bool is_broken) {
+Leaving leave_together(MPI_Comm comm, const char* call, double seconds, bool is_broken, bool has_left) {
   const WaitForRanks wait(call, "", seconds);
+  struct Words {
+    int stays, any_stays;
+  };
+  const auto words = std::make_shared<Words>(Words{has_left ? 0 : 1, 1});
   MPI_Request all = MPI_REQUEST_NULL;
-  check(PMPI_Ibarrier(comm, &all));
+  check(PMPI_Iallreduce(&words->stays, &words->any_stays, 1, MPI_INT, MPI_MAX, comm, &all));
   const auto begin = AwakeClock::now();
   for (int looks = 0, come = 0;; ++looks) {
     check(PMPI_Test(&all, &come, MPI_STATUS_IGNORE));
-    if (come) return true;
+    if (come) return words->any_stays != 0 ? Leaving::some_stay : Leaving::all_have_left;
     if (looks < 100)
       std::this_thread::yield();
     else
       std::this_thread::sleep_for(std::chrono::microseconds(100));
     const std::chrono::duration<double> waited = AwakeClock::now() - begin;
-    if (is_broken && seconds > 0 && waited.count() > seconds) return false;
+    if (!is_broken || seconds <= 0 || waited.count() <= seconds) continue;
+    keep_for_ever(words);  // the others may come yet
+    return Leaving::some_missing;
   }
 }
 

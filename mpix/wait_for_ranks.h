@@ -29,8 +29,14 @@ class WaitForRanks final : public Poller {
   bool begun_ = false;
 };
 
-/// A barrier, asleep, for memory that ranks share and are about to free; `call`: says that it waits. False: something
-/// is broken, and some have not come for `seconds` (0: for ever).
-bool all_have_come(MPI_Comm comm, const char* call, double seconds, bool is_broken);
+enum class Leaving {
+  all_have_left,
+  some_stay,     ///< kernels or threads of some ranks may still reach into the memory of all
+  some_missing,  ///< something is broken, and some have not come
+};
+
+/// A barrier, asleep, for memory that ranks share and are about to free; `call`: says that it waits. Where something is
+/// broken, for no longer than `seconds` (0: for ever).
+Leaving leave_together(MPI_Comm comm, const char* call, double seconds, bool is_broken, bool has_left);
 
 }  // namespace mpix

@@ -28,6 +28,9 @@ struct HaloGate {
   MPIX_Dev_halo halo;
   What what;
   std::uint64_t value;
+  // Of one that holds: where the stream tells that it has come through, and what; null: nowhere.
+  std::uint64_t* passed = nullptr;
+  std::uint64_t number = 0;
 
   MPIX_FN std::uint64_t* word() const {
     switch (what) {

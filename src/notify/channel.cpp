@@ -241,7 +241,8 @@ void Channel::handle_what_is_posted() {
       const Visit visit(*this);
       moved = std::exchange(tasks, counts_.tasks) != counts_.tasks;
     }
-    if (moved) moved_at = Clock::now();
+    // While this thread waited for its turn another may have taken what was missing.
+    if (moved || hole_in(posted) != missing) moved_at = Clock::now();
     if (Clock::now() - moved_at > grace)
       break_for(missing + " was begun, and has not come: a kernel ended in the middle of a post");
   }

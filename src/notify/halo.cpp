@@ -234,7 +234,9 @@ void Halo::end_service() {
   if (!is_serving_) return;
   is_serving_ = false;
   ::mpix::end_service(*this);
-  transport_->cancel();
+  if (transport_->cancel()) return;
+  keep_for_ever(memory_);  // messages are sent from there
+  keep_for_ever(std::move(transport_));
 }
 
 // ---- The program -------------------------------------------------------------------------------------
@@ -307,6 +309,12 @@ void Halo::enqueued(HaloPlan::Range range) {
   }
 }
 
+/// A graph, or the program, launches them when it likes: the service looks from now on.
+void Halo::expect_unseen_runs() {
+  runs_unseen_ = true;
+  if (is_serving_) wake_service(*this);
+}
+
 /// An exchange, told to the service before it is enqueued: what waits for room waits for that.
 template <class Enqueue>
 void Halo::announced(Enqueue enqueue) {
@@ -336,7 +344,7 @@ void Halo::exchange(Stream stream) {
   require_whole();
   require_no_steps_to_come();
   const bool captured = device_.check_stream(stream) != 0;
-  if (captured) runs_unseen_ = true;
+  if (captured) expect_unseen_runs();
   if (!plan_.launches.empty()) {
     if (captured)
       launch_exchange(stream, 0);
@@ -366,10 +374,11 @@ void Halo::begin_steps(std::uint64_t steps, Stream stream) {
     // The launch counts from the last exchange before, and that may be in another stream.
     if (launches_ > 0) gate(stream, HaloGate::What::after, launches_);
     run.is_gated = 1;
-    run.launch = ++launches_;
+    run.launch = launches_ + 1;
     run.steps = steps;
     run.ready = ready_;
     launch(stream, run, false);
+    ++launches_;
   }
   to_come_ = steps;
   stepping_ = stream;
@@ -377,9 +386,13 @@ void Halo::begin_steps(std::uint64_t steps, Stream stream) {
 }
 
 void Halo::gate(Stream stream, HaloGate::What what, std::uint64_t value) {
+  gate(stream, HaloGate{param_, what, value});
+}
+
+void Halo::gate(Stream stream, const HaloGate& gate) {
   if (device_.check_stream(stream) != 0)
     throw Error(Fault::unsupported, "steps are not captured: MPIX_Halo_exchange_stream is");
-  if (!plan_.parts.empty()) device_.launch(stream, HaloGate{param_, what, value}, memory_);
+  if (!plan_.parts.empty()) device_.launch(stream, gate, memory_);
 }
 
 /// A launch that was ended early would take the next step for one of its own; and say that it is over when the next
@@ -414,7 +427,18 @@ void Halo::wait_for_steps(Stream stream) {
   require_whole();
   if (ready_ == 0) return;
   if (to_come_ > 0) require_not_stepping(stream);
-  gate(stream, HaloGate::What::done, ready_);
+  HaloGate done{param_, HaloGate::What::done, ready_};
+  auto own = std::find_if(waiting_.begin(), waiting_.end(), [stream](const auto& one) { return one.first == stream; });
+  if (own == waiting_.end() && waiting_.size() < std::size(HaloWords{}.passed)) own = waiting_.insert(own, {stream, 0});
+  if (own != waiting_.end() && param_.words) {
+    done.passed = &param_.words->passed[own - waiting_.begin()];
+    done.number = own->second + 1;
+  }
+  gate(stream, done);
+  if (own != waiting_.end())
+    ++own->second;
+  else
+    waits_untold_ = true;
 }
 
 void Halo::end_steps(Stream stream) {
@@ -429,16 +453,22 @@ void Halo::end_steps(Stream stream) {
 
 MPIX_Dev_halo Halo::param() {
   require_whole();
-  runs_unseen_ = true;
-  if (is_serving_) wake_service(*this);
+  expect_unseen_runs();
   return param_;
 }
 
-bool Halo::have_launches_run() { return plan_.parts.empty() || device_.read_word(&param_.words->over) >= launches_; }
+/// Their memory may go, to be the next one's: nothing of this halo comes any more.
+bool Halo::have_streams_passed() {
+  if (plan_.parts.empty()) return true;
+  if (device_.read_word(&param_.words->over) < launches_) return false;
+  for (std::size_t i = 0; i < waiting_.size(); ++i)
+    if (device_.read_word(&param_.words->passed[i]) < waiting_[i].second) return false;
+  return true;
+}
 
 std::unique_lock<std::mutex> Halo::held_if_idle(bool or_unseen) {
   std::unique_lock<std::mutex> hold(calls_, std::try_to_lock);
-  if (hold && ((runs_unseen_ && !or_unseen) || !(is_broken() || have_launches_run()))) hold.unlock();
+  if (hold && ((runs_unseen_ && !or_unseen) || !(is_broken() || have_streams_passed()))) hold.unlock();
   return hold.owns_lock() ? std::move(hold) : std::unique_lock<std::mutex>();
 }
 
@@ -447,9 +477,10 @@ bool Halo::wait_for_all() {
   Clock::duration told{};
   std::optional<Clock::time_point> broken_since;
   for (auto nap = std::chrono::microseconds(5);; nap = std::min(2 * nap, std::chrono::microseconds(2000))) {
-    if (have_launches_run()) break;
+    if (have_streams_passed()) break;
     if (is_broken() && !broken_since) broken_since = Clock::now();
     if (broken_since && Clock::now() - *broken_since > time_to_leave) {
+      launches_stay_ = true;
       keep_for_ever(memory_);  // launches that have not begun will look at it
       if (segment_) segment_->abandon();
       return false;
@@ -457,10 +488,10 @@ bool Halo::wait_for_all() {
     // Kernels that wait are told of by the channel; those that have not begun by nobody else.
     if (patience_ > Clock::duration{} && !broken_since && Clock::now() - since > told + patience_) {
       told = Clock::now() - since;
-      const std::string why =
-          "MPIX_Halo_free has waited for " +
-          std::to_string(std::chrono::duration_cast<std::chrono::seconds>(told).count()) +
-          " s for exchanges that were enqueued and are not over (does their stream wait for this call?)";
+      const std::string why = "MPIX_Halo_free has waited for " +
+                              std::to_string(std::chrono::duration_cast<std::chrono::seconds>(told).count()) +
+                              " s for exchanges, or waits for them, that were enqueued and are not over (does their "
+                              "stream wait for this call?)";
       if (fails_on_timeout_)
         break_for(why);
       else
@@ -468,6 +499,7 @@ bool Halo::wait_for_all() {
     }
     std::this_thread::sleep_for(nap);
   }
+  if (waits_untold_) keep_for_ever(memory_);
   // The last sends, which no kernel waits for.
   for (bool over = false; !over;) {
     if (is_broken()) return false;

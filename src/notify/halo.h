@@ -41,8 +41,8 @@ class HaloTransport {
   virtual std::uint64_t sends() const noexcept = 0;
   /// Appends what is over since the last look.
   virtual void look(bool only_sends, std::vector<Over>* over) = 0;
-  /// Nothing is under way any more.
-  virtual void cancel() noexcept = 0;
+  /// Nothing is received any more. False: something is still being sent, from memory that has to stay.
+  virtual bool cancel() noexcept = 0;
 };
 
 /// Where MPI finds what is sent, and puts what is received.
@@ -134,6 +134,8 @@ class Halo final : public Poller, public WaitsForPeers {
   void break_for(const std::string& why) { channel_.break_for(why); }
   /// Something of it goes by memory: it ends when all ranks that it has messages with have come to its end; or else is
   /// abandoned, and they may still write.
+  /// Behind wait_for_all().
+  bool have_launches_left() const { return !launches_stay_; }
   bool is_shared() const { return segment_ != nullptr; }
   void abandon() {
     if (segment_) segment_->abandon();
@@ -191,6 +193,7 @@ class Halo final : public Poller, public WaitsForPeers {
   void require_no_steps_to_come() const;
   void require_not_stepping(Stream stream) const;
   void gate(Stream stream, HaloGate::What what, std::uint64_t value);
+  void gate(Stream stream, const HaloGate& gate);
   void wait_for_early_end(Stream stream);
   HaloRun run_of(HaloPlan::Range range, std::uint32_t blocks) const;
   void launch(Stream stream, const HaloRun& run, bool captured);
@@ -198,9 +201,10 @@ class Halo final : public Poller, public WaitsForPeers {
   void enqueued(HaloPlan::Range range);
   template <class Enqueue>
   void announced(Enqueue enqueue);
+  void expect_unseen_runs();
   void launch_exchange(Stream stream, std::uint64_t number);
   bool serve();
-  bool have_launches_run();
+  bool have_streams_passed();
   bool start_moves();
   void end_move(const HaloTransport::Over& of);
   void end_copies();
@@ -229,6 +233,11 @@ class Halo final : public Poller, public WaitsForPeers {
   std::uint64_t launches_ = 0;
   std::uint64_t stopped_ = 0;  ///< the last launch, where it was ended early
   std::deque<InFlight> in_flight_;
+  /// That wait for steps, and the waits of each. A stream that is gone may have given its name to another, which tells
+  /// of more waits, and in any order where both still do.
+  std::vector<std::pair<Stream, std::uint64_t>> waiting_;
+  bool launches_stay_ = false;  ///< of a broken one, which is freed
+  bool waits_untold_ = false;   ///< more streams than there are words
 
   std::mutex mutex_;  ///< guards what follows, and the transport
   std::vector<Progress> progress_;

@@ -104,8 +104,21 @@ void steps(int wanted) {
     CHECK_MPI(MPIX_Halo_wait_stream(one.halo(), nullptr));
     one.compare(nullptr);
     CHECK_MPI(MPIX_Halo_free(one.handle()));
+    CubeHalo next(cube_of(8, 2, 5, 4, 3), keys);  // in what was its memory
     support::synchronize();
     one.expect(++all);
+    // In a graph alone, of which the service has not heard when it looks for the last time.
+    if (support::Captured::is_possible) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      support::Captured graph(beside, [&] {
+        next.fill(beside.handle());
+        CHECK_MPI(MPIX_Halo_exchange_stream(next.halo(), beside.handle()));
+        next.compare(beside.handle());
+      });
+      for (int i = 0; i < 3; ++i) graph.launch();
+      support::synchronize();
+      next.expect(3);
+    }
   }
 }
 

@@ -302,7 +302,7 @@ class HeldMessage final : public HaloTransport {
     }
   }
   std::uint64_t sends() const noexcept override { return 0; }
-  void cancel() noexcept override {}
+  bool cancel() noexcept override { return true; }
 
  private:
   std::atomic<bool>& let_go_;

@@ -50,6 +50,7 @@ __global__ void run_halo_gate(const GPU_GRID_CONSTANT HaloGate gate) {
     (void)wait_for_word(gate.halo, gate.word(), gate.value);
   else
     tell_halo(gate.halo, gate.word(), gate.value);
+  if (gate.passed) store_release(gate.passed, gate.number);
 }
 
 inline const Kernel& halo_gate_kernel() {
@@ -64,8 +65,8 @@ inline void pass_halo_gate(HaloGate gate, gpuStream_t stream, bool by_memory_op)
     MPIX_CHECK_GPU(gpu_launch(halo_gate_kernel().function, dim3(1), 1, &gate, sizeof gate, stream, false));
     return;
   }
-  const MemoryOp op{gate.word(), gate.value, gate.holds()};
-  const std::string error = gpu_enqueue_memory_ops(stream, &op, 1);
+  const MemoryOp ops[] = {{gate.word(), gate.value, gate.holds()}, {gate.passed, gate.number, false}};
+  const std::string error = gpu_enqueue_memory_ops(stream, ops, gate.passed ? 2 : 1);
   if (!error.empty()) throw Error(Fault::other, error);
 }
 

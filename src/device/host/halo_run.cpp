@@ -45,6 +45,7 @@ void pass_gate(void* p) {
     tell_halo(gate.halo, gate.word(), gate.value);
   else if (!wait_for_word(gate.halo, gate.word(), gate.value) || load_relaxed(gate.word()) == no_more_steps)
     host_stream_note_release();
+  if (gate.passed) store_release(gate.passed, gate.number);
 }
 
 void end_launch(void* p) {
