@@ -137,16 +137,15 @@ MPIX_INTERPOSED int MPIX_Dev_free(MPIX_Dev* dev) {
     }
     const bool over = gone.domain->wait_for_launches() && gone.domain->wait_for_puts();
     const bool broken = !over || gone.domain->is_broken();
-    if (!mpix::all_have_come(gone.ranks.node, "MPIX_Dev_free", mpix::patience(), broken)) {
-      // Whoever lives may still reach into its memory: that stays.
+    const bool have_left = over || gone.domain->have_ranks_left();
+    const auto leaving = mpix::leave_together(gone.ranks.node, "MPIX_Dev_free", mpix::patience(), broken, have_left);
+    if (leaving != mpix::Leaving::all_have_left) {  // some may still reach into its memory
       mpix::handles().remove(&gone);
       *dev = MPIX_DEV_NULL;
-      throw Error(Fault::synchronization, "other processes have not called it; the memory of the domain stays");
-    }
-    if (!over && !gone.domain->have_host_ranks_left()) {
-      mpix::handles().remove(&gone);
-      *dev = MPIX_DEV_NULL;
-      throw Error(Fault::synchronization, "ranks of this process have not returned; the memory of the domain stays");
+      const char* const why = leaving == mpix::Leaving::some_missing ? "other processes have not called it"
+                              : have_left                            ? "ranks of other processes have not returned"
+                                                                     : "ranks of this process have not returned";
+      throw Error(Fault::synchronization, std::string(why) + "; the memory of the domain stays");
     }
     if (over) {
       const mpix::Domain::Counts counts = gone.domain->counts();

@@ -162,6 +162,7 @@ bool Courier::serve_all() {
   bool moved = take_tasks();
   for (Peer& peer : peers_) {
     if (receive(peer)) moved = true;
+    if (begin_gets(peer)) moved = true;
     if (deliver(peer)) moved = true;
     if (peer.link->serve()) moved = true;
   }
@@ -203,10 +204,14 @@ bool Courier::take(const Task& task) {
   return to_all(task);
 }
 
+/// What ranks here send; a reply that waits for room goes first.
+bool Courier::may_append(Peer& peer, std::uint64_t bytes) { return peer.gets.empty() && peer.link->has_room(bytes); }
+
 bool Courier::take_put(const Task& task) {
   const std::uint64_t bytes = task.word[dev::far_bytes], place = task.word[dev::far_place];
-  FarLink& link = *peer_of(rank_in(task.word[dev::far_route])).link;
-  if (!link.has_room(bytes)) return false;
+  Peer& peer = peer_of(rank_in(task.word[dev::far_route]));
+  FarLink& link = *peer.link;
+  if (!may_append(peer, bytes)) return false;
   FarMessage message = message_of(task);
   message.bytes = static_cast<std::uint32_t>(bytes);
   const std::uint64_t to = link.append(message);
@@ -219,9 +224,9 @@ bool Courier::take_put(const Task& task) {
 }
 
 bool Courier::take_get(const Task& task) {
-  FarLink& link = *peer_of(rank_in(task.word[dev::far_route])).link;
-  if (!link.has_room(0)) return false;
-  (void)link.append(message_of(task));
+  Peer& peer = peer_of(rank_in(task.word[dev::far_route]));
+  if (!may_append(peer, 0)) return false;
+  (void)peer.link->append(message_of(task));
   return true;
 }
 
@@ -229,7 +234,7 @@ bool Courier::take_get(const Task& task) {
 bool Courier::take_flush(const Task& task) {
   const auto owes = [](const Peer& peer) { return peer.link->dealt_with() < peer.link->sent_so_far(); };
   for (Peer& peer : peers_)
-    if (owes(peer) && !peer.link->has_room(0)) return false;
+    if (owes(peer) && !may_append(peer, 0)) return false;
   const std::uint32_t here = rank_in(task.word[dev::far_what]) - first_rank();
   Flush flush{here, task.word[dev::far_route], {}};
   for (Peer& peer : peers_) {
@@ -246,7 +251,7 @@ bool Courier::to_all(const Task& task) {
   for (; progress_ < peers_.size(); ++progress_) {
     Peer& peer = peers_[progress_];
     if (!peer.has_ranks) continue;
-    if (!peer.link->has_room(0)) return false;
+    if (!may_append(peer, 0)) return false;
     FarMessage message = message_of(task);
     if (message.kind == kind_of_message(TaskKind::far_window)) message.word[dev::far_displacement] = 0;
     (void)peer.link->append(message);
@@ -300,7 +305,7 @@ bool Courier::is_drained(std::uint64_t tasks) {
         peer.link->note_question();
       }
     }
-    if (!peer.deliveries.empty() || !link.is_quiet()) {
+    if (!peer.deliveries.empty() || !peer.gets.empty() || !peer.reads.empty() || !link.is_quiet()) {
       all = false;
       peer.link->answer_soon();  // unasked: the other process may call MPIX_Dev_free much later
     }

@@ -42,13 +42,17 @@ struct CourierDomain {
 /// | task          | becomes                                        | at the target, when all before it is done |
 /// |---------------|------------------------------------------------|--------------------------------------------|
 /// | far_put       | a message with the data                        | they are copied into the window; then a notification, where it has one, goes into the rank's lane |
-/// | far_get       | a message                                      | the window's bytes are copied into a reply; a notification likewise. The reply goes into the room for data, and `replies` says so |
+/// | far_get       | a message                                      | the window's bytes are copied into a reply; a notification likewise. The reply goes into the room for data, and `replies` says so. As soon as there is room for a reply: what is behind it goes on |
 /// | far_flush     | a question to whom something was sent, until each has said that all is done | it answers |
 /// | far_barrier   | a message to all                               | counts; `go` is what the last of all has come to |
 /// | far_window    | known here; a message to all                   | their table has the part's size |
 ///
 /// A notification that finds no room in its rank's lane waits here, and those of the same rank behind it; as many as a
 /// rank may set aside. One more keeps back what comes from its process, until the rank calls the library.
+///
+/// A get keeps back nothing: two processes whose rings are full in both directions, a get in front of each, would wait
+/// for each other. There is one of a rank at most, which waits for it. While one waits for room nothing else is
+/// appended to that ring, so that it has its turn.
 class Courier final : public Poller {
  public:
   /// Collective: an exchange of a few bytes.
@@ -88,14 +92,23 @@ class Courier final : public Poller {
   /// A message that has come, from when its copies are under way until it is done.
   struct Delivery {
     FarMessage message;
-    std::uint64_t end;    ///< of the message
-    std::uint64_t copy;   ///< number of its last copy; 0: none
-    std::uint64_t reply;  ///< of a get: where the reply begins
-    bool is_wrong;        ///< nothing comes of it
+    std::uint64_t end;   ///< of the message
+    std::uint64_t copy;  ///< number of its last copy; 0: none
+    bool is_wrong;       ///< nothing comes of it
+  };
+  struct Get {
+    FarMessage message;
+    std::uint64_t number;  ///< of the messages that have come
+    std::uint64_t copy;
+    std::uint64_t reply;  ///< where it begins
+    bool is_wrong;
   };
   struct Peer {
     std::unique_ptr<FarLink> link;
     std::deque<Delivery> deliveries;
+    std::deque<Get> gets;                    ///< that wait for room for their replies
+    std::deque<Get> reads;                   ///< that have it
+    std::uint64_t come = 0, dealt_with = 0;  ///< messages
     std::uint64_t barriers = 0;
     bool has_ranks = false;
   };
@@ -116,8 +129,11 @@ class Courier final : public Poller {
   bool take_flush(const Task& task);
   bool to_all(const Task& task);
   void free_data(std::uint64_t place, std::uint64_t bytes);
+  static bool may_append(Peer& peer, std::uint64_t bytes);
   bool receive(Peer& peer);
-  bool begin(Peer& peer, const FarMessage& message, Delivery& delivery);
+  void begin(Peer& peer, const FarMessage& message, Delivery& delivery);
+  bool begin_gets(Peer& peer);
+  bool end_gets(Peer& peer, std::uint64_t copied);
   char* target_of(const Peer& peer, const FarMessage& message);
   bool deliver(Peer& peer);
   bool end(Peer& peer, const Delivery& delivery);

@@ -29,7 +29,7 @@ bool Courier::receive(Peer& peer) {
     if (!message) break;
     Delivery delivery{};
     delivery.message = *message;
-    if (!begin(peer, *message, delivery)) break;
+    begin(peer, *message, delivery);
     peer.deliveries.push_back(delivery);
     moved = true;
   }
@@ -54,21 +54,10 @@ char* Courier::target_of(const Peer& peer, const FarMessage& message) {
   return nullptr;
 }
 
-/// Starts its copies. False: not now.
-bool Courier::begin(Peer& peer, const FarMessage& message, Delivery& delivery) {
+/// Starts its copies.
+void Courier::begin(Peer& peer, const FarMessage& message, Delivery& delivery) {
   FarLink& link = *peer.link;
-  const std::uint64_t bytes = message.word[dev::far_bytes];
-  std::uint64_t reply_data = 0;
-  if (message.kind == kind_of_message(TaskKind::far_get)) {
-    if (!link.has_room(bytes)) return false;
-    FarMessage reply{};
-    reply.kind = reply_kind;
-    std::copy_n(message.word, 6, reply.word);
-    reply.bytes = static_cast<std::uint32_t>(bytes);
-    delivery.reply = link.sent_so_far();
-    reply_data = link.append(reply);
-    link.hold(delivery.reply);
-  }
+  ++peer.come;
   const FarMessage copy = message;
   const char* const entry = reinterpret_cast<const char*>(&message.word[dev::far_displacement]);
   const std::uint64_t data = link.begin_next();
@@ -82,13 +71,7 @@ bool Courier::begin(Peer& peer, const FarMessage& message, Delivery& delivery) {
       to += piece.bytes;
     }
   } else if (copy.kind == kind_of_message(TaskKind::far_get)) {
-    const char* from = target_of(peer, copy);
-    delivery.is_wrong = from == nullptr;
-    for (const FarLink::Piece& piece : link.out(reply_data, from ? bytes : 0).piece) {
-      if (piece.bytes == 0) continue;
-      delivery.copy = copier_->start(piece.at, from, piece.bytes);
-      from += piece.bytes;
-    }
+    peer.gets.push_back(Get{copy, peer.come, 0, 0, false});
   } else if (copy.kind == kind_of_message(TaskKind::far_window)) {
     // As it stands in the message: no base, and the size.
     static_assert(sizeof(dev::WindowEntry) == 16 && dev::far_bytes == dev::far_displacement + 1, "side by side");
@@ -98,19 +81,61 @@ bool Courier::begin(Peer& peer, const FarMessage& message, Delivery& delivery) {
     delivery.copy = copier_->start(domain_.segment + domain_.windows_at + index * sizeof(dev::WindowEntry), entry,
                                    sizeof(dev::WindowEntry));
   }
-  return true;
+}
+
+/// Reads, behind the copies of what has come before, for those for whose replies there is room.
+bool Courier::begin_gets(Peer& peer) {
+  FarLink& link = *peer.link;
+  bool moved = false;
+  for (; !peer.gets.empty(); peer.gets.pop_front(), moved = true) {
+    Get get = peer.gets.front();
+    const std::uint64_t bytes = get.message.word[dev::far_bytes];
+    if (!link.has_room(bytes)) break;
+    FarMessage reply{};
+    reply.kind = reply_kind;
+    std::copy_n(get.message.word, 6, reply.word);
+    reply.bytes = static_cast<std::uint32_t>(bytes);
+    get.reply = link.sent_so_far();
+    const std::uint64_t data = link.append(reply);
+    link.hold(get.reply);
+    const char* from = target_of(peer, get.message);
+    get.is_wrong = from == nullptr;
+    for (const FarLink::Piece& piece : link.out(data, from ? bytes : 0).piece) {
+      if (piece.bytes == 0) continue;
+      get.copy = copier_->start(piece.at, from, piece.bytes);
+      from += piece.bytes;
+    }
+    peer.reads.push_back(get);
+  }
+  return moved;
+}
+
+/// Their notifications come behind those of what was before.
+bool Courier::end_gets(Peer& peer, std::uint64_t copied) {
+  bool moved = false;
+  for (; !peer.reads.empty(); peer.reads.pop_front(), moved = true) {
+    const Get& get = peer.reads.front();
+    if (get.copy > copied || get.number > peer.dealt_with) break;
+    const std::uint64_t* const word = get.message.word;
+    const std::uint64_t bytes = word[dev::far_bytes] + word[dev::far_before];
+    const bool notifies = (word[dev::far_route] & dev::far_notifies) != 0 && !get.is_wrong;
+    if (notifies && !tell(rank_in(word[dev::far_route]), word[dev::far_what], dev::how_of(dev::was_read, bytes))) break;
+    peer.link->let_go(get.reply);
+  }
+  return moved;
 }
 
 bool Courier::deliver(Peer& peer) {
-  if (peer.deliveries.empty()) return false;
+  if (peer.deliveries.empty() && peer.reads.empty()) return false;
   const std::uint64_t copied = copier_->finished();
   bool moved = false;
   while (!peer.deliveries.empty() && peer.deliveries.front().copy <= copied && end(peer, peer.deliveries.front())) {
     peer.link->free_until(peer.deliveries.front().end);
     peer.deliveries.pop_front();
+    ++peer.dealt_with;
     moved = true;
   }
-  return moved;
+  return end_gets(peer, copied) || moved;
 }
 
 /// False: not now.
@@ -122,13 +147,6 @@ bool Courier::end(Peer& peer, const Delivery& delivery) {
     // Of a put that went in pieces: all of it.
     const std::uint64_t bytes = word[dev::far_bytes] + word[dev::far_before];
     return !notifies || tell(rank_in(word[dev::far_route]), word[dev::far_what], dev::how_of(dev::direct, bytes));
-  }
-  if (message.kind == kind_of_message(TaskKind::far_get)) {
-    const std::uint64_t bytes = word[dev::far_bytes] + word[dev::far_before];
-    if (notifies && !tell(rank_in(word[dev::far_route]), word[dev::far_what], dev::how_of(dev::was_read, bytes)))
-      return false;
-    peer.link->let_go(delivery.reply);
-    return true;
   }
   if (message.kind == reply_kind) {
     const std::uint64_t data = delivery.end - dev::far_round(message.bytes);

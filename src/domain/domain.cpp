@@ -19,6 +19,7 @@ namespace mpix {
 namespace {
 
 /// Control memory of a process that is mostly lanes; few ranks have long ones.
+constexpr auto time_to_leave = std::chrono::seconds(1);
 constexpr std::uint64_t usual_lanes_bytes = 64 << 20;
 constexpr std::uint32_t preset_pending = 1024, most_preset_lines = 4096, least_preset_lines = 64;
 constexpr std::uint32_t most_preset_inline = 4096;
@@ -321,10 +322,16 @@ bool Domain::wait_for_launches() {
   return true;
 }
 
-bool Domain::have_host_ranks_left() const {
-  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(1);
-  while (host_launches_.load(std::memory_order_acquire) > 0) {
-    if (std::chrono::steady_clock::now() > until) return false;
+/// Of a broken one. On hosts it is enough that they have returned.
+bool Domain::have_ranks_left() const {
+  const auto until = AwakeClock::now() + time_to_leave;
+  const auto have_finished = [this] {
+    for (std::uint32_t i = 0; i < param_.ranks_here; ++i)
+      if (load_acquire(&param_.notes[i].launch) < launches_) return false;
+    return true;
+  };
+  while (device_.is_host() ? host_launches_->load(std::memory_order_acquire) > 0 : !have_finished()) {
+    if (AwakeClock::now() > until) return false;
     std::this_thread::sleep_for(std::chrono::microseconds(200));
   }
   return true;

@@ -66,9 +66,9 @@ class Domain final : public WaitsForPeers {
   std::uint64_t launches() const { return launches_; }
   /// Asleep, until every rank has finished every launch. False: the domain is broken, or has waited for too long.
   bool wait_for_launches();
-  /// Of threads that are ranks, when they have been released: whether they have left, within a second.
-  bool have_host_ranks_left() const;
-  std::atomic<int>& host_launches() { return host_launches_; }
+  /// When they have been released: whether all ranks have left, within a second.
+  bool have_ranks_left() const;
+  const std::shared_ptr<std::atomic<int>>& host_launches() { return host_launches_; }
   std::unique_lock<std::mutex> held_if_idle(bool or_unseen) override;
   /// Asleep, until what ranks here have put to other nodes is there. False: the domain is broken, or it took too long.
   bool wait_for_puts();
@@ -136,7 +136,8 @@ class Domain final : public WaitsForPeers {
   std::array<Attachment, dev::windows_each> windows_;
   std::mutex launching_;  ///< launches_ goes up under it
   std::uint64_t launches_ = 0;
-  std::atomic<int> host_launches_{0};         ///< enqueued, or under way
+  /// Enqueued, or under way. Theirs as well: the domain may be gone when the last thread of a launch ends.
+  const std::shared_ptr<std::atomic<int>> host_launches_ = std::make_shared<std::atomic<int>>(0);
   std::atomic<bool> launches_unseen_{false};  ///< the program's own
   std::unique_ptr<DomainReports> reports_;
   std::unique_ptr<Courier> courier_;  ///< ends before what it tells of

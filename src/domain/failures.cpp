@@ -78,14 +78,45 @@ const char* reason(dev::Result result, dev::DevCall call) {
   return "?";
 }
 
+std::string or_any(std::int64_t number) { return number == -1 ? "any" : std::to_string(number); }
+
+/// Which of its arguments a call has told, and what they are.
+std::string arguments_of(const dev::RankNote& note) {
+  const auto result = static_cast<dev::Result>(note.failure);
+  const std::string window = "window " + or_any(note.failed_window), rank = or_any(note.failed_rank);
+  const std::string first = std::to_string(note.failed_values[0]), second = std::to_string(note.failed_values[1]);
+  switch (static_cast<dev::DevCall>(note.failed_call)) {
+    case dev::DevCall::none:
+    case dev::DevCall::init:
+    case dev::DevCall::barrier:
+      return "";
+    case dev::DevCall::win_open:
+      return result == dev::Result::synchronization ? "" : " (" + first + " bytes)";
+    case dev::DevCall::win_close:
+    case dev::DevCall::flush:
+      return " (" + window + ")";
+    case dev::DevCall::wait:
+    case dev::DevCall::test:
+      return " (" + window + ", source " + rank + ", tag " + or_any(note.failed_values[0]) + ", count " + second + ")";
+    case dev::DevCall::put:
+    case dev::DevCall::get:
+    case dev::DevCall::put_notify:
+    case dev::DevCall::get_notify:
+    case dev::DevCall::notify:
+      return " (" + window + ", target " + rank +
+             (result == dev::Result::synchronization ? ")"
+              : result == dev::Result::tag           ? ", tag " + first + ")"
+                                                     : ", displacement " + first + ", " + second + " bytes)");
+  }
+  return "";
+}
+
 }  // namespace
 
 std::string failure_text(const dev::RankNote& note, std::uint32_t rank) {
   const auto call = static_cast<dev::DevCall>(note.failed_call);
   return "rank " + std::to_string(rank) + ", " + name_of(call) + ": " +
-         reason(static_cast<dev::Result>(note.failure), call) + " (window " + std::to_string(note.failed_window) +
-         ", rank " + std::to_string(note.failed_rank) + ", " + std::to_string(note.failed_values[0]) + ", " +
-         std::to_string(note.failed_values[1]) + ")";
+         reason(static_cast<dev::Result>(note.failure), call) + arguments_of(note);
 }
 
 bool is_list_full(const dev::RankNote& note) {

@@ -62,7 +62,7 @@ struct HostLaunch {
   void* argument;
   Polling polling;
   Courier* courier;
-  std::atomic<int>* under_way;  ///< launches of the domain, which may end when there are none
+  std::shared_ptr<std::atomic<int>> under_way;  ///< launches of the domain
 };
 
 void run_rank(const HostLaunch& launch, std::uint32_t here) {
@@ -108,13 +108,13 @@ void launch_host_ranks(Domain& domain, void (*function)(MPIX_Dev_param, void*), 
   launch->function = function;
   launch->argument = argument;
   launch->courier = domain.courier();
-  launch->under_way = &domain.host_launches();
+  launch->under_way = domain.host_launches();
   launch->polling = polling_for(static_cast<int>(launch->param.ranks_on_node));
-  ++domain.host_launches();
+  ++*domain.host_launches();
   try {
     host_stream_launch(stream, run_all, launch.get());
   } catch (...) {
-    --domain.host_launches();
+    --*domain.host_launches();
     domain.cancel_launch();
     throw;
   }

@@ -74,18 +74,23 @@ void Domain::attach(Bootstrap& bootstrap, void* base, std::size_t bytes) {
 }
 
 void Domain::detach(Bootstrap& bootstrap, void* base) {
-  const auto found = std::find_if(attachments_.begin(), attachments_.end(),
-                                  [base](const Attachment& one) { return !one.mappings.empty() && one.own == base; });
-  const std::uint64_t index = static_cast<std::uint64_t>(found - attachments_.begin());
-  const std::vector<std::uint64_t> all = bootstrap.allgather(index);
-  if (found == attachments_.end()) throw Error(Fault::attach, "this memory is not attached");
-  if (std::any_of(all.begin(), all.end(), [index](std::uint64_t other) { return other != index; }))
-    throw Error(Fault::attach, "the processes name different attachments");
+  // A bit each: a process may have several of one base, as of none at all.
+  std::uint64_t mine = 0;
+  static_assert(dev::most_attachments == 64, "bits of a word");
+  for (std::size_t i = 0; i < attachments_.size(); ++i)
+    if (!attachments_[i].mappings.empty() && attachments_[i].own == base) mine |= std::uint64_t{1} << i;
+  std::uint64_t common = mine;
+  for (const std::uint64_t other : bootstrap.allgather(mine)) common &= other;
+  if (mine == 0) throw Error(Fault::attach, "this memory is not attached");
+  if (common == 0) throw Error(Fault::attach, "the processes name different attachments");
+  std::uint64_t index = 0;
+  while ((common >> index & 1) == 0) ++index;
+  Attachment& found = attachments_[index];
   const std::vector<dev::WindowEntry> nothing(param_.processes);
   device_.write(segment_.base + places_.attached + index * param_.processes * sizeof(dev::WindowEntry), nothing.data(),
                 nothing.size() * sizeof nothing[0]);
   (void)bootstrap.allgather(std::uint64_t{0});
-  release_mappings(found->mappings);
+  release_mappings(found.mappings);
 }
 
 int Domain::create_window(Bootstrap& bootstrap, void* const base[], const std::size_t bytes[]) {

@@ -7,6 +7,8 @@
 //     random operations against a serial model; RANKS in each process
 //   mpiexec -n N domain steady [STEPS]
 //     steps of random neighbours; afterwards the process has as much memory as before
+//   mpiexec -n N domain crossing [ROUNDS]
+//     large gets and puts in both directions at once, more than is between two nodes
 //   mpiexec -n N domain leave
 //     a domain is alive when MPI ends
 //   mpiexec -n N domain calls
@@ -159,6 +161,52 @@ void steady(std::uint32_t steps) {
   for (const test::Findings& one : findings) EXPECT(one.operations == steps / 10 * 10);
   domain.check();
   if (rank == 0) std::printf("%u steps, and %ld KB more\n", steps, more);
+}
+
+/// Of each process the first rank reads from its like in the next one, and the others put there, all at once: what is
+/// under way is full of both.
+struct Crossing {
+  static constexpr std::size_t bytes = 256 * 1024;
+  static constexpr int each = 5;
+  MPIX_Dev_win window;
+  char *base, *scratch;
+  int rounds;
+  test::Findings* findings;
+
+  MPIX_DEV_METHOD void operator()(MPIX_Dev_ctx& c) const {
+    const std::uint32_t here = c.rank - c.p.first_rank;
+    test::Findings& f = findings[here];
+    const int n = static_cast<int>(c.p.ranks), me = static_cast<int>(c.rank);
+    const int next = (me + each) % n, before = (me + n - each) % n;
+    char *const mine = base + here * bytes, *const own = scratch + here * bytes;
+    test::fill(c, here == 0 ? mine : own, bytes, test::Pattern{static_cast<std::uint64_t>(me)});
+    DOMAIN_EXPECT(c, f, MPIX_Dev_barrier(&c, MPIX_DEV_WORLD) == MPI_SUCCESS);
+    for (int round = 0; round < rounds; ++round)
+      DOMAIN_EXPECT(c, f,
+                    (here == 0 ? MPIX_Dev_get(&c, window, next, 0, bytes, own)
+                               : MPIX_Dev_put_notify(&c, window, next, 0, bytes, own, 1)) == MPI_SUCCESS);
+    if (here != 0) DOMAIN_EXPECT(c, f, MPIX_Dev_wait(&c, window, before, 1, rounds) == MPI_SUCCESS);
+    const test::Pattern wanted{static_cast<std::uint64_t>(here == 0 ? next : before)};
+    if (test::differing(c, here == 0 ? own : mine, bytes, wanted, &f.operations) != 0)
+      test::fault(c, f, __LINE__, f.operations);
+  }
+};
+
+void crossing(int rounds) {
+  constexpr int here = Crossing::each;
+  support::Domain domain(MPI_COMM_WORLD, here);
+  Crossing kernel{};
+  kernel.base = domain.allocate(Crossing::bytes * here);
+  kernel.scratch = domain.allocate(Crossing::bytes * here);
+  kernel.window = domain.window_over(kernel.base, Crossing::bytes);
+  kernel.rounds = rounds;
+  std::vector<test::Findings> findings(here);
+  kernel.findings = reinterpret_cast<test::Findings*>(domain.allocate(sizeof findings[0] * here));
+  CHECK_MPI(support::launch(domain, kernel, 64));
+  support::synchronize();
+  support::to_host(findings.data(), kernel.findings, sizeof findings[0] * here);
+  report(findings);
+  domain.check();
 }
 
 /// What each call is for, and what it answers to wrong arguments.
@@ -523,6 +571,11 @@ void calls() {
   for (MPIX_Dev_win& one : many) CHECK_MPI(MPIX_Dev_win_free(domain, &one));
   CHECK_MPI(MPIX_Dev_detach(domain, kernel.base));
   EXPECT(class_of(MPIX_Dev_detach(domain, kernel.base)) == MPI_ERR_RMA_ATTACH);
+  // Several of which a process gives nothing, and one base twice.
+  char* const base[] = {domain.allocate(64), domain.allocate(64)};
+  for (char* const one : {base[0], base[1], base[1]})
+    CHECK_MPI(MPIX_Dev_attach(domain, rank == 0 ? one : nullptr, rank == 0 ? 64 : 0));
+  for (char* const one : {base[1], base[0], base[1]}) CHECK_MPI(MPIX_Dev_detach(domain, rank == 0 ? one : nullptr));
   if (rank == 0) std::printf("calls: %d failures here\n", failures);
 }
 
@@ -554,6 +607,8 @@ int main(int argc, char** argv) {
                       argc > 5 ? argv[5] : nullptr, argc > 6 ? argv[6] : nullptr);
   else if (what == "steady")
     steady(static_cast<std::uint32_t>(number(2, 100000)));
+  else if (what == "crossing")
+    crossing(number(2, 100));
   else if (what == "calls")
     calls();
   else if (what == "leave")

@@ -237,6 +237,24 @@ void two_launches_at_once(const Set& set) {
   }
   for (int i = 0; i < here; ++i) EXPECT(set.findings[i].operations == 10);
 }
+
+/// Freed when its ranks have finished, and have not returned yet.
+void freed_early() {
+  const auto stays = [](MPIX_Dev_param param, void*) {
+    MPIX_Dev_ctx context;
+    MPIX_Dev_init(&context, param);
+    MPIX_Dev_finish(&context);
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  };
+  MPIX_Dev domain = MPIX_DEV_NULL;
+  MPIX_Host_stream stream;
+  CHECK_MPI(MPIX_Host_stream_create(&stream));
+  CHECK_MPI(MPIX_Dev_create(MPI_COMM_WORLD, 3, MPI_INFO_NULL, &domain));
+  CHECK_MPI(MPIX_Dev_launch_host(domain, stays, nullptr, stream));
+  CHECK_MPI(MPIX_Dev_free(&domain));
+  CHECK_MPI(MPIX_Host_stream_synchronize(stream));
+  CHECK_MPI(MPIX_Host_stream_destroy(&stream));
+}
 #endif
 
 void use() {
@@ -246,6 +264,7 @@ void use() {
   launched_by_another_way(set);
 #if !defined(__CUDACC__) && !defined(__HIPCC__)
   two_launches_at_once(set);
+  freed_early();
 #endif
   // Neither is an error of a rank.
   set.domain.check();
@@ -262,7 +281,8 @@ void use() {
     CHECK_MPI(support::launch(set.domain, Freed{gone, set.base, set.findings}, 64));
     support::synchronize();
     const std::string text = error_of(set.domain, &error_class);
-    EXPECT(error_class == MPI_ERR_WIN && std::strstr(text.c_str(), "MPIX_Dev_put: no such window (window "));
+    EXPECT(error_class == MPI_ERR_WIN && std::strstr(text.c_str(), "MPIX_Dev_put: no such window (window ") &&
+           std::strstr(text.c_str(), ", displacement 0, 8 bytes)"));
   }
   CHECK_MPI(support::launch(set.domain, Many{set.window, set.base, set.findings}, 64));
   support::synchronize();
