@@ -28,6 +28,7 @@
 #include "mpi_bootstrap.h"
 #include "mpix_collectives.h"
 #include "operation.h"
+#include "progress.h"
 #include "runtime.h"
 #include "team/differing.h"
 #include "team_state.h"
@@ -280,7 +281,8 @@ void end_collectives(MPI_Comm comm, CommState& state) noexcept {
   // MPI calls this: nothing may be thrown.
   bool broken = true;
   try {
-    broken = !state.collectives->wait_for_all();
+    Progress progress;
+    broken = !state.collectives->wait_for_all(progress.meanwhile());
   } catch (const std::exception& error) {
     log(LogLevel::error, std::string("the collectives of a communicator do not end: ") + error.what());
   }
@@ -306,7 +308,8 @@ void wait_for_collectives() noexcept {
     // All at once, as each rank has them in an order of its own. Those of MPI_COMM_WORLD and MPI_COMM_SELF end later.
     std::vector<std::pair<CommState*, EndOfCalls>> ends;
     for (CommState* const one : all) {
-      const bool broken = !one->collectives->wait_for_all();
+      Progress progress;
+      const bool broken = !one->collectives->wait_for_all(progress.meanwhile());
       if (broken) one->collectives->tell_others();
       if (one != find_comm_state(MPI_COMM_WORLD) && one != find_comm_state(MPI_COMM_SELF))
         ends.emplace_back(one, EndOfCalls(one->own, broken, one->collectives->fingerprint()));
@@ -423,8 +426,11 @@ MPIX_INTERPOSED int MPIX_Comm_attach(MPI_Comm comm, void* base, MPI_Aint bytes) 
 }
 
 MPIX_INTERPOSED int MPIX_Comm_detach(MPI_Comm comm, void* base) {
-  return mpix::call_together("MPIX_Comm_detach", comm,
-                             [&](Collectives& collectives, mpix::Bootstrap& all) { collectives.detach(all, base); });
+  return mpix::call_together("MPIX_Comm_detach", comm, [&](Collectives& collectives, mpix::Bootstrap& all) {
+    mpix::Progress progress;
+    (void)collectives.wait_for_all(progress.meanwhile());
+    collectives.detach(all, base);
+  });
 }
 
 MPIX_INTERPOSED int MPIX_Comm_get_stats(MPI_Comm comm, MPIX_Comm_stats* stats, size_t size) {

@@ -27,6 +27,7 @@
 #include "info_keys.h"
 #include "mpi_bootstrap.h"
 #include "mpix_device.h"
+#include "progress.h"
 #include "runtime.h"
 #include "team_state.h"
 #include "wait_for_ranks.h"
@@ -135,7 +136,9 @@ MPIX_INTERPOSED int MPIX_Dev_free(MPIX_Dev* dev) {
       throw Error(Fault::other,
                   "MPI has been finalized, so nobody waits for other processes; the memory of the domain stays");
     }
-    const bool over = gone.domain->wait_for_launches() && gone.domain->wait_for_puts();
+    mpix::Progress progress;
+    const auto meanwhile = progress.meanwhile();
+    const bool over = gone.domain->wait_for_launches(meanwhile) && gone.domain->wait_for_puts(meanwhile);
     const bool broken = !over || gone.domain->is_broken();
     const bool have_left = over || gone.domain->have_ranks_left();
     const auto leaving = mpix::leave_together(gone.ranks.node, "MPIX_Dev_free", mpix::patience(), broken, have_left);
@@ -196,7 +199,8 @@ MPIX_INTERPOSED int MPIX_Dev_detach(MPIX_Dev dev, void* base) {
   return guarded(Caller::on_world("MPIX_Dev_detach"), [&] {
     MPIX_Dev_s& domain = mpix::of(dev);
     mpix::call_together("MPIX_Dev_detach", domain, [&](mpix::Bootstrap& all) {
-      (void)domain.domain->wait_for_puts();
+      mpix::Progress progress;
+      (void)domain.domain->wait_for_puts(progress.meanwhile());
       domain.domain->detach(all, base);
     });
   });
@@ -218,7 +222,8 @@ MPIX_INTERPOSED int MPIX_Dev_win_free(MPIX_Dev dev, MPIX_Dev_win* win) {
     MPIX_Dev_s& domain = mpix::of(dev);
     mpix::call_together("MPIX_Dev_win_free", domain, [&](mpix::Bootstrap& all) {
       // Of all processes: what is under way to other nodes is not for a later window of this number.
-      (void)domain.domain->wait_for_puts();
+      mpix::Progress progress;
+      (void)domain.domain->wait_for_puts(progress.meanwhile());
       domain.domain->free_window(all, win ? *win : -1);
     });
     *win = -1;

@@ -21,6 +21,7 @@
 #include "handles.h"
 #include "mpix.h"
 #include "notify/halo.h"
+#include "progress.h"
 #include "runtime.h"
 #include "team_state.h"
 #include "wait_for_ranks.h"
@@ -175,7 +176,8 @@ MPIX_INTERPOSED int MPIX_Halo_free(MPIX_Halo* halo) {
     if (!halo) throw Error(Fault::argument, "no such halo");
     MPIX_Halo_s& gone = mpix::of(*halo);
     gone.halo->require_no_steps();
-    const bool over = gone.halo->wait_for_all();
+    mpix::Progress progress;
+    const bool over = gone.halo->wait_for_all(progress.meanwhile());
     const std::string cause = gone.halo->cause();
     // Memory is others', too, as long as they exchange. All ranks come, as all but those that share would go on.
     if (gone.is_shared && mpix::mpi_works()) {

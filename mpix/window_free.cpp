@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "errors.h"
+#include "progress.h"
 #include "runtime.h"
 #include "window_state.h"
 
@@ -20,7 +21,9 @@ void quiesce(WinState& state) {
   if (!state.window) return;
   state.window->check_free();
   state.window->say_farewell(Farewell::win_free);
-  if (!state.window->drain()) log(LogLevel::warn, "window '" + state.window->name() + "' is freed after it broke");
+  Progress progress;
+  if (!state.window->drain(progress.meanwhile()))
+    log(LogLevel::warn, "window '" + state.window->name() + "' is freed after it broke");
 }
 
 void report(const WinState& state) {

@@ -10,6 +10,7 @@
 #include "collectives.h"
 #include "device_memory.h"
 #include "errors.h"
+#include "progress.h"
 #include "runtime.h"
 
 namespace mpix {
@@ -78,7 +79,8 @@ extern "C" int delete_state(MPI_Win, int, void* value, void*) {
     return MPI_SUCCESS;
   }
   try {
-    if (state->window) state->window->drain();
+    Progress progress;
+    if (state->window) state->window->drain(progress.meanwhile());
     delete state;
   } catch (const std::exception& error) {
     log(LogLevel::warn, std::string("freeing a window: ") + error.what());

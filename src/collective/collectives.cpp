@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/naps.h"
 #include "base/service.h"
 #include "collective/between_nodes.h"
 #include "collective/collectives_memory.h"
@@ -274,20 +275,31 @@ void Collectives::attach(Bootstrap& bootstrap, void* base, std::size_t bytes) {
 }
 
 void Collectives::detach(Bootstrap& bootstrap, void* base) {
-  const auto found = std::find_if(attachments_.begin(), attachments_.end(),
-                                  [base](const Attachment& one) { return one.is_used && one.own == base; });
-  const std::uint64_t index = static_cast<std::uint64_t>(found - attachments_.begin());
+  // A bit each: a rank may have several of one base, as of none at all.
+  std::uint64_t mine = 0;
+  static_assert(most_attached <= 64, "bits of a word");
+  for (std::size_t i = 0; i < attachments_.size(); ++i)
+    if (attachments_[i].is_used && attachments_[i].own == base) mine |= std::uint64_t{1} << i;
   (void)wait_for_all();
-  // Where some are wrong all say the same.
-  const std::string by_rank = differing(bootstrap.allgather(index), [this](std::uint64_t one) {
-    return one < attachments_.size() ? "attachment " + std::to_string(one + 1) : "none";
-  });
-  if (!by_rank.empty()) throw Error(Fault::attach, "the ranks name different attachments: " + by_rank);
-  if (found == attachments_.end()) throw Error(Fault::attach, "this memory is not attached");
+  const std::vector<std::uint64_t> all = bootstrap.allgather(mine);
+  std::uint64_t common = mine;
+  for (const std::uint64_t other : all) common &= other;
+  if (common == 0) {  // and all say the same
+    const std::string by_rank = differing(all, [](std::uint64_t bits) {
+      std::string text;
+      for (std::size_t k = 0; k < most_attached; ++k)
+        if ((bits >> k & 1) != 0) text += (text.empty() ? "attachment " : " or ") + std::to_string(k + 1);
+      return text.empty() ? "none" : text;
+    });
+    if (!by_rank.empty()) throw Error(Fault::attach, "the ranks name different attachments: " + by_rank);
+    throw Error(Fault::attach, "this memory is not attached");
+  }
+  std::size_t index = 0;
+  while ((common >> index & 1) == 0) ++index;
   (void)bootstrap.allgather(std::uint64_t{0});
   const std::lock_guard<std::mutex> hold(mutex_);
-  memory_->maps[static_cast<std::size_t>(found - attachments_.begin())].clear();
-  unmap(*found);
+  memory_->maps[index].clear();
+  unmap(attachments_[index]);
 }
 
 bool Collectives::has_attached(const void* allocation) {
@@ -325,7 +337,7 @@ void Collectives::tell_of_different_calls() {
       (last_word_ ? text_of(CallWord::of(last_word_)) : "none"));
 }
 
-bool Collectives::wait_for_all() {
+bool Collectives::wait_for_all(const std::function<void()>& meanwhile) {
   std::uint64_t enqueued = 0, exchanges = 0;
   {
     const std::lock_guard<std::mutex> hold(mutex_);
@@ -333,12 +345,7 @@ bool Collectives::wait_for_all() {
     exchanges = exchanges_;
   }
   if (memory_->rails) memory_->rails->set_awaited(true);
-  bool over = false;
-  for (auto nap = std::chrono::microseconds(5); !over && !is_broken();
-       nap = std::min(2 * nap, std::chrono::microseconds(2000))) {
-    over = have_run(enqueued, exchanges);
-    if (!over) std::this_thread::sleep_for(nap);
-  }
+  for (Naps naps(meanwhile); !is_broken() && !have_run(enqueued, exchanges);) naps.next();
   if (memory_->rails) memory_->rails->set_awaited(false);
   return !is_broken();
 }

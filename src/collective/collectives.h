@@ -5,6 +5,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -87,7 +88,7 @@ class Collectives final : public WaitsForPeers {
   /// The ranks have made different calls, and none has noticed.
   void tell_of_different_calls();
   /// Asleep, until all that was enqueued here, but for graphs, has run. False: the calls are broken.
-  bool wait_for_all();
+  bool wait_for_all(const std::function<void()>& meanwhile = nullptr);
   /// Where calls are broken: others are told what this rank knows, as far as that takes no longer than a moment.
   void tell_others();
   std::unique_lock<std::mutex> held_if_idle(bool or_unseen) override;

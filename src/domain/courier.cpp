@@ -313,12 +313,13 @@ bool Courier::is_drained(std::uint64_t tasks) {
   return all;
 }
 
-bool Courier::drain(std::uint64_t tasks) {
+bool Courier::drain(std::uint64_t tasks, const std::function<void()>& meanwhile) {
   const auto begin = Clock::now();
   double reported = 0;
   wake();
   while (!is_drained(tasks)) {
     if (is_released() || has_failed_) return false;
+    if (meanwhile) meanwhile();
     std::this_thread::sleep_for(std::chrono::microseconds(100));
     const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
     if (domain_.patience <= 0 || seconds - reported < domain_.patience) continue;

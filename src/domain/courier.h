@@ -73,7 +73,7 @@ class Courier final : public Poller {
   /// There is a task.
   void wake() { wake_service(*this); }
   /// Asleep, until all that `tasks` tasks say is at its targets. False: it broke, or has taken too long.
-  bool drain(std::uint64_t tasks);
+  bool drain(std::uint64_t tasks, const std::function<void()>& meanwhile);
   /// Notifications that ranks here have not seen yet.
   std::uint64_t waiting() const;
 

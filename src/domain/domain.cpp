@@ -295,7 +295,7 @@ std::unique_lock<std::mutex> Domain::held_if_idle(bool or_unseen) {
   return hold.owns_lock() ? std::move(hold) : std::unique_lock<std::mutex>();
 }
 
-bool Domain::wait_for_launches() {
+bool Domain::wait_for_launches(const std::function<void()>& meanwhile) {
   using Clock = AwakeClock;
   const auto begin = Clock::now();
   const auto nap_until = begin + std::chrono::milliseconds(1);
@@ -306,6 +306,7 @@ bool Domain::wait_for_launches() {
       continue;
     }
     if (reports_->is_released()) return false;
+    if (meanwhile) meanwhile();
     if (Clock::now() < nap_until)
       std::this_thread::yield();
     else
@@ -337,10 +338,10 @@ bool Domain::have_ranks_left() const {
   return true;
 }
 
-bool Domain::wait_for_puts() {
+bool Domain::wait_for_puts(const std::function<void()>& meanwhile) {
   if (!courier_) return true;
   const auto* const header = reinterpret_cast<const dev::Header*>(segment_.base);
-  return courier_->drain(device_.read_word(&header->tasks_given));
+  return courier_->drain(device_.read_word(&header->tasks_given), meanwhile);
 }
 
 Domain::Failure Domain::failure() const {

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -65,13 +66,13 @@ class Domain final : public WaitsForPeers {
   void cancel_launch();
   std::uint64_t launches() const { return launches_; }
   /// Asleep, until every rank has finished every launch. False: the domain is broken, or has waited for too long.
-  bool wait_for_launches();
+  bool wait_for_launches(const std::function<void()>& meanwhile = nullptr);
   /// When they have been released: whether all ranks have left, within a second.
   bool have_ranks_left() const;
   const std::shared_ptr<std::atomic<int>>& host_launches() { return host_launches_; }
   std::unique_lock<std::mutex> held_if_idle(bool or_unseen) override;
   /// Asleep, until what ranks here have put to other nodes is there. False: the domain is broken, or it took too long.
-  bool wait_for_puts();
+  bool wait_for_puts(const std::function<void()>& meanwhile = nullptr);
   bool is_broken() const { return reports_->is_released(); }
   /// Null: all processes are on one node.
   Courier* courier() const { return courier_.get(); }

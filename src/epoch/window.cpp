@@ -12,6 +12,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/naps.h"
 #include "epoch/live_windows.h"
 
 namespace mpix {
@@ -292,12 +293,8 @@ std::unique_lock<std::mutex> Window::held_if_idle(bool or_unseen) {
   return hold.owns_lock() ? std::move(hold) : std::unique_lock<std::mutex>();
 }
 
-bool Window::drain() {
-  auto nap = std::chrono::microseconds(20);
-  while (!has_run()) {
-    std::this_thread::sleep_for(nap);
-    nap = std::min(2 * nap, std::chrono::microseconds(2000));
-  }
+bool Window::drain(const std::function<void()>& meanwhile) {
+  for (Naps naps(meanwhile); !has_run();) naps.next();
   return !is_broken();
 }
 

@@ -98,7 +98,7 @@ class Window final : public WaitsForPeers {
   /// Epochs have named ranks there.
   bool reaches_other_nodes() const { return off_node_.has_begun(); }
   /// Wait, asleep, until everything enqueued has run. False: a wait was released by its time-out.
-  bool drain();
+  bool drain(const std::function<void()>& meanwhile = nullptr);
 
   std::unique_lock<std::mutex> held_if_idle(bool or_unseen) override;
 

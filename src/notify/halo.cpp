@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/kept.h"
 #include "base/log.h"
+#include "base/naps.h"
 
 namespace mpix {
 namespace {
@@ -472,12 +473,11 @@ std::unique_lock<std::mutex> Halo::held_if_idle(bool or_unseen) {
   return hold.owns_lock() ? std::move(hold) : std::unique_lock<std::mutex>();
 }
 
-bool Halo::wait_for_all() {
+bool Halo::wait_for_all(const std::function<void()>& meanwhile) {
   const Clock::time_point since = Clock::now();
   Clock::duration told{};
   std::optional<Clock::time_point> broken_since;
-  for (auto nap = std::chrono::microseconds(5);; nap = std::min(2 * nap, std::chrono::microseconds(2000))) {
-    if (have_streams_passed()) break;
+  for (Naps naps(meanwhile); !have_streams_passed(); naps.next()) {
     if (is_broken() && !broken_since) broken_since = Clock::now();
     if (broken_since && Clock::now() - *broken_since > time_to_leave) {
       launches_stay_ = true;
@@ -497,7 +497,6 @@ bool Halo::wait_for_all() {
       else
         log(LogLevel::warn, options_.name + ": " + why);
     }
-    std::this_thread::sleep_for(nap);
   }
   if (waits_untold_) keep_for_ever(memory_);
   // The last sends, which no kernel waits for.
@@ -509,7 +508,9 @@ bool Halo::wait_for_all() {
       for (const std::uint32_t m : sends_)
         if (progress_[m].send.over < channel_.flag(m)) over = false;
     }
-    if (!over) std::this_thread::sleep_for(std::chrono::microseconds(50));
+    if (over) break;
+    if (meanwhile) meanwhile();
+    std::this_thread::sleep_for(std::chrono::microseconds(50));
   }
   return !is_broken();
 }

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -127,7 +128,7 @@ class Halo final : public Poller, public WaitsForPeers {
   /// Throws while steps are to come.
   void require_no_steps();
   /// Asleep, until all that was enqueued here, but for graphs, has run. False: it is broken.
-  bool wait_for_all();
+  bool wait_for_all(const std::function<void()>& meanwhile = nullptr);
   std::unique_lock<std::mutex> held_if_idle(bool or_unseen) override;
   /// Nobody serves it any more.
   void end_service();

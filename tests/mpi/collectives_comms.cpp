@@ -7,6 +7,7 @@
 
 #include <cstdlib>
 #include <memory>
+#include <vector>
 
 #include "support/catch.h"
 #include "support/collective_calls.h"
@@ -136,6 +137,23 @@ std::size_t entries(const char* directory) {
 }
 
 }  // namespace
+
+// One that the last call of the communicator waits for, in the other rank.
+TEST_CASE("messages go on while MPI_Comm_free waits for calls") {
+  NEEDS_RANKS(2);
+  MPI_Comm comm;
+  MPI_OK(MPI_Comm_dup(MPI_COMM_WORLD, &comm));
+  MPI_OK(MPIX_Comm_prepare_stream(comm, MPI_INFO_NULL));
+  std::vector<char> data(std::size_t{4} << 20);
+  MPI_Request request = MPI_REQUEST_NULL;
+  Stream stream;
+  if (rank() == 0) MPI_OK(MPI_Send(data.data(), int(data.size()), MPI_BYTE, 1, 0, MPI_COMM_WORLD));
+  if (rank() == 1) MPI_OK(MPI_Irecv(data.data(), int(data.size()), MPI_BYTE, 0, 0, MPI_COMM_WORLD, &request));
+  MPI_OK(MPIX_Barrier_stream(comm, stream));
+  MPI_OK(MPI_Comm_free(&comm));
+  MPI_OK(MPI_Wait(&request, MPI_STATUS_IGNORE));
+  EXPECT(comm == MPI_COMM_NULL, "it ends");
+}
 
 TEST_CASE("communicators come and go") {
   const int lifetimes = scaled(200);

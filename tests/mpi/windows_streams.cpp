@@ -136,6 +136,57 @@ TEST_CASE("messages go on while the host waits for a stream") {
   EXPECT(true, "it ends");
 }
 
+// Likewise, in the calls that wait for streams by themselves.
+TEST_CASE("messages go on while MPI_Win_free waits for an epoch") {
+  NEEDS_RANKS(2);
+  Buffer memory(64);
+  MPI_Win window;
+  MPI_OK(MPI_Win_create(memory.data(), 64, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &window));
+  std::vector<char> data(std::size_t{4} << 20);
+  const int bytes = int(data.size());
+  MPI_Request request = MPI_REQUEST_NULL;
+  Stream stream;
+  if (rank() == 0) {
+    const Group to(1);
+    MPI_OK(MPI_Send(data.data(), bytes, MPI_BYTE, 1, 0, MPI_COMM_WORLD));
+    MPI_OK(MPI_Win_start(to, MPIX_MODE_STREAM, window));
+    MPI_OK(MPIX_Win_complete_stream(window, stream));
+  } else if (rank() == 1) {
+    const Group from(0);
+    MPI_OK(MPI_Irecv(data.data(), bytes, MPI_BYTE, 0, 0, MPI_COMM_WORLD, &request));
+    MPI_OK(MPIX_Win_post_stream(from, window, stream));
+    MPI_OK(MPIX_Win_wait_stream(window, stream));
+  }
+  MPI_OK(MPI_Win_free(&window));
+  MPI_OK(MPI_Wait(&request, MPI_STATUS_IGNORE));
+  EXPECT(window == MPI_WIN_NULL, "it ends");
+}
+
+TEST_CASE("messages go on while a host stream is destroyed") {
+  NEEDS_RANKS(2);
+  NEEDS(device().is_host(), "streams of GPUs are not of the library");
+  Window window(Memory::device, 64);
+  std::vector<char> data(std::size_t{4} << 20);
+  const int bytes = int(data.size());
+  MPI_Request request = MPI_REQUEST_NULL;
+  MPIX_Host_stream stream;
+  MPI_OK(MPIX_Host_stream_create(&stream));
+  if (rank() == 0) {
+    const Group to(1);
+    MPI_OK(MPI_Send(data.data(), bytes, MPI_BYTE, 1, 0, MPI_COMM_WORLD));
+    MPI_OK(MPI_Win_start(to, MPIX_MODE_STREAM, window));
+    MPI_OK(MPIX_Win_complete_stream(window, stream));
+  } else if (rank() == 1) {
+    const Group from(0);
+    MPI_OK(MPI_Irecv(data.data(), bytes, MPI_BYTE, 0, 0, MPI_COMM_WORLD, &request));
+    MPI_OK(MPIX_Win_post_stream(from, window, stream));
+    MPI_OK(MPIX_Win_wait_stream(window, stream));
+  }
+  MPI_OK(MPIX_Host_stream_destroy(&stream));
+  MPI_OK(MPI_Wait(&request, MPI_STATUS_IGNORE));
+  EXPECT(stream == nullptr, "it ends");
+}
+
 TEST_CASE("access and exposure in different streams") {
   for (std::size_t bytes : {80, 30000}) {
     Window window(Memory::device, bytes);

@@ -261,7 +261,7 @@ HostStream* create_host_stream() {
   return handle;
 }
 
-bool destroy_host_stream(Stream stream) {
+bool destroy_host_stream(Stream stream, const std::function<void()>& meanwhile) {
   std::unique_ptr<HostStream> dying;
   {
     Registry& all = registry();
@@ -276,7 +276,7 @@ bool destroy_host_stream(Stream stream) {
     dying = std::move(found->second);
     all.streams.erase(found);
   }
-  return dying->synchronize();  // outside the lock: it waits
+  return dying->synchronize(meanwhile);  // outside the lock: it waits
 }
 
 void check_host_stream(Stream stream) {

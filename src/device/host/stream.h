@@ -79,7 +79,7 @@ class HostStream {
 
 HostStream* create_host_stream();
 /// Runs what is enqueued first. False: a wait in it was released by its time-out.
-bool destroy_host_stream(Stream stream);
+bool destroy_host_stream(Stream stream, const std::function<void()>& meanwhile = nullptr);
 void check_host_stream(Stream stream);
 bool is_host_stream(Stream stream);  ///< never throws; not for the null stream
 void host_stream_launch(Stream stream, void (*function)(void*), void* argument);

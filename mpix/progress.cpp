@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the libmpix authors
+#include "progress.h"
+
+#include "errors.h"
+
+namespace mpix {
+namespace {
+
+int query(void*, MPI_Status* status) {
+  PMPI_Status_set_elements(status, MPI_BYTE, 0);
+  PMPI_Status_set_cancelled(status, 0);
+  status->MPI_SOURCE = status->MPI_TAG = MPI_UNDEFINED;
+  return MPI_SUCCESS;
+}
+int free(void*) { return MPI_SUCCESS; }
+int cancel(void*, int) { return MPI_SUCCESS; }
+
+/// Whether no other thread of the program can be in MPI now, or several may be.
+bool may_call_mpi() {
+  if (!mpi_is_up()) return false;
+  int level = MPI_THREAD_SINGLE, is_main = 0;
+  PMPI_Query_thread(&level);
+  if (level == MPI_THREAD_MULTIPLE) return true;
+  PMPI_Is_thread_main(&is_main);
+  return is_main && level <= MPI_THREAD_FUNNELED;
+}
+
+}  // namespace
+
+Progress::~Progress() {
+  if (never_ == MPI_REQUEST_NULL) return;
+  PMPI_Grequest_complete(never_);
+  PMPI_Wait(&never_, MPI_STATUS_IGNORE);
+}
+
+std::function<void()> Progress::meanwhile() {
+  if (!may_call_mpi()) return nullptr;
+  return [this] { make(); };
+}
+
+void Progress::make() {
+  if (never_ == MPI_REQUEST_NULL && PMPI_Grequest_start(&query, &free, &cancel, nullptr, &never_) != MPI_SUCCESS)
+    return;
+  int over = 0;
+  PMPI_Test(&never_, &over, MPI_STATUS_IGNORE);
+}
+
+}  // namespace mpix
