@@ -138,7 +138,7 @@ std::shared_ptr<const ExposurePlan> ExposurePlan::build(const std::vector<int>& 
       continue;
     }
     const Peer& peer = peers.peer(rank);
-    posts.push_back({peer.words, peer.there, peer.bell, rank});
+    posts.push_back({peer.words, peer.there, peer.bell, rank, peer.relayed != nullptr});
     receives.push_back({peer.words, peer.inbox, peers.window(), peer.staging, rank, peer.relayed});
   }
   plan->origins = origins;
@@ -349,8 +349,10 @@ std::shared_ptr<const AccessPlan> AccessRecorder::finish(bool* reused) {
     auto other = plans_.find([&](const AccessPlan& plan) {
       return plan.targets == targets_ && plan.puts.size() == count_ && std::equal(begin, so_far, plan.puts.begin());
     });
-    if (!other) recorded_.assign(begin, so_far);
-    followed_ = std::move(other);
+    if (other)
+      followed_ = std::move(other);
+    else
+      stop_following();  // should the epoch go on, as its complete fails, its puts have been counted
   }
   *reused = followed_ != nullptr;
   if (*reused) return followed_;

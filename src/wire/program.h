@@ -235,6 +235,7 @@ struct PostPeer {
   PairWords* there;  ///< mine, in the peer's memory
   Bell* bell;        ///< the peer's
   int rank;
+  bool relayed;  ///< `there` is memory of this host: GPUs have no atomic operations on it
 };
 
 struct SendPeer {

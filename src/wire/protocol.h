@@ -107,7 +107,7 @@ MPIX_FN void announce(const PostPeer& peer, EpochCounter before, bool captured =
                       bool raises = false) {
   const EpochCounter after = before.next(captured);
   if (after.epochs > retired_epoch) return;
-  if (raises)
+  if (raises && !peer.relayed)
     raise_after_loads(&peer.there->posted, after.epochs);
   else
     store_after_loads(&peer.there->posted, after.epochs);

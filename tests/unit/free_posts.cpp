@@ -390,7 +390,7 @@ struct NoStall final : StallHandler {
 class Posting {
  public:
   explicit Posting(bool always) : posts(streams, stall_, always) {
-    plan_.posts.on_host.push_back(PostPeer{nullptr, nullptr, nullptr, 0});
+    plan_.posts.on_host.push_back(PostPeer{nullptr, nullptr, nullptr, 0, false});
     enqueued_.make_room({0});
   }
   bool add(std::uint64_t stream_number = 1) {

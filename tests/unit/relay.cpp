@@ -763,6 +763,55 @@ TEST_CASE("with the policy application the relay waits for room, as no call is l
   });
 }
 
+TEST_CASE("puts of an epoch whose complete failed are counted, and no more are taken than fit", "[relay]") {
+  const Settings settings = relay_settings();
+  struct Refusing final : ForwardingDevice {
+    using ForwardingDevice::ForwardingDevice;
+    std::shared_ptr<const void> upload(const void* data, std::size_t bytes) override {
+      if (refuses) throw Error(Fault::memory, "no such memory");
+      return ForwardingDevice::upload(data, bytes);
+    }
+    std::atomic<bool> refuses{false};
+  };
+  auto host = make_host_device(settings, 2);
+  ThreadRanks(2, 1).run([&](Bootstrap& bootstrap) {
+    Refusing device(*host);
+    Rank rank(bootstrap, device, settings, {8, 8}, 8008);
+    const char data[9] = "12345678";
+    const auto put = [&](int first, int end) {
+      for (int i = first; i < end; ++i) rank.window->put({data, 8, 1, 8 * i});
+    };
+    const auto expose = [&] {
+      rank.window->post_stream({0}, rank.stream);
+      rank.window->wait_stream(rank.stream);
+      EXPECT(rank.stream->synchronize());
+    };
+    if (rank.me == 1) {
+      for (int epoch = 0; epoch < 3; ++epoch) expose();
+      EXPECT(rank.memory[8 * 999] == '1');
+      EXPECT(rank.memory[8 * 1000] == 0);
+    } else {
+      for (const int first : {0, 490}) {
+        rank.window->start_stream({1});
+        put(first, 500);
+        rank.window->complete_stream(rank.stream);
+      }
+      EXPECT(rank.stream->synchronize());
+      rank.window->start_stream({1});
+      put(0, 400);  // as the first epoch
+      device.refuses = true;
+      EXPECT(!error_of([&] { rank.window->complete_stream(rank.stream); }, Fault::memory).empty());
+      device.refuses = false;
+      put(400, 1000);
+      EXPECT(contains(error_of([&] { put(1000, 1001); }, Fault::memory), "more than 1000 puts"));
+      rank.window->complete_stream(rank.stream);
+      EXPECT(rank.stream->synchronize());
+    }
+    EXPECT(rank.window->drain());
+    bootstrap.allgather(0);
+  });
+}
+
 TEST_CASE("where the network has no room the relay asks again", "[relay]") {
   Settings settings = relay_settings();
   settings.nic_eager_bytes = 0;
