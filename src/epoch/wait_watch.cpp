@@ -26,7 +26,7 @@ WaitWatch::WaitWatch(const HostWords& words, std::size_t ranks, StallReporter& r
       guards_(guards),
       patience_(std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(reporter.patience()))),
       ranks_(words.notes ? static_cast<int>(ranks) : 0) {
-  begin_service(*this, interval(), guards_ ? Looks::may_wait : Looks::at_once);
+  begin_service(*this, interval(), Looks::may_wait);  // guards, and what a report says of peers, are read from the GPU
 }
 
 Poller::Clock::duration WaitWatch::interval() const noexcept {
