@@ -21,7 +21,8 @@
  * Results. Operands are combined in the order of the ranks, from 0 on: ((x0 op x1) op x2) op ... Where the ranks are on
  * several nodes, those of each node are, in their order, and then the nodes, in the order of their lowest ranks; but
  * all in the order of the ranks where an operation of MPI_Op_create does not commute. So all ranks have the same bits,
- * in each run, whatever way the data take.
+ * in each run, whatever way the data take; but along trees (MPIX_COLL=gsb and its like) sums and products of floating
+ * numbers are combined as the tree has it.
  *
  * Arguments are those of MPI. MPI_IN_PLACE is taken where MPI takes it. Every predefined operation works with every
  * type that MPI allows for it. What libmpix leaves to MPI is for host streams, under MPI_THREAD_MULTIPLE: numbers of

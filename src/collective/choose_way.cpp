@@ -38,10 +38,11 @@ void Collectives::choose_lines(Collective& c, std::uint32_t blocks) const {
                                   : few_words                 ? blocks_of_a_rank_
                                                               : std::max(1u, most_blocks / sharers_);
   const std::uint64_t wanted = blocks ? blocks : (std::min(words, room) + words_of_a_part - 1) / words_of_a_part;
+  // Several steps use all lines; see wire/collective.h. Each part has some.
+  constexpr std::uint64_t least_lines = 8;
   c.parts = static_cast<std::uint32_t>(
-      std::clamp<std::uint64_t>(wanted, 1, std::min<std::uint64_t>(most_here, most_line_parts)));
-  // Several steps use all lines; see wire/collective.h.
-  const std::uint64_t unit = std::uint64_t{8} * c.parts;
+      std::clamp<std::uint64_t>(wanted, 1, std::min<std::uint64_t>({most_here, most_line_parts, room / least_lines})));
+  const std::uint64_t unit = least_lines * c.parts;
   c.chunk_words = words > rounded_down(room, unit) ? rounded_down(room, unit) : std::max(unit, rounded_up(words, unit));
 }
 

@@ -182,10 +182,6 @@ void Collectives::enqueue(const Call& call, Stream stream) {
   was_captured_ = was_captured_ || in.captured;
   in.word =
       CallWord{call.kind, call.operation, call.element, static_cast<std::uint32_t>(call.root), call.bytes}.packed();
-  if (!in.captured) {
-    last_word_ = in.word;
-    all_words_ = (all_words_ ^ in.word) * 0x9e3779b97f4a7c15u + 1;
-  }
   using Both = std::pair<std::shared_ptr<const void>, std::shared_ptr<const void>>;
   if (call.keep) in.keep = std::make_shared<Both>(memory_, call.keep);
   memory_->reports->begin();
@@ -202,6 +198,12 @@ void Collectives::enqueue(const Call& call, Stream stream) {
        : went == Went::copied     ? counts_.copied
        : went == Went::direct     ? counts_.direct
                                   : counts_.by_lines);
+  }
+  if (!in.captured) {
+    last_word_ = in.word;
+    all_words_ = (all_words_ ^ in.word) * 0x9e3779b97f4a7c15u + 1;
+    if (was_captured_ && !last_point_) last_point_ = device_.new_point();
+    if (last_point_) last_point_->set(stream);
   }
   ++counts_.calls;
   const bool gives = call.kind != CollectiveKind::bcast || rank() == call.root;
@@ -311,16 +313,18 @@ bool Collectives::has_attached(const void* allocation) {
 
 const std::string& Collectives::name() const { return memory_->reports->name(); }
 
-bool Collectives::have_run(std::uint64_t enqueued, std::uint64_t exchanges) {
+bool Collectives::have_run(const Enqueued& all) {
+  if (all.point && !all.point->passed()) return false;
   const std::uint64_t run = device_.collectives_run(prototype_);
-  if (static_cast<std::int32_t>(static_cast<std::uint32_t>(run - enqueued)) < 0) return false;
+  if (static_cast<std::int32_t>(static_cast<std::uint32_t>(run - all.calls)) < 0) return false;
   if (memory_->led && !memory_->led->have_run()) return false;
-  return !memory_->rails || memory_->rails->is_quiet(exchanges);
+  return !memory_->rails || memory_->rails->is_quiet(all.exchanges);
 }
 
 std::unique_lock<std::mutex> Collectives::held_if_idle(bool or_unseen) {
   std::unique_lock<std::mutex> hold(mutex_, std::try_to_lock);
-  if (hold && ((was_captured_ && !or_unseen) || !(is_broken() || have_run(enqueued_, exchanges_)))) hold.unlock();
+  if (hold && ((was_captured_ && !or_unseen) || !(is_broken() || have_run({enqueued_, exchanges_, last_point_}))))
+    hold.unlock();
   return hold.owns_lock() ? std::move(hold) : std::unique_lock<std::mutex>();
 }
 
@@ -338,14 +342,13 @@ void Collectives::tell_of_different_calls() {
 }
 
 bool Collectives::wait_for_all(const std::function<void()>& meanwhile) {
-  std::uint64_t enqueued = 0, exchanges = 0;
+  Enqueued all{};
   {
     const std::lock_guard<std::mutex> hold(mutex_);
-    enqueued = enqueued_;
-    exchanges = exchanges_;
+    all = {enqueued_, exchanges_, last_point_};
   }
   if (memory_->rails) memory_->rails->set_awaited(true);
-  for (Naps naps(meanwhile); !is_broken() && !have_run(enqueued, exchanges);) naps.next();
+  for (Naps naps(meanwhile); !is_broken() && !have_run(all);) naps.next();
   if (memory_->rails) memory_->rails->set_awaited(false);
   return !is_broken();
 }

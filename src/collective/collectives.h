@@ -160,7 +160,12 @@ class Collectives final : public WaitsForPeers {
   WayCandidates candidates(const Collective& c) const;
 
   void unmap(Attachment& attachment) noexcept;
-  bool have_run(std::uint64_t enqueued, std::uint64_t exchanges);
+  /// What is to have run.
+  struct Enqueued {
+    std::uint64_t calls, exchanges;
+    std::shared_ptr<StreamPoint> point;
+  };
+  bool have_run(const Enqueued& all);
 
   const std::shared_ptr<const Team> team_;
   Device& device_;
@@ -180,6 +185,8 @@ class Collectives final : public WaitsForPeers {
   std::uint64_t enqueued_ = 0, exchanges_ = 0;   ///< on the node, and between nodes; not into graphs
   std::uint64_t last_word_ = 0, all_words_ = 0;  ///< of calls, not of graphs
   bool was_captured_ = false;
+  /// Behind the last call that was enqueued, where graphs may run calls, too, which counters do not tell apart.
+  std::shared_ptr<StreamPoint> last_point_;
   std::array<Attachment, most_attached> attachments_;
   std::optional<AskedBeforeUnmapping> asked_;
 };

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <exception>
 #include <thread>
 #include <utility>
 
@@ -222,7 +223,12 @@ void LedCalls::noted_wait(std::uint32_t rank) {
 Poller::Clock::duration LedCalls::look(Clock::time_point now) {
   const std::lock_guard<std::mutex> hold(looks_);
   looks_since_ = now.time_since_epoch().count();
-  const Clock::duration next = look_at_calls(now);
+  Clock::duration next{};
+  try {
+    next = look_at_calls(now);
+  } catch (const std::exception& error) {  // the next look lets the streams go
+    failed(error.what());
+  }
   looks_since_ = 0;
   return next;
 }

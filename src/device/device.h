@@ -279,6 +279,8 @@ class Device {
   virtual void prepare_halos() {}
   /// How many calls of the communicator of `any` have run here; not exact beyond 2^32.
   virtual std::uint64_t collectives_run(const Collective& any) = 0;
+  /// Null: streams cannot be captured, so what has run can be counted.
+  virtual std::shared_ptr<StreamPoint> new_point() { return nullptr; }
   /// Up to what size of a block collectives of so many ranks go by lines, where they may go direct, too.
   virtual std::size_t preferred_line_bytes(std::uint32_t ranks) const noexcept = 0;
   /// How calls of so many ranks go by packs (wire/collective_packs.h), if links carry them.

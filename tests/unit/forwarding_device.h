@@ -62,6 +62,7 @@ class ForwardingDevice : public mpix::Device {
   std::unique_ptr<mpix::OwnStream> new_stream() override { return to_.new_stream(); }
   void prepare_collectives() override { to_.prepare_collectives(); }
   std::uint64_t collectives_run(const mpix::Collective& any) override { return to_.collectives_run(any); }
+  std::shared_ptr<mpix::StreamPoint> new_point() override { return to_.new_point(); }
   std::size_t preferred_line_bytes(std::uint32_t ranks) const noexcept override {
     return to_.preferred_line_bytes(ranks);
   }

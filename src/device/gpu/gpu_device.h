@@ -251,10 +251,14 @@ class GpuDevice final : public Device {
     (void)halo_kernel(), (void)halo_gate_kernel();
   }
   std::uint64_t collectives_run(const Collective& any) override {
-    CollectiveState state{};
-    memory().copy_to_host(&state, any.states(), sizeof state);
-    return state.call - 1;
+    std::vector<CollectiveState> states(most_parts);  // parts end one by one
+    memory().copy_to_host(states.data(), any.states(), states.size() * sizeof states[0]);
+    std::uint32_t least = states[0].call;
+    for (const CollectiveState& one : states)
+      if (static_cast<std::int32_t>(one.call - least) < 0) least = one.call;
+    return least - 1;
   }
+  std::shared_ptr<StreamPoint> new_point() override { return std::make_shared<GpuPoint>(memory().device()); }
   std::size_t preferred_line_bytes(std::uint32_t ranks) const noexcept override {
     return 1024 * 1024 / std::max(ranks - 1, 1u);
   }
