@@ -270,12 +270,14 @@ model=far
 verify 'links, ring of 4'                         -DCOUNT=5
 verify 'links, ring of 3'                         -DRING=3
 verify 'a put for a third, barrier'               -DPROGRAM=THIRD
+verify 'puts and gets in both directions'         -DPROGRAM=CROSSING
 
 control 'a number before its message'             whole     -DSIGNAL_FIRST
 control 'no look for room in the ring'            whole     -DNO_CREDIT
 control 'data that look like a number'            whole     -DNO_CLEAR
 control 'room before the numbers are gone'        deadlock  -DCREDIT_FIRST
 control 'a barrier without a flush'               whole     -DPROGRAM=THIRD -DNO_FLUSH
+control 'a get keeps back what is behind it'      deadlock  -DPROGRAM=CROSSING -DKEEP_BACK
 
 model=collective
 verify_long 'collectives, 3 calls'                -DCALLS=3

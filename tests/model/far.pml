@@ -13,12 +13,16 @@
  *
  * THIRD: A puts to T, all meet in a barrier, and C reads at T. Links are channels, in order each.
  *
+ * CROSSING: two couriers, whose ranks put and read in both directions; rings that hold a put and a reply. A get is taken
+ * at once, and its reply goes when there is room, before anything else does.
+ *
  * What is checked, in all interleavings:
  *   whole       a message is taken when all of it is there, once, in its turn; C reads what A has put
  *   deadlock    all messages are taken
  */
 #define STREAM 1
 #define THIRD 2
+#define CROSSING 3
 #ifndef PROGRAM
 #define PROGRAM STREAM
 #endif
@@ -194,5 +198,47 @@ active proctype c() {
   c_t!get;
   read_there != 2;
   assert(landing[0] == 1 && read_there == 1)
+}
+#endif
+
+#if PROGRAM == CROSSING
+#define RING 4
+#define PUTS 3
+mtype = { put, get, reply };
+
+chan way[2] = [RING] of { mtype };
+byte used[2]; /* units of each ring: a get takes one, and what has data two */
+
+#define room(units) (used[me] + units <= RING)
+
+inline append(what, units) {
+  used[me] = used[me] + units;
+  way[me]!what
+}
+inline take(what, units) {
+  way[1 - me]?what;
+  used[1 - me] = used[1 - me] - units
+}
+
+proctype courier(bit me) {
+  byte puts = PUTS, taken, waiting;
+  bit asked, answered, got;
+  do
+  :: atomic { puts > 0 && waiting == 0 && room(2) -> append(put, 2); puts-- }
+  :: atomic { !asked && waiting == 0 && room(1) -> append(get, 1); asked = true }
+  :: atomic { way[1 - me]?[put] -> take(put, 2); taken++ }
+#ifdef KEEP_BACK
+  :: atomic { way[1 - me]?[get] && room(2) -> take(get, 1); append(reply, 2); answered = true }
+#else
+  :: atomic { way[1 - me]?[get] -> take(get, 1); waiting++ }
+  :: atomic { waiting > 0 && room(2) -> waiting--; append(reply, 2); answered = true }
+#endif
+  :: atomic { way[1 - me]?[reply] -> take(reply, 2); got = true }
+  :: puts == 0 && taken == PUTS && answered && got -> break
+  od
+}
+
+init {
+  atomic { run courier(0); run courier(1) }
 }
 #endif
