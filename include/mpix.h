@@ -32,8 +32,8 @@
  * MPI_Win_free waits until all that was enqueued on the window has run, but not for graphs: calls in a
  * stream that is being captured become part of its graph, and take place at each launch of it.
  *
- * Errors. Every function returns MPI_SUCCESS or an MPI error code. Functions that take a window raise
- * errors through the window's error handler; the others through that of MPI_COMM_WORLD. The text of
+ * Errors. Every function returns MPI_SUCCESS or an MPI error code. Functions that take a window or a communicator raise
+ * errors through its error handler; the others through that of MPI_COMM_WORLD. The text of
  * MPI_Error_string says which call was wrong, and why. A call that returns an error has enqueued nothing
  * and opened or closed no epoch; puts recorded before it stay recorded, and the window stays usable. The
  * exception is an error of a GPU's driver (MPI_ERR_OTHER) in the middle of a call: doc/limits.md.

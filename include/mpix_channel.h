@@ -40,7 +40,8 @@
  * slower), mpix_name (for reports).
  *
  * Calls are local, and may come from several threads at once. Errors go through the error handler of MPI_COMM_WORLD; a
- * call that returns one has changed nothing. A handler that does not return MPI_SUCCESS breaks the channel: kernels
+ * call that returns one has changed nothing; but MPIX_Channel_disarm has disarmed a channel that broke, and
+ * MPIX_Channel_serve may have called handlers. A handler that does not return MPI_SUCCESS breaks the channel: kernels
  * then wait no more (MPIX_DEV_RELEASED), and calls return MPI_ERR_OTHER with the reason. */
 
 #include <mpi.h>
@@ -57,8 +58,9 @@ extern "C" {
 
 #define MPIX_CHANNEL_NULL ((MPIX_Channel)0)
 
-/* `lanes` posters, up to 65536, and `flags`. Errors: MPI_ERR_ARG, MPI_ERR_INFO_VALUE, MPI_ERR_NO_MEM,
- * MPI_ERR_UNSUPPORTED_OPERATION (mpix_service=own or thread without MPI_THREAD_MULTIPLE). */
+/* `lanes` posters, and `flags`: up to 65536, and lanes times mpix_depth up to 4194304. Errors: MPI_ERR_ARG,
+ * MPI_ERR_INFO_VALUE, MPI_ERR_NO_MEM, MPI_ERR_UNSUPPORTED_OPERATION (mpix_service=own or thread without
+ * MPI_THREAD_MULTIPLE). */
 MPIX_PUBLIC int MPIX_Channel_create(int lanes, int flags, MPI_Info info, MPIX_Channel* channel);
 /* No kernel uses it any more: one that does gets MPIX_DEV_RELEASED. `*channel` becomes MPIX_CHANNEL_NULL.
  * Errors: MPI_ERR_OTHER (it is armed). */
@@ -73,8 +75,9 @@ MPIX_PUBLIC int MPIX_Channel_set_handler(MPIX_Channel channel, unsigned kind, MP
 
 /* Between the two its thread looks for tasks all the time; else it naps, and a task is late by a millisecond,
  * or two when none has come for long, never lost. On hosts both ways it sleeps until there are tasks. Disarm, when
- * the kernels are over: returns when all that was posted has been handled (mpix_service=caller: handles it). Errors:
- * MPI_ERR_OTHER (armed already, or not armed; a kernel ended in the middle of a post, which breaks the channel). */
+ * the kernels are over: returns when all that was posted has been handled (mpix_service=caller: handles it, or, without
+ * a handler, leaves what was not polled). Errors: MPI_ERR_OTHER (armed already, or not armed; a kernel ended in the
+ * middle of a post, which breaks the channel). */
 MPIX_PUBLIC int MPIX_Channel_arm(MPIX_Channel channel);
 MPIX_PUBLIC int MPIX_Channel_disarm(MPIX_Channel channel);
 

@@ -30,8 +30,9 @@
  * live until the call has run. Derived types must be contiguous, and only move data.
  *
  * Errors. MPI_SUCCESS or an MPI error code, through the communicator's error handler; MPI_Error_string has the reason.
- * A call that returns an error has enqueued nothing. Ranks that call different things (another call, count, type,
- * operation or root) are told so: a report names what each has called, and the communicator's calls return
+ * A call that returns an error has enqueued nothing, but for errors of a GPU's driver in calls of several launches,
+ * after which the communicator's calls return MPI_ERR_RMA_SYNC. Ranks that call different things (another call, count,
+ * type, operation or root) are told so: a report names what each has called, and the communicator's calls return
  * MPI_ERR_RMA_SYNC from then on. The same holds where a wait runs into MPIX_TIMEOUT under MPIX_ON_TIMEOUT=error.
  * MPI_ERR_UNSUPPORTED_OPERATION: ranks of a node that cannot reach each other's memory, or nodes that no network of
  * libmpix connects, or libmpix is not in front of MPI. */
@@ -95,7 +96,7 @@ typedef struct MPIX_Comm_stats {
   unsigned long long calls_direct;  /* by reading and writing memory of the other ranks */
   unsigned long long bytes;         /* that this rank contributed */
   unsigned long long memory_bytes;  /* of the library, for this communicator, on this rank */
-  unsigned long long calls_nodes;   /* on a communicator of several nodes; neither of the two above */
+  unsigned long long calls_nodes;   /* on a communicator of several nodes; not counted by the way they take on a node */
   unsigned long long node_ranks;    /* of the communicator on this node: as tables of ways have it (MPIX_COLL_TABLE) */
   unsigned long long sharers;       /* likewise: the most of these that share a GPU; 1 on host streams */
   unsigned long long calls_chosen;  /* that choose their way where they run (MPIX_COLL_SELECT=dynamic) */

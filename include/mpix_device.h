@@ -31,9 +31,9 @@
  * (MPIX_Dev_launch_host). What goes to ranks of other nodes a thread of the process carries. doc/device.md is the
  * guide.
  *
- * Errors. Calls of the host raise errors through the error handler of MPI_COMM_WORLD. Calls in kernels return MPI's
- * error classes, the same to all threads of the team, and have then done nothing; the first error of each rank is kept
- * for MPIX_Dev_error. */
+ * Errors. MPIX_Dev_create raises errors through the error handler of its communicator, the other calls of the host
+ * through that of MPI_COMM_WORLD. Calls in kernels return MPI's error classes, the same to all threads of the team, and
+ * have then done nothing; the first error of each rank is kept for MPIX_Dev_error. */
 
 #include <mpix.h>
 #include <mpix_device/param.h>
@@ -82,7 +82,8 @@ MPIX_PUBLIC int MPIX_Dev_alloc(MPIX_Dev dev, size_t bytes, void** base);
 MPIX_PUBLIC int MPIX_Dev_dealloc(MPIX_Dev dev, void* base);
 
 /* Collective: kernels may open windows over this memory (MPIX_Dev_win_open), which is the program's own, or comes from
- * MPIX_Dev_alloc; each process gives its own, or nothing. On a host that is memory of MPIX_Dev_alloc. While no kernel
+ * MPIX_Dev_alloc; each process gives its own, or nothing. On a host that is memory of MPIX_Dev_alloc, or
+ * such as MPI gives with mpi_memory_alloc_kinds=mpix:device. While no kernel
  * of the domain runs. Errors: MPI_ERR_RMA_ATTACH (other processes cannot reach it; there are 64 already). */
 MPIX_PUBLIC int MPIX_Dev_attach(MPIX_Dev dev, void* base, size_t bytes);
 /* Collective, each process with the base that it gave. */

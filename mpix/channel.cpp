@@ -157,7 +157,7 @@ MPIX_INTERPOSED int MPIX_Channel_free(MPIX_Channel* channel) {
     gone.finish();  // its handlers may call until then
     mpix::handles().remove(*channel);
     ++mpix::freed;
-    delete *channel;
+    if (!gone.is_of_parent()) delete *channel;
     *channel = MPIX_CHANNEL_NULL;
   });
 }

@@ -8,8 +8,8 @@
 #include "requests.h"
 
 /// Kernel-triggered MPI, for one thread at a time: the names and arguments of HPE Cray MPICH. Each call returns 0, or
-/// one of MPIX_Dev_channel_result, and has then done nothing. A status has to be MPI_STATUS_IGNORE, or
-/// MPI_STATUSES_IGNORE.
+/// one of MPIX_Dev_channel_result, and has then done nothing; but MPIX_Startall has started, and MPIX_Waitall
+/// completed, those in front. A status has to be MPI_STATUS_IGNORE, or MPI_STATUSES_IGNORE.
 namespace mpix {
 namespace dev {
 

@@ -105,8 +105,10 @@ Channel::Channel(const ChannelOptions& options, MPIX_Channel handle, Explain exp
   if (options.service == TaskService::own) thread_ = start_thread("a channel", [this] { work(); });
 }
 
+bool Channel::is_of_parent() const { return getpid() != born_in_; }
+
 Channel::~Channel() {
-  if (getpid() != born_in_) {  // a child of fork(): neither threads nor, where they are shared, words are its own
+  if (is_of_parent()) {  // neither threads nor, where they are shared, words are its own
     (void)new std::thread(std::move(thread_));
     (void)memory_.release();
     return;
@@ -117,7 +119,7 @@ Channel::~Channel() {
 }
 
 void Channel::finish() {
-  if (getpid() != born_in_) return;
+  if (is_of_parent()) return;
   try {
     if (!is_broken() && serves_by_handlers()) handle_what_is_posted();
   } catch (const std::exception& error) {  // the device's; or there is no memory
@@ -251,7 +253,7 @@ void Channel::handle_what_is_posted() {
 void Channel::disarm() {
   if (is_in_handler()) throw Error(Fault::other, "this is a handler of the channel");
   if (!armed_) throw Error(Fault::other, "the channel is not armed");
-  handle_what_is_posted();
+  if (serves_by_handlers()) handle_what_is_posted();
   {
     const Visit visit(*this);
     armed_ = false;
@@ -301,7 +303,7 @@ void Channel::work() noexcept {
                          ? Clock::duration{quiet_nap}
                          : std::clamp<Clock::duration>((now - quiet_since) / 8, shortest_nap, longest_nap);
     Lock hold(nap_mutex_);
-    if (!stop_ && !armed_) woken_.wait_for(hold, nap);
+    if (!stop_ && (!armed_ || is_broken())) woken_.wait_for(hold, nap);
     naps_.fetch_add(1, std::memory_order_relaxed);
   }
 }

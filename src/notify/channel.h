@@ -97,6 +97,8 @@ class Channel {
   /// The last call, while the program may still use it in handlers: what was posted is handled, if handlers are what
   /// takes tasks, and then nobody serves it any more.
   void finish();
+  /// In a child of fork() it cannot be destroyed: its thread, which the child has not, waits in it.
+  bool is_of_parent() const;
   /// Breaks it, and nobody serves it any more.
   void end_service_for(const std::string& cause);
 

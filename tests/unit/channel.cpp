@@ -194,6 +194,17 @@ TEST_CASE("words are cleared once in 2^30 tasks", "[channel]") {
   CHECK(run(Load{2, scaled(300), first, depth, is_queue}) == 0);
 }
 
+TEST_CASE("a program that polls may disarm with tasks that it has not taken", "[channel]") {
+  TestChannel channel(channel_options(1, 8, false, TaskService::caller));
+  channel->arm();
+  REQUIRE(kernel::post_event(channel.device(), 0, 7, nullptr, 0) == Post::ok);
+  channel->disarm();
+  CHECK_FALSE(channel->is_broken());
+  MPIX_Task task{};
+  REQUIRE(channel->poll(&task));
+  CHECK(task.kind == 7);
+}
+
 TEST_CASE("tasks and replies, with delays, many posters", "[channel]") {
   const TaskService service = GENERATE(TaskService::own, TaskService::library, TaskService::caller);
   const bool is_queue = GENERATE(false, true);
