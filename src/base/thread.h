@@ -12,13 +12,22 @@
 
 namespace mpix {
 
+/// Whether this is one: what it has changed for itself nobody else minds.
+inline bool& is_own_thread() {
+  static thread_local bool is = false;
+  return is;
+}
+
 /// A thread of the library, which leaves the signals to those of the program. Throws Error where there can be no more.
 /// `work` lets no exception out.
 template <class Work>
 std::thread start_thread(const char* what, Work work) {
   const SignalsBlocked blocked;
   try {
-    return std::thread(std::move(work));
+    return std::thread([work = std::move(work)]() mutable {
+      is_own_thread() = true;
+      work();
+    });
   } catch (const std::system_error& error) {
     throw Error(Fault::memory, std::string("no thread can be started for ") + what + ": " + error.what());
   }

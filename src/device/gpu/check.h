@@ -5,6 +5,7 @@
 #include <string>
 
 #include "base/error.h"
+#include "base/thread.h"
 
 namespace mpix {
 inline namespace GPU_NAMESPACE {
@@ -20,7 +21,8 @@ inline namespace GPU_NAMESPACE {
     if (error_ != gpuSuccess) ::mpix::fail_gpu(error_, #expression); \
   } while (0)
 
-/// Makes `device` the current one for a scope.
+/// Makes `device` the current one for a scope. On a thread of the library it stays: to make another one current, which
+/// that thread has never used, begins a context there, of hundreds of megabytes.
 class DeviceScope {
  public:
   explicit DeviceScope(int device) {
@@ -30,7 +32,7 @@ class DeviceScope {
     changed_ = true;
   }
   ~DeviceScope() {
-    if (changed_) (void)gpuSetDevice(before_);
+    if (changed_ && !is_own_thread()) (void)gpuSetDevice(before_);
   }
   DeviceScope(const DeviceScope&) = delete;
   DeviceScope& operator=(const DeviceScope&) = delete;

@@ -2,15 +2,15 @@
 // Copyright (c) the libmpix authors
 #pragma once
 
-#include <unistd.h>
-
 #include <algorithm>
+#include <cstdint>
 #include <cstring>
 #include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -140,7 +140,7 @@ class GpuMemory {
     OutsideCapture outside;
     DeviceScope scope(device_);
     Ticket ticket{};
-    ticket.process = getpid();
+    ticket.process = own_process();
     ticket.base = reinterpret_cast<std::uintptr_t>(base);
     ticket.id = gpu_allocation_id(base);
     MPIX_CHECK_GPU(gpuIpcGetMemHandle(&ticket.handle, const_cast<void*>(base)));
@@ -153,7 +153,7 @@ class GpuMemory {
   char* import_memory(const ExportedMemory& memory, const std::function<bool()>& unmap) {
     Ticket ticket;
     std::memcpy(&ticket, memory.bytes, sizeof ticket);
-    if (ticket.process == getpid()) return reinterpret_cast<char*>(static_cast<std::uintptr_t>(ticket.base));
+    if (ticket.process == own_process()) return reinterpret_cast<char*>(static_cast<std::uintptr_t>(ticket.base));
     std::unique_lock<std::mutex> hold(mutex_);
     if (char* const there = use_again(ticket)) return there;
     OutsideCapture outside;
@@ -221,8 +221,16 @@ class GpuMemory {
     gpuIpcMemHandle_t handle;
     std::uint64_t base;
     std::uint64_t id;
-    pid_t process;
+    std::uint64_t process;
   };
+  /// No number of the system's: processes in different containers may have the same.
+  static std::uint64_t own_process() {
+    static const std::uint64_t number = [] {
+      std::random_device entropy;
+      return std::uint64_t{entropy()} << 32 | entropy();
+    }();
+    return number;
+  }
   static_assert(sizeof(Ticket) <= sizeof(ExportedMemory), "the ticket travels in ExportedMemory");
 
   /// Known by handle and number: a handle alone may come again for another allocation at the same address.

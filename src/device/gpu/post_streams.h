@@ -20,7 +20,7 @@ inline namespace GPU_NAMESPACE {
 /// An event.
 class GpuPoint final : public StreamPoint {
  public:
-  explicit GpuPoint(int device) {
+  explicit GpuPoint(int device) : device_(device) {
     const OutsideCapture outside;
     DeviceScope scope(device);
     MPIX_CHECK_GPU(gpuEventCreateWithFlags(&event_, gpuEventDisableTiming));
@@ -29,7 +29,10 @@ class GpuPoint final : public StreamPoint {
   GpuPoint(const GpuPoint&) = delete;
   GpuPoint& operator=(const GpuPoint&) = delete;
 
-  void set(Stream stream) override { MPIX_CHECK_GPU(gpuEventRecord(event_, static_cast<gpuStream_t>(stream))); }
+  void set(Stream stream) override {
+    DeviceScope scope(device_);  // of which the null stream is
+    MPIX_CHECK_GPU(gpuEventRecord(event_, static_cast<gpuStream_t>(stream)));
+  }
   bool passed() noexcept override {
     const OutsideCapture outside;
     const gpuError_t error = gpuEventQuery(event_);
@@ -39,6 +42,7 @@ class GpuPoint final : public StreamPoint {
   gpuEvent_t event() const { return event_; }
 
  private:
+  const int device_;
   gpuEvent_t event_ = nullptr;
 };
 
@@ -91,6 +95,7 @@ class GpuPostStreams final : public PostStreams {
   }
 
   void hold_back(Stream stream, bool captured, const std::shared_ptr<StreamPoint>& point) override {
+    DeviceScope scope(device_);
     const auto on = static_cast<gpuStream_t>(stream);
     if (captured) keeper_.keep(on, point);
     MPIX_CHECK_GPU(gpu_wait_for_event(on, static_cast<const GpuPoint&>(*point).event(), captured));
