@@ -108,57 +108,55 @@ TEST_CASE("a waiting stream does not block another stream") {
   waiting.synchronize();
 }
 
-// The sides of one window are independent, and may use streams of their own.
-// Rank 0 comes to its epoch when a message has gone that needs rank 1 in MPI.
+namespace {
+
+/// An epoch that rank 1 waits for in a stream, and to which rank 0 comes when a message has gone that needs rank 1 in
+/// MPI.
+class BehindMessage {
+ public:
+  BehindMessage(MPI_Win window, void* stream) {
+    const int bytes = int(data_.size());
+    if (rank() == 0) {
+      const Group to(1);
+      MPI_OK(MPI_Send(data_.data(), bytes, MPI_BYTE, 1, 0, MPI_COMM_WORLD));
+      MPI_OK(MPI_Win_start(to, MPIX_MODE_STREAM, window));
+      MPI_OK(MPIX_Win_complete_stream(window, stream));
+    } else if (rank() == 1) {
+      const Group from(0);
+      MPI_OK(MPI_Irecv(data_.data(), bytes, MPI_BYTE, 0, 0, MPI_COMM_WORLD, &request_));
+      MPI_OK(MPIX_Win_post_stream(from, window, stream));
+      MPI_OK(MPIX_Win_wait_stream(window, stream));
+    }
+  }
+  void end() { MPI_OK(MPI_Wait(&request_, MPI_STATUS_IGNORE)); }
+
+ private:
+  std::vector<char> data_ = std::vector<char>(std::size_t{4} << 20);
+  MPI_Request request_ = MPI_REQUEST_NULL;
+};
+
+}  // namespace
+
 TEST_CASE("messages go on while the host waits for a stream") {
   NEEDS_RANKS(2);
   NEEDS(device().is_host(), "a GPU's own synchronization makes no progress for MPI");
   Window window(Memory::device, 64);
-  std::vector<char> data(std::size_t{4} << 20);
-  const int bytes = int(data.size());
-  if (rank() == 0) {
-    const Group to(1);
-    Stream stream;
-    MPI_OK(MPI_Send(data.data(), bytes, MPI_BYTE, 1, 0, MPI_COMM_WORLD));
-    MPI_OK(MPI_Win_start(to, MPIX_MODE_STREAM, window));
-    MPI_OK(MPIX_Win_complete_stream(window, stream));
-    stream.synchronize();
-  } else if (rank() == 1) {
-    const Group from(0);
-    Stream stream;
-    MPI_Request request = MPI_REQUEST_NULL;
-    MPI_OK(MPI_Irecv(data.data(), bytes, MPI_BYTE, 0, 0, MPI_COMM_WORLD, &request));
-    MPI_OK(MPIX_Win_post_stream(from, window, stream));
-    MPI_OK(MPIX_Win_wait_stream(window, stream));
-    stream.synchronize();
-    MPI_OK(MPI_Wait(&request, MPI_STATUS_IGNORE));
-  }
+  Stream stream;
+  BehindMessage epoch(window, stream);
+  stream.synchronize();
+  epoch.end();
   EXPECT(true, "it ends");
 }
 
-// Likewise, in the calls that wait for streams by themselves.
 TEST_CASE("messages go on while MPI_Win_free waits for an epoch") {
   NEEDS_RANKS(2);
   Buffer memory(64);
   MPI_Win window;
   MPI_OK(MPI_Win_create(memory.data(), 64, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &window));
-  std::vector<char> data(std::size_t{4} << 20);
-  const int bytes = int(data.size());
-  MPI_Request request = MPI_REQUEST_NULL;
   Stream stream;
-  if (rank() == 0) {
-    const Group to(1);
-    MPI_OK(MPI_Send(data.data(), bytes, MPI_BYTE, 1, 0, MPI_COMM_WORLD));
-    MPI_OK(MPI_Win_start(to, MPIX_MODE_STREAM, window));
-    MPI_OK(MPIX_Win_complete_stream(window, stream));
-  } else if (rank() == 1) {
-    const Group from(0);
-    MPI_OK(MPI_Irecv(data.data(), bytes, MPI_BYTE, 0, 0, MPI_COMM_WORLD, &request));
-    MPI_OK(MPIX_Win_post_stream(from, window, stream));
-    MPI_OK(MPIX_Win_wait_stream(window, stream));
-  }
+  BehindMessage epoch(window, stream);
   MPI_OK(MPI_Win_free(&window));
-  MPI_OK(MPI_Wait(&request, MPI_STATUS_IGNORE));
+  epoch.end();
   EXPECT(window == MPI_WIN_NULL, "it ends");
 }
 
@@ -166,27 +164,15 @@ TEST_CASE("messages go on while a host stream is destroyed") {
   NEEDS_RANKS(2);
   NEEDS(device().is_host(), "streams of GPUs are not of the library");
   Window window(Memory::device, 64);
-  std::vector<char> data(std::size_t{4} << 20);
-  const int bytes = int(data.size());
-  MPI_Request request = MPI_REQUEST_NULL;
   MPIX_Host_stream stream;
   MPI_OK(MPIX_Host_stream_create(&stream));
-  if (rank() == 0) {
-    const Group to(1);
-    MPI_OK(MPI_Send(data.data(), bytes, MPI_BYTE, 1, 0, MPI_COMM_WORLD));
-    MPI_OK(MPI_Win_start(to, MPIX_MODE_STREAM, window));
-    MPI_OK(MPIX_Win_complete_stream(window, stream));
-  } else if (rank() == 1) {
-    const Group from(0);
-    MPI_OK(MPI_Irecv(data.data(), bytes, MPI_BYTE, 0, 0, MPI_COMM_WORLD, &request));
-    MPI_OK(MPIX_Win_post_stream(from, window, stream));
-    MPI_OK(MPIX_Win_wait_stream(window, stream));
-  }
+  BehindMessage epoch(window, stream);
   MPI_OK(MPIX_Host_stream_destroy(&stream));
-  MPI_OK(MPI_Wait(&request, MPI_STATUS_IGNORE));
+  epoch.end();
   EXPECT(stream == nullptr, "it ends");
 }
 
+// The sides of one window are independent, and may use streams of their own.
 TEST_CASE("access and exposure in different streams") {
   for (std::size_t bytes : {80, 30000}) {
     Window window(Memory::device, bytes);
