@@ -80,6 +80,7 @@ int adopt(MPI_Win win, MPI_Comm comm, const NewWindow& created) {
     state.base = created.base;
     state.bytes = created.bytes;
     state.displacement_unit = static_cast<int>(created.displacement_unit);
+    state.lazy_post = created.lazy_post;
     check(PMPI_Win_get_group(win, &state.group));
     check(PMPI_Group_size(state.group, &state.size));
     attach(win, owner.get());

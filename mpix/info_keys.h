@@ -13,6 +13,9 @@
 
 namespace mpix {
 
+/// Of windows; true: as LocalMemory has it.
+constexpr const char lazy_post_key[] = "mpix_lazy_post";
+
 [[noreturn]] void reject_info(const char* key, const std::string& text, const std::string& expected);
 
 template <class Value>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the libmpix authors
 #include "errors.h"
+#include "info_keys.h"
 #include "window_state.h"
 
 MPIX_INTERPOSED int MPI_Win_set_name(MPI_Win win, const char* win_name) {
@@ -37,4 +38,11 @@ MPIX_INTERPOSED int MPI_Win_get_attr(MPI_Win win, int win_keyval, void* attribut
     return MPI_SUCCESS;
   }
   return PMPI_Win_get_attr(win, win_keyval, attribute_val, flag);
+}
+
+MPIX_INTERPOSED int MPI_Win_get_info(MPI_Win win, MPI_Info* info_used) {
+  const int got = PMPI_Win_get_info(win, info_used);
+  if (got != MPI_SUCCESS) return got;
+  const mpix::WinState* const state = mpix::find_state(win);
+  return state && state->lazy_post ? PMPI_Info_set(*info_used, mpix::lazy_post_key, "true") : got;
 }

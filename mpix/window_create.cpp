@@ -8,13 +8,6 @@
 #include "info_keys.h"
 
 namespace mpix {
-namespace {
-
-/// true: as LocalMemory has it.
-constexpr const char lazy_post_key[] = "mpix_lazy_post";
-
-}  // namespace
-
 NewWindow told_by(MPI_Info info, NewWindow created) {
   const std::string lazy = info_value(info, lazy_post_key);
   created.lazy_post = lazy == "true";

@@ -37,6 +37,7 @@ struct WinState {
   void* base = nullptr;
   MPI_Aint bytes = 0;
   int displacement_unit = 1;
+  bool lazy_post = false;
   bool rma_refused = false;       ///< hidden on some rank: ordinary RMA calls cannot be MPI's
   void* device_memory = nullptr;  ///< of MPI_Win_allocate, where we allocated and not MPI
   /// RMA calls are not MPI's: a stream access epoch is open, or none at all where there should be one, or rma_refused.

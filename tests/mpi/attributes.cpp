@@ -369,3 +369,26 @@ TEST_CASE("statistics for programs that are older or newer than the library") {
   for (unsigned long long unknown : newer.unknown) CHECK(unknown == 0);
   CHECK(newer.guard == ~0ull);
 }
+
+TEST_CASE("MPI_Win_get_info tells what libmpix was told, and what MPI has to tell") {
+  for (const char* const lazy : {"true", "false", ""}) {
+    MPI_Info given, got;
+    MPI_OK(MPI_Info_create(&given));
+    if (*lazy != 0) MPI_OK(MPI_Info_set(given, "mpix_lazy_post", lazy));
+    MPI_OK(MPI_Info_set(given, "no_locks", "true"));
+    void* base = nullptr;
+    MPI_Win win;
+    MPI_OK(MPI_Win_allocate(64, 1, given, MPI_COMM_WORLD, &base, &win));
+    MPI_OK(MPI_Info_free(&given));
+    MPI_OK(MPI_Win_get_info(win, &got));
+    char value[8] = "";
+    int found = 0;
+    MPI_OK(MPI_Info_get(got, "mpix_lazy_post", 7, value, &found));
+    CHECK(found == (std::strcmp(lazy, "true") == 0));
+    if (found) CHECK(std::strcmp(value, "true") == 0);
+    MPI_OK(MPI_Info_get(got, "no_locks", 7, value, &found));
+    if (found) CHECK(std::strcmp(value, "true") == 0);
+    MPI_OK(MPI_Info_free(&got));
+    MPI_OK(MPI_Win_free(&win));
+  }
+}

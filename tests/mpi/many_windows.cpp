@@ -22,7 +22,7 @@ namespace {
 constexpr int windows = 600, with_streams = 50;
 constexpr std::size_t bytes = 4096;
 
-#define CHECK(...) check((__VA_ARGS__), #__VA_ARGS__)
+#define HOLDS(...) check((__VA_ARGS__), #__VA_ARGS__)
 void check(bool holds, const char* text) {
   if (holds) return;
   std::fprintf(stderr, "many_windows: not so: %s\n", text);
@@ -49,7 +49,7 @@ struct Usage {
   void print_since(const char* when, const Usage& before) const {
     long mine[] = {descriptors - before.descriptors, mappings - before.mappings, kilobytes - before.kilobytes};
     long most[3] = {};
-    CHECK(MPI_Reduce(mine, most, 3, MPI_LONG, MPI_MAX, 0, MPI_COMM_WORLD) == MPI_SUCCESS);
+    HOLDS(MPI_Reduce(mine, most, 3, MPI_LONG, MPI_MAX, 0, MPI_COMM_WORLD) == MPI_SUCCESS);
     int rank = 0;
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     if (rank == 0) std::printf("%s %ld %ld %ld\n", when, most[0], most[1], most[2]);
@@ -59,7 +59,7 @@ struct Usage {
 template <class Function>
 Function found(const char* name) {
   void* const address = dlsym(RTLD_DEFAULT, name);
-  CHECK(address != nullptr);
+  HOLDS(address != nullptr);
   Function function;
   std::memcpy(&function, &address, sizeof function);
   return function;
@@ -77,21 +77,21 @@ void stream_epochs(std::vector<MPI_Win>& all, std::vector<std::vector<int>>& mem
   MPI_Group_incl(world, 1, &next, &to);
   MPI_Group_incl(world, 1, &previous, &from);
   MPIX_Host_stream stream;
-  CHECK(FOUND(MPIX_Host_stream_create)(&stream) == MPI_SUCCESS);
+  HOLDS(FOUND(MPIX_Host_stream_create)(&stream) == MPI_SUCCESS);
   for (int i = 0; i < with_streams; ++i) {
     MPI_Win win = all[static_cast<std::size_t>(i)];
     std::vector<int>& mine = memory[static_cast<std::size_t>(i)];
     const int count = i % 2 ? 4 : 500;
     const std::vector<int> values(static_cast<std::size_t>(count), 1000 * i + rank);
-    CHECK(FOUND(MPIX_Win_post_stream)(from, win, stream) == MPI_SUCCESS);
-    CHECK(MPI_Win_start(to, MPIX_MODE_STREAM, win) == MPI_SUCCESS);
-    CHECK(MPI_Put(values.data(), count, MPI_INT, next, 0, count, MPI_INT, win) == MPI_SUCCESS);
-    CHECK(FOUND(MPIX_Win_complete_stream)(win, stream) == MPI_SUCCESS);
-    CHECK(FOUND(MPIX_Win_wait_stream)(win, stream) == MPI_SUCCESS);
-    CHECK(FOUND(MPIX_Host_stream_synchronize)(stream) == MPI_SUCCESS);
-    CHECK(mine[static_cast<std::size_t>(count) - 1] == 1000 * i + previous);
+    HOLDS(FOUND(MPIX_Win_post_stream)(from, win, stream) == MPI_SUCCESS);
+    HOLDS(MPI_Win_start(to, MPIX_MODE_STREAM, win) == MPI_SUCCESS);
+    HOLDS(MPI_Put(values.data(), count, MPI_INT, next, 0, count, MPI_INT, win) == MPI_SUCCESS);
+    HOLDS(FOUND(MPIX_Win_complete_stream)(win, stream) == MPI_SUCCESS);
+    HOLDS(FOUND(MPIX_Win_wait_stream)(win, stream) == MPI_SUCCESS);
+    HOLDS(FOUND(MPIX_Host_stream_synchronize)(stream) == MPI_SUCCESS);
+    HOLDS(mine[static_cast<std::size_t>(count) - 1] == 1000 * i + previous);
   }
-  CHECK(FOUND(MPIX_Host_stream_destroy)(&stream) == MPI_SUCCESS);
+  HOLDS(FOUND(MPIX_Host_stream_destroy)(&stream) == MPI_SUCCESS);
   MPI_Group_free(&world);
   MPI_Group_free(&to);
   MPI_Group_free(&from);
@@ -100,33 +100,33 @@ void stream_epochs(std::vector<MPI_Win>& all, std::vector<std::vector<int>>& mem
 }  // namespace
 
 int main(int argc, char** argv) {
-  CHECK(MPI_Init(&argc, &argv) == MPI_SUCCESS);
+  HOLDS(MPI_Init(&argc, &argv) == MPI_SUCCESS);
   std::vector<MPI_Win> all(windows);
   std::vector<std::vector<int>> memory(windows, std::vector<int>(bytes / sizeof(int)));
   MPI_Barrier(MPI_COMM_WORLD);
   const Usage before = Usage::now();
   for (std::size_t i = 0; i < all.size(); ++i)
-    CHECK(MPI_Win_create(memory[i].data(), bytes, sizeof(int), MPI_INFO_NULL, MPI_COMM_WORLD, &all[i]) == MPI_SUCCESS);
+    HOLDS(MPI_Win_create(memory[i].data(), bytes, sizeof(int), MPI_INFO_NULL, MPI_COMM_WORLD, &all[i]) == MPI_SUCCESS);
   Usage::now().print_since("windows", before);
   const int file = open("/dev/null", O_RDONLY);
-  CHECK(file >= 0);
+  HOLDS(file >= 0);
   close(file);
 
   // They work as ever.
   int rank = 0;
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   for (MPI_Win win : {all.front(), all.back()}) {
-    CHECK(MPI_Win_fence(0, win) == MPI_SUCCESS);
-    if (rank == 0) CHECK(MPI_Put(&windows, 1, MPI_INT, 0, 7, 1, MPI_INT, win) == MPI_SUCCESS);
-    CHECK(MPI_Win_fence(0, win) == MPI_SUCCESS);
+    HOLDS(MPI_Win_fence(0, win) == MPI_SUCCESS);
+    if (rank == 0) HOLDS(MPI_Put(&windows, 1, MPI_INT, 0, 7, 1, MPI_INT, win) == MPI_SUCCESS);
+    HOLDS(MPI_Win_fence(0, win) == MPI_SUCCESS);
   }
-  if (rank == 0) CHECK(memory.front()[7] == windows && memory.back()[7] == windows);
+  if (rank == 0) HOLDS(memory.front()[7] == windows && memory.back()[7] == windows);
 
   if (argc > 1 && std::strcmp(argv[1], "streams") == 0) {
     stream_epochs(all, memory);
     Usage::now().print_since("epochs", before);
   }
-  for (MPI_Win& win : all) CHECK(MPI_Win_free(&win) == MPI_SUCCESS);
+  for (MPI_Win& win : all) HOLDS(MPI_Win_free(&win) == MPI_SUCCESS);
   Usage::now().print_since("freed", before);
   MPI_Finalize();
 }

@@ -17,7 +17,7 @@ TEST_CASE("a window of 64 GiB, of which epochs use a little") {
   MPI_Win window;
   MPI_OK(MPI_Win_create(memory, static_cast<MPI_Aint>(bytes), 1, MPI_INFO_NULL, MPI_COMM_WORLD, &window));
   const int to = right_of(rank()), from = left_of(rank());
-  const Group origins({from}), targets({to});
+  const Group origins(from), targets(to);
   {
     Stream stream;
     Buffer source(most);
