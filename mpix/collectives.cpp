@@ -281,7 +281,7 @@ void end_collectives(MPI_Comm comm, CommState& state) noexcept {
   // MPI calls this: nothing may be thrown.
   bool broken = true;
   try {
-    Progress progress;
+    Progress progress(Progress::Call::of_mpi);
     broken = !state.collectives->wait_for_all(progress.meanwhile());
   } catch (const std::exception& error) {
     log(LogLevel::error, std::string("the collectives of a communicator do not end: ") + error.what());
@@ -308,7 +308,7 @@ void wait_for_collectives() noexcept {
     // All at once, as each rank has them in an order of its own. Those of MPI_COMM_WORLD and MPI_COMM_SELF end later.
     std::vector<std::pair<CommState*, EndOfCalls>> ends;
     for (CommState* const one : all) {
-      Progress progress;
+      Progress progress(Progress::Call::of_mpi);
       const bool broken = !one->collectives->wait_for_all(progress.meanwhile());
       if (broken) one->collectives->tell_others();
       if (one != find_comm_state(MPI_COMM_WORLD) && one != find_comm_state(MPI_COMM_SELF))
@@ -427,7 +427,7 @@ MPIX_INTERPOSED int MPIX_Comm_attach(MPI_Comm comm, void* base, MPI_Aint bytes) 
 
 MPIX_INTERPOSED int MPIX_Comm_detach(MPI_Comm comm, void* base) {
   return mpix::call_together("MPIX_Comm_detach", comm, [&](Collectives& collectives, mpix::Bootstrap& all) {
-    mpix::Progress progress;
+    mpix::Progress progress(mpix::Progress::Call::of_mpi);
     (void)collectives.wait_for_all(progress.meanwhile());
     collectives.detach(all, base);
   });

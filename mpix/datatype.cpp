@@ -203,7 +203,7 @@ struct KnownType {
   bool known;
 };
 constexpr unsigned known_bits = 4;
-__attribute__((tls_model("initial-exec"))) thread_local KnownType known_types[1u << known_bits];
+thread_local KnownType known_types[1u << known_bits];
 
 KnownType* find_known(MPI_Datatype type) {
   KnownType& slot = known_types[slot_of_handle<known_bits>(type)];

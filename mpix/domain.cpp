@@ -136,7 +136,7 @@ MPIX_INTERPOSED int MPIX_Dev_free(MPIX_Dev* dev) {
       throw Error(Fault::other,
                   "MPI has been finalized, so nobody waits for other processes; the memory of the domain stays");
     }
-    mpix::Progress progress;
+    mpix::Progress progress(mpix::Progress::Call::of_mpi);
     const auto meanwhile = progress.meanwhile();
     const bool over = gone.domain->wait_for_launches(meanwhile) && gone.domain->wait_for_puts(meanwhile);
     const bool broken = !over || gone.domain->is_broken();
@@ -199,7 +199,7 @@ MPIX_INTERPOSED int MPIX_Dev_detach(MPIX_Dev dev, void* base) {
   return guarded(Caller::on_world("MPIX_Dev_detach"), [&] {
     MPIX_Dev_s& domain = mpix::of(dev);
     mpix::call_together("MPIX_Dev_detach", domain, [&](mpix::Bootstrap& all) {
-      mpix::Progress progress;
+      mpix::Progress progress(mpix::Progress::Call::of_mpi);
       (void)domain.domain->wait_for_puts(progress.meanwhile());
       domain.domain->detach(all, base);
     });
@@ -222,7 +222,7 @@ MPIX_INTERPOSED int MPIX_Dev_win_free(MPIX_Dev dev, MPIX_Dev_win* win) {
     MPIX_Dev_s& domain = mpix::of(dev);
     mpix::call_together("MPIX_Dev_win_free", domain, [&](mpix::Bootstrap& all) {
       // Of all processes: what is under way to other nodes is not for a later window of this number.
-      mpix::Progress progress;
+      mpix::Progress progress(mpix::Progress::Call::of_mpi);
       (void)domain.domain->wait_for_puts(progress.meanwhile());
       domain.domain->free_window(all, win ? *win : -1);
     });

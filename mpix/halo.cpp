@@ -176,7 +176,7 @@ MPIX_INTERPOSED int MPIX_Halo_free(MPIX_Halo* halo) {
     if (!halo) throw Error(Fault::argument, "no such halo");
     MPIX_Halo_s& gone = mpix::of(*halo);
     gone.halo->require_no_steps();
-    mpix::Progress progress;
+    mpix::Progress progress(mpix::Progress::Call::of_mpi);
     const bool over = gone.halo->wait_for_all(progress.meanwhile());
     const std::string cause = gone.halo->cause();
     // Memory is others', too, as long as they exchange. All ranks come, as all but those that share would go on.

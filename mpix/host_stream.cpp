@@ -41,7 +41,7 @@ MPIX_INTERPOSED int MPIX_Host_stream_launch(MPIX_Host_stream stream, void (*fn)(
 
 MPIX_INTERPOSED int MPIX_Host_stream_synchronize(MPIX_Host_stream stream) {
   return mpix::guarded(Caller::on_world("MPIX_Host_stream_synchronize"), [&] {
-    mpix::Progress progress;
+    mpix::Progress progress(mpix::Progress::Call::other);
     require_all_waits(mpix::host_stream_synchronize(stream, progress.meanwhile()));
   });
 }
@@ -49,7 +49,7 @@ MPIX_INTERPOSED int MPIX_Host_stream_synchronize(MPIX_Host_stream stream) {
 MPIX_INTERPOSED int MPIX_Host_stream_destroy(MPIX_Host_stream* stream) {
   return mpix::guarded(Caller::on_world("MPIX_Host_stream_destroy"), [&] {
     if (!stream || !*stream) throw Error(Fault::argument, "no stream");
-    mpix::Progress progress;
+    mpix::Progress progress(mpix::Progress::Call::other);
     const bool none_released = mpix::destroy_host_stream(*stream, progress.meanwhile());
     *stream = nullptr;
     require_all_waits(none_released);

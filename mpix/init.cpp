@@ -2,6 +2,8 @@
 // Copyright (c) the libmpix authors
 #include <algorithm>
 #include <atomic>
+#include <string>
+#include <utility>
 
 #include "channel.h"
 #include "collectives.h"
@@ -39,6 +41,21 @@ int init(int* argc, char*** argv, int required, int* provided) {
   return initialized;
 }
 
+#ifdef HAVE_MPI_SESSION_INIT
+int threads_of(MPI_Session session) {
+  static const std::pair<const char*, int> levels[] = {{"MPI_THREAD_MULTIPLE", MPI_THREAD_MULTIPLE},
+                                                       {"MPI_THREAD_SERIALIZED", MPI_THREAD_SERIALIZED},
+                                                       {"MPI_THREAD_FUNNELED", MPI_THREAD_FUNNELED}};
+  MPI_Info info = MPI_INFO_NULL;
+  if (PMPI_Session_get_info(session, &info) != MPI_SUCCESS) return MPI_THREAD_SINGLE;
+  const std::string named = mpix::info_value(info, "thread_level");
+  PMPI_Info_free(&info);
+  for (const auto& [name, level] : levels)
+    if (named == name) return level;
+  return MPI_THREAD_SINGLE;
+}
+#endif
+
 }  // namespace
 
 MPIX_INTERPOSED int MPI_Init(int* argc, char*** argv) {
@@ -60,8 +77,14 @@ MPIX_INTERPOSED int MPI_Init_thread(int* argc, char*** argv, int required, int* 
 MPIX_INTERPOSED int MPI_Session_init(MPI_Info info, MPI_Errhandler handler, MPI_Session* session) {
   mpix::require_right_mpi();
   const int made = PMPI_Session_init(info, handler, session);
-  if (made == MPI_SUCCESS) mpix::note_session();
+  if (made == MPI_SUCCESS) mpix::note_session(threads_of(*session));
   return made;
+}
+
+MPIX_INTERPOSED int MPI_Session_finalize(MPI_Session* session) {
+  const int ended = PMPI_Session_finalize(session);
+  if (ended == MPI_SUCCESS) mpix::forget_session();
+  return ended;
 }
 #endif
 

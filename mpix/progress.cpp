@@ -3,6 +3,7 @@
 #include "progress.h"
 
 #include "errors.h"
+#include "runtime.h"
 
 namespace mpix {
 namespace {
@@ -17,13 +18,12 @@ int free(void*) { return MPI_SUCCESS; }
 int cancel(void*, int) { return MPI_SUCCESS; }
 
 /// Whether no other thread of the program can be in MPI now, or several may be.
-bool may_call_mpi() {
-  if (!mpi_is_up()) return false;
-  int level = MPI_THREAD_SINGLE, is_main = 0;
-  PMPI_Query_thread(&level);
-  if (level == MPI_THREAD_MULTIPLE) return true;
-  PMPI_Is_thread_main(&is_main);
-  return is_main && level <= MPI_THREAD_FUNNELED;
+bool may_call_mpi(Progress::Call call) {
+  if (!mpi_works()) return false;
+  const int level = threads_of_mpi();
+  if (level == MPI_THREAD_MULTIPLE || call == Progress::Call::of_mpi) return true;
+  int is_main = 0;
+  return mpi_is_up() && PMPI_Is_thread_main(&is_main) == MPI_SUCCESS && is_main && level <= MPI_THREAD_FUNNELED;
 }
 
 }  // namespace
@@ -35,7 +35,7 @@ Progress::~Progress() {
 }
 
 std::function<void()> Progress::meanwhile() {
-  if (!may_call_mpi()) return nullptr;
+  if (!may_call_mpi(call_)) return nullptr;
   return [this] { make(); };
 }
 

@@ -13,7 +13,10 @@ namespace mpix {
 /// and concerns nobody: no message of the program is touched, and no error of a communicator raised.
 class Progress {
  public:
-  Progress() = default;
+  /// Which call waits: while one of MPI is being made, or one of ours that calls MPI, the program's other threads are
+  /// not in MPI, or may be.
+  enum class Call { of_mpi, other };
+  explicit Progress(Call call) : call_(call) {}
   ~Progress();
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
@@ -24,6 +27,7 @@ class Progress {
  private:
   void make();
 
+  const Call call_;
   MPI_Request never_ = MPI_REQUEST_NULL;
 };
 

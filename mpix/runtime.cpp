@@ -19,13 +19,14 @@
 #include "epoch/live_windows.h"
 #include "errors.h"
 #include "net/fabric/triggered_network.h"
+#include "progress.h"
 
 namespace mpix {
 namespace {
 
 std::atomic<Runtime*> the_runtime{nullptr};
 std::mutex birth;
-std::atomic<bool> has_sessions{false};
+std::atomic<int> sessions{0}, sessions_level{MPI_THREAD_MULTIPLE};
 
 int world_rank() {
   int initialized = 0;
@@ -95,24 +96,34 @@ Runtime& ensure_runtime(int local_ranks) {
   return *runtime.release();
 }
 
-void note_session() { has_sessions = true; }
+void note_session(int threads) {
+  for (int level = sessions_level; level > threads && !sessions_level.compare_exchange_weak(level, threads);) {
+  }
+  ++sessions;
+}
+void forget_session() { --sessions; }
 
-bool mpi_works() { return mpi_is_up() || has_sessions; }
+bool mpi_works() { return mpi_is_up() || sessions > 0; }
+
+int threads_of_mpi() {
+  if (!mpi_is_up()) return sessions_level;
+  int level = MPI_THREAD_SINGLE;
+  check(PMPI_Query_thread(&level));
+  return level;
+}
 
 void require_mpi() {
   if (!mpi_works()) throw Error(Fault::other, "MPI is not initialized, or has been finalized");
 }
 
 void require_threads(const std::string& why) {
-  int level = MPI_THREAD_SINGLE;
-  check(PMPI_Query_thread(&level));
-  if (level != MPI_THREAD_MULTIPLE)
+  if (threads_of_mpi() != MPI_THREAD_MULTIPLE)
     throw Error(Fault::unsupported, why +
                                         ", and MPI gives one thread at a time only (MPI_Init_thread with "
                                         "MPI_THREAD_MULTIPLE, or MPIX_CHANNEL_THREAD=on)");
 }
 
-Runtime* runtime_if_mpi_works() { return has_sessions ? &ensure_runtime(launcher_local_ranks()) : find_runtime(); }
+Runtime* runtime_if_mpi_works() { return sessions > 0 ? &ensure_runtime(launcher_local_ranks()) : find_runtime(); }
 
 namespace {
 
@@ -161,7 +172,8 @@ void release_mpi() {
   Runtime* const runtime = find_runtime();
   if (!runtime || !runtime->message_world) return;
   try {
-    drain_windows_between_nodes();
+    Progress progress(Progress::Call::of_mpi);
+    drain_windows_between_nodes(progress.meanwhile());
   } catch (const std::exception& error) {
     log(LogLevel::warn, error.what());
   }

@@ -39,12 +39,15 @@ Runtime* find_runtime();
 /// as well: its `failure` tells.
 Runtime& ensure_runtime(int local_ranks);
 
-/// A session of MPI was made here: stream calls work, and MPI_Init may never be called.
-void note_session();
+/// A session of MPI was made here, and ends: stream calls work, and MPI_Init may never be called.
+void note_session(int threads);
+void forget_session();
 /// As find_runtime(); but where there is a session the runtime is made.
 Runtime* runtime_if_mpi_works();
-/// MPI is initialized, and not finalized; or there was a session.
+/// MPI is initialized, and not finalized; or there is a session.
 bool mpi_works();
+/// The thread level; of several sessions the least that one of them has had.
+int threads_of_mpi();
 /// Throws where it does not.
 void require_mpi();
 /// Throws where MPI gives one thread at a time only; `why`: some are needed.

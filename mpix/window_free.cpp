@@ -21,7 +21,7 @@ void quiesce(WinState& state) {
   if (!state.window) return;
   state.window->check_free();
   state.window->say_farewell(Farewell::win_free);
-  Progress progress;
+  Progress progress(Progress::Call::of_mpi);
   if (!state.window->drain(progress.meanwhile()))
     log(LogLevel::warn, "window '" + state.window->name() + "' is freed after it broke");
 }

@@ -107,7 +107,11 @@ MessageBuffer* MessageSends::take_held(int peer) {
 
 void MessageSends::send_held(const Held& held) {
   holds_to_skip_[static_cast<std::size_t>(held.outgoing->peer)] = holds_skipped;
-  send(*held.outgoing, nullptr);
+  try {
+    send(*held.outgoing, nullptr);
+  } catch (const std::exception& error) {  // no memory
+    held.outgoing->failure = error.what();
+  }
   pool_.let_go(held.outgoing);
 }
 
@@ -119,12 +123,11 @@ void MessageSends::send_all_held() {
 void MessageSends::send_late(Who who) {
   if (held_.empty()) return;
   const auto now = who == Who::agent ? Clock::now() : Clock::time_point{};
-  const auto kept = std::remove_if(held_.begin(), held_.end(), [&](Held& held) {
-    const bool due = who == Who::agent ? now - held.since > longest_hold : std::exchange(held.looked_at, true);
-    if (due) send_held(held);
-    return due;
+  const auto due = std::stable_partition(held_.begin(), held_.end(), [&](Held& held) {
+    return who == Who::agent ? now - held.since <= longest_hold : !std::exchange(held.looked_at, true);
   });
-  held_.erase(kept, held_.end());
+  for (auto late = due; late != held_.end(); ++late) send_held(*late);
+  held_.erase(due, held_.end());
 }
 
 // ---- messages ----------------------------------------------------------------------------------------

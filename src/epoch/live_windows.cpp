@@ -39,10 +39,10 @@ void say_farewell_on_all_windows(Farewell farewell) {
   for (Window* window : live().windows) window->say_farewell(farewell);
 }
 
-void drain_windows_between_nodes() {
+void drain_windows_between_nodes(const std::function<void()>& meanwhile) {
   std::lock_guard<std::mutex> hold(live().mutex);
   for (Window* window : live().windows)
-    if (window->reaches_other_nodes()) (void)window->drain();
+    if (window->reaches_other_nodes()) (void)window->drain(meanwhile);
 }
 
 }  // namespace mpix

@@ -2,6 +2,8 @@
 // Copyright (c) the libmpix authors
 #pragma once
 
+#include <functional>
+
 #include "wire/farewell.h"
 
 namespace mpix {
@@ -16,7 +18,7 @@ void remove_live(Window& window);
 void say_farewell_on_all_windows(Farewell farewell);
 
 /// By MPI_Finalize, while messages of MPI still go: what windows have enqueued over them has run. Callbacks of
-/// MPI_COMM_SELF may free windows later.
-void drain_windows_between_nodes();
+/// MPI_COMM_SELF may free windows later. `meanwhile`: as of Window::drain().
+void drain_windows_between_nodes(const std::function<void()>& meanwhile);
 
 }  // namespace mpix

@@ -63,5 +63,15 @@ class OutsideCapture {
   gpuStreamCaptureMode mode_ = gpuStreamCaptureModeRelaxed;
 };
 
+/// Both, in this order: the first call of a thread, whichever it is, begins a context on the device that is current.
+class OwnCalls {
+ public:
+  explicit OwnCalls(int device) : scope_(device) {}
+
+ private:
+  const DeviceScope scope_;
+  const OutsideCapture outside_;
+};
+
 }  // namespace GPU_NAMESPACE
 }  // namespace mpix

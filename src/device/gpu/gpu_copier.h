@@ -16,8 +16,7 @@ inline namespace GPU_NAMESPACE {
 class GpuCopier final : public Copier {
  public:
   explicit GpuCopier(int device) : device_(device) {
-    const OutsideCapture outside;
-    DeviceScope scope(device_);
+    const OwnCalls own(device_);
     stream_ = new_foremost_stream();
     for (Mark& mark : marks_) MPIX_CHECK_GPU(gpuEventCreateWithFlags(&mark.event, gpuEventDisableTiming));
   }
@@ -29,8 +28,7 @@ class GpuCopier final : public Copier {
   GpuCopier& operator=(const GpuCopier&) = delete;
 
   std::uint64_t start(void* to, const void* from, std::size_t bytes) override {
-    const OutsideCapture outside;
-    DeviceScope scope(device_);
+    const OwnCalls own(device_);
     if (bytes > 0) MPIX_CHECK_GPU(gpuMemcpyAsync(to, from, bytes, gpuMemcpyDefault, stream_));
     ++started_;
     return started_;
@@ -38,15 +36,13 @@ class GpuCopier final : public Copier {
 
   void mark() override {
     if (marked_ == started_ || begun_ - ended_ == marks_.size()) return;
-    const OutsideCapture outside;
-    DeviceScope scope(device_);
+    const OwnCalls own(device_);
     record();
   }
 
   std::uint64_t finished() override {
     if (finished_ == started_) return finished_;
-    const OutsideCapture outside;
-    DeviceScope scope(device_);
+    const OwnCalls own(device_);
     while (begun_ != ended_) {
       const Mark& mark = marks_[ended_ % marks_.size()];
       const gpuError_t error = gpuEventQuery(mark.event);

@@ -32,8 +32,7 @@ inline namespace GPU_NAMESPACE {
 class OwnGpuStream final : public OwnStream {
  public:
   explicit OwnGpuStream(int device) : device_(device) {
-    OutsideCapture outside;
-    DeviceScope scope(device_);
+    const OwnCalls own(device_);
     MPIX_CHECK_GPU(gpuStreamCreateWithPriority(&stream_, gpuStreamNonBlocking, 0));
   }
   ~OwnGpuStream() override {
@@ -43,8 +42,7 @@ class OwnGpuStream final : public OwnStream {
   }
   Stream handle() const noexcept override { return stream_; }
   void synchronize() override {
-    OutsideCapture outside;
-    DeviceScope scope(device_);
+    const OwnCalls own(device_);
     MPIX_CHECK_GPU(gpuStreamSynchronize(stream_));
   }
 
@@ -230,8 +228,7 @@ class GpuDevice final : public Device {
     launch_rail(launch, static_cast<gpuStream_t>(stream));
   }
   void prepare_collectives() override {
-    OutsideCapture outside;
-    DeviceScope scope(memory().device());
+    const OwnCalls own(memory().device());
     load_collective_kernels();
     load_rail_kernels();
   }
@@ -246,8 +243,7 @@ class GpuDevice final : public Device {
     pass_halo_gate(gate, static_cast<gpuStream_t>(stream), has_memory_ops(device));
   }
   void prepare_halos() override {
-    OutsideCapture outside;
-    DeviceScope scope(memory().device());
+    const OwnCalls own(memory().device());
     (void)halo_kernel(), (void)halo_gate_kernel();
   }
   std::uint64_t collectives_run(const Collective& any) override {
@@ -363,8 +359,7 @@ class GpuDevice final : public Device {
 
   void settle_on(int device) {  // under mutex_
     auto memory = std::make_unique<GpuMemory>(device);
-    OutsideCapture outside;
-    DeviceScope scope(device);
+    const OwnCalls own(device);
     launcher_.open(device);
     places_->open(gpu_multiprocessors(device), launcher_.places());
     // With the rest: streams are not made while kernels may wait for peers.
@@ -376,8 +371,7 @@ class GpuDevice final : public Device {
 
   /// An origin buffer on another GPU.
   void reach(int other) {
-    OutsideCapture outside;
-    DeviceScope scope(memory().device());
+    const OwnCalls own(memory().device());
     const gpuError_t error = gpuDeviceEnablePeerAccess(other, 0);
     if (error == gpuSuccess) return;
     (void)gpuGetLastError();

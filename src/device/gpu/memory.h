@@ -41,8 +41,7 @@ class GpuMemory {
   Allocation allocate(std::size_t bytes) {
     const std::size_t rounded = (bytes + page - 1) / page * page + (bytes == 0 ? page : 0);
     std::lock_guard<std::mutex> hold(mutex_);
-    OutsideCapture outside;
-    DeviceScope scope(device_);
+    const OwnCalls own(device_);
     void* base = nullptr;
     const auto idle = idle_.find(rounded);
     if (idle != idle_.end()) {
@@ -69,8 +68,7 @@ class GpuMemory {
   std::shared_ptr<const void> upload(const void* data, std::size_t bytes) {
     const std::size_t rounded = bytes <= smallest ? smallest : power_of_two(bytes);
     std::lock_guard<std::mutex> hold(mutex_);
-    OutsideCapture outside;
-    DeviceScope scope(device_);
+    const OwnCalls own(device_);
     char* place = take(rounded);
     if (bytes > 0) {
       MPIX_CHECK_GPU(gpuMemcpyAsync(place, data, bytes, gpuMemcpyHostToDevice, stream_));
@@ -89,8 +87,7 @@ class GpuMemory {
   std::shared_ptr<void> host_memory(std::size_t bytes) {
     const std::size_t rounded = bytes < page ? power_of_two(bytes) : (bytes + page - 1) / page * page;
     std::lock_guard<std::mutex> hold(mutex_);
-    OutsideCapture outside;
-    DeviceScope scope(device_);
+    const OwnCalls own(device_);
     void* place = nullptr;
     const auto idle = idle_on_host_.find(rounded);
     if (idle != idle_on_host_.end()) {
@@ -108,8 +105,7 @@ class GpuMemory {
 
   /// For kernels, copies and streams. Like what is mapped, it is unpinned when nothing is enqueued.
   std::shared_ptr<char> pin(std::shared_ptr<char> memory, std::size_t bytes) {
-    OutsideCapture outside;
-    DeviceScope scope(device_);
+    const OwnCalls own(device_);
     MPIX_CHECK_GPU(gpuHostRegister(memory.get(), bytes, gpuHostRegisterMapped | gpuHostRegisterPortable));
     std::shared_ptr<char> pinned(memory.get(), [this, memory, bytes](char*) {
       std::lock_guard<std::mutex> again(mutex_);
@@ -123,8 +119,7 @@ class GpuMemory {
 
   /// The allocation around p, when it is device memory of this device that other processes can open.
   std::optional<Allocation> shareable(const void* p) const {
-    OutsideCapture outside;
-    DeviceScope scope(device_);
+    const OwnCalls own(device_);
     void* base = nullptr;
     std::size_t bytes = 0;
     gpuIpcMemHandle_t handle;
@@ -137,8 +132,7 @@ class GpuMemory {
   }
 
   ExportedMemory export_memory(const void* base) const {
-    OutsideCapture outside;
-    DeviceScope scope(device_);
+    const OwnCalls own(device_);
     Ticket ticket{};
     ticket.process = own_process();
     ticket.base = reinterpret_cast<std::uintptr_t>(base);
@@ -156,8 +150,7 @@ class GpuMemory {
     if (ticket.process == own_process()) return reinterpret_cast<char*>(static_cast<std::uintptr_t>(ticket.base));
     std::unique_lock<std::mutex> hold(mutex_);
     if (char* const there = use_again(ticket)) return there;
-    OutsideCapture outside;
-    DeviceScope scope(device_);
+    const OwnCalls own(device_);
     void* base = nullptr;
     gpuError_t error = gpuIpcOpenMemHandle(&base, ticket.handle, gpuIpcMemLazyEnablePeerAccess);
     if (error ==
@@ -205,8 +198,7 @@ class GpuMemory {
   void unmap_closed_imports() noexcept {
     std::lock_guard<std::mutex> hold(mutex_);
     try {
-      OutsideCapture outside;
-      DeviceScope scope(device_);
+      const OwnCalls own(device_);
       unmap_closed();
     } catch (const Error&) {
       // The process is ending: the driver is gone, and its mappings with it.
@@ -270,8 +262,7 @@ class GpuMemory {
 
   void copy(void* to, const void* from, std::size_t bytes, gpuMemcpyKind kind) {
     std::lock_guard<std::mutex> hold(mutex_);
-    OutsideCapture outside;
-    DeviceScope scope(device_);
+    const OwnCalls own(device_);
     MPIX_CHECK_GPU(gpuMemcpyAsync(to, from, bytes, kind, stream_));
     MPIX_CHECK_GPU(gpuStreamSynchronize(stream_));
   }

@@ -21,8 +21,7 @@ inline namespace GPU_NAMESPACE {
 class GpuPoint final : public StreamPoint {
  public:
   explicit GpuPoint(int device) : device_(device) {
-    const OutsideCapture outside;
-    DeviceScope scope(device);
+    const OwnCalls own(device);
     MPIX_CHECK_GPU(gpuEventCreateWithFlags(&event_, gpuEventDisableTiming));
   }
   ~GpuPoint() override { (void)gpuEventDestroy(event_); }
@@ -34,10 +33,14 @@ class GpuPoint final : public StreamPoint {
     MPIX_CHECK_GPU(gpuEventRecord(event_, static_cast<gpuStream_t>(stream)));
   }
   bool passed() noexcept override {
-    const OutsideCapture outside;
-    const gpuError_t error = gpuEventQuery(event_);
-    if (error != gpuSuccess) (void)gpuGetLastError();
-    return error != gpuErrorNotReady;
+    try {
+      const OwnCalls own(device_);
+      const gpuError_t error = gpuEventQuery(event_);
+      if (error != gpuSuccess) (void)gpuGetLastError();
+      return error != gpuErrorNotReady;  // after any other nothing comes to pass on this GPU any more
+    } catch (const Error&) {
+      return true;  // likewise, as the process ends
+    }
   }
   gpuEvent_t event() const { return event_; }
 
@@ -62,8 +65,7 @@ class GpuPostStreams final : public PostStreams {
   std::shared_ptr<StreamPoint> new_point() override { return std::make_shared<GpuPoint>(device_); }
 
   void raise(const std::vector<PostRaise>& raises) override {
-    const OutsideCapture outside;
-    DeviceScope scope(device_);
+    const OwnCalls own(device_);
     std::lock_guard<std::mutex> hold(mutex_);
     for (std::size_t first = 0; first < raises.size(); first += NearRaises::most) {
       NearRaises near{};
@@ -80,8 +82,7 @@ class GpuPostStreams final : public PostStreams {
   }
 
   std::shared_ptr<StreamPoint> launch_behind(const std::shared_ptr<StreamPoint>& point, Launch&& launch) override {
-    const OutsideCapture outside;
-    DeviceScope scope(device_);
+    const OwnCalls own(device_);
     std::lock_guard<std::mutex> hold(mutex_);
     auto aside = std::find_if(asides_.begin(), asides_.end(),
                               [](const Aside& known) { return !known.end || known.end->passed(); });
@@ -108,8 +109,7 @@ class GpuPostStreams final : public PostStreams {
   };
 
   gpuStream_t new_stream() const {
-    const OutsideCapture outside;
-    DeviceScope scope(device_);
+    const OwnCalls own(device_);
     return new_foremost_stream();
   }
 

@@ -165,7 +165,7 @@ void serve_all(const Launch& launch, Pending& pending, const Polling& polling) {
       continue;
     }
     if (released(launch.program)) break;
-    if (remote && ++looks % looks_between_errors == 0 && patience.waited() >= ask_after) {
+    if (++looks % looks_between_errors == 0 && remote && patience.waited() >= ask_after) {
       ask_after = patience.waited() + time_between_errors;
       const std::string failure = pending.failure();
       if (!failure.empty()) {
@@ -174,7 +174,7 @@ void serve_all(const Launch& launch, Pending& pending, const Polling& polling) {
       }
     }
     patience.pause();
-    if (limit <= 0 || !patience.slept()) continue;
+    if (limit <= 0 || (!patience.slept() && looks % looks_between_errors != 0)) continue;
     const double waited = Seconds(patience.waited()).count();
     if (waited - reported < limit) continue;
     reported = waited;

@@ -41,7 +41,9 @@ std::shared_ptr<SharedFile> SharedMemory::join(const SharedFile::Ticket& ticket)
 /// An offset in the heap, under the lock. None is given out twice: of a window that broke a peer may write into memory
 /// that was released.
 std::uint64_t SharedMemory::take(std::size_t bytes) {
-  if (!heap_ || (heap_end_ > SharedFile::page() && heap_end_ + bytes > most_in_a_file)) {
+  const std::uint64_t most = heap_ ? std::min<std::uint64_t>(most_in_a_file, heap_->size()) : 0;
+  const bool has_room = heap_ && heap_end_ <= most && bytes <= most - heap_end_;
+  if (!has_room && (!heap_ || heap_end_ > SharedFile::page())) {
     heap_ = create_file();
     heap_end_ = SharedFile::page();  // after the anchor
   }
