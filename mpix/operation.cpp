@@ -165,8 +165,8 @@ Reduction reduction_of(MPI_Op op, MPI_Datatype type, bool on_host) {
     return reduction;
   }
   if (known == types.end())
-    throw Error(Fault::operation,
-                std::string(predefined->name) + " of " + name_of_type(type) + ": a predefined datatype is needed");
+    throw Error(Fault::operation, std::string(predefined->name) + " of " + name_of_type(type) +
+                                      ": a predefined datatype is needed, of those that MPI combines");
   if ((predefined->groups & known->group) == 0)
     throw Error(Fault::operation, "MPI has no " + std::string(predefined->name) + " of " + name_of_type(type));
   reduction.element = element_of(*known, reduction.element_bytes);

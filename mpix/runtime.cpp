@@ -161,7 +161,10 @@ Runtime& start_runtime_over_world() {
   } else {
     log(LogLevel::info, std::string("libmpix ") + PACKAGE_VERSION + ": device " + runtime.device->name() + ", " +
                             std::to_string(runtime.world_nodes.size()) + " ranks, " + std::to_string(local_ranks) +
-                            " on this node");
+                            " on this node" +
+                            (runtime.settings.node_size > 0
+                                 ? ", nodes of " + std::to_string(runtime.settings.node_size) + " by MPIX_NODE_SIZE"
+                                 : std::string()));
     const std::string advice = runtime.device->advice();
     if (!advice.empty()) log(LogLevel::warn, advice);
   }

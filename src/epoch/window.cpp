@@ -137,6 +137,7 @@ std::unique_ptr<BlockedCall> Window::watch_free() {
 void Window::check_free() {
   Hold hold(mutex_);
   close_epochs_if_broken();
+  if (launching_.carries_captured_post()) close_exposure();
   state_.check_free();
 }
 
@@ -196,6 +197,14 @@ void Window::wait_stream(Stream stream) {
   Hold hold(mutex_);
   check_usable();
   state_.check_wait_stream();
+  if (launching_.leaves_captured_post(stream)) {
+    close_exposure();
+    note_state();
+    throw Error(
+        Fault::synchronization,
+        "the post before this call was made inside a capture, and this call is in none: the epoch is closed, and "
+        "the post will not run (mpix_lazy_post)");
+  }
   const StreamNow in = launching_.check(stream);
   launching_.wait(exposure_, in);
   last_wait_ = stream;

@@ -116,6 +116,7 @@ class PackCall {
     TurnOfPacks<each> mine = turn_of(0);
     Words sent[most];
     load(mine, sent);
+    (void)crew_.agree(true);  // all have loaded what the first of them writes when it leaves
     if (!await_call_before(crew_, c_, state)) return false;
     state.call = next_number(state.call);
     const Workers askers = crew_.askers();

@@ -243,6 +243,7 @@ TEST_CASE("operations and types are named") {
   MPI_OK(MPI_Type_contiguous(4, MPI_INT, &derived));
   MPI_OK(MPI_Type_commit(&derived));
   CHECK(contains(text_of(derived, MPI_SUM), "MPI_SUM of a derived datatype: a predefined datatype is needed"));
+  CHECK(contains(text_of(MPI_CHAR, MPI_SUM), "MPI_SUM of MPI_CHAR: a predefined datatype is needed, of those that"));
   MPI_OK(MPI_Type_free(&derived));
 }
 

@@ -20,6 +20,7 @@ cleanup() { ip netns del "$a"; ip netns del "$b"; rm -r "$scratch"; } 2> /dev/nu
 trap cleanup EXIT
 trap 'exit 99' INT TERM HUP  # what EXIT is trapped for is done
 
+ip netns exec "$a" true 2> /dev/null || skip "nothing runs in network namespaces here (chroot?)"
 # shellcheck disable=SC2015 # either may fail
 ip netns add "$b" &&
   ip link add "v$a" type veth peer name "v$b" 2> /dev/null || skip "virtual Ethernet is not permitted here"

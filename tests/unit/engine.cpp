@@ -230,6 +230,52 @@ TEST_CASE("a lazy post is carried by the next call on its stream, and by no othe
   });
 }
 
+namespace {
+
+/// Each stream is in a capture, while `capture` is not 0.
+class CapturingDevice final : public ForwardingDevice {
+ public:
+  using ForwardingDevice::ForwardingDevice;
+  std::uint64_t check_stream(Stream) const override { return capture; }
+  std::uint64_t capture = 0;
+};
+
+}  // namespace
+
+TEST_CASE("a lazy post in a capture that is given up does not lock its window", "[engine]") {
+  const Settings settings = quiet_settings();
+  auto host = make_host_device(settings, 1);
+  ThreadRanks(1).run([&](Bootstrap& bootstrap) {
+    CapturingDevice device(*host);
+    WindowMemory memory(*host, 64, true);
+    LocalMemory local = memory.local();
+    local.lazy_post = true;
+    Window window("lazy", local, bootstrap, device, settings);
+    ScopedStream stream;
+    const auto post_in = [&](std::uint64_t capture) {
+      device.capture = capture;
+      window.post_stream({0}, stream);
+    };
+    post_in(1);
+    device.capture = 2;  // another one, in which nothing may be closed
+    EXPECT(throws([&] { window.wait_stream(stream); }));
+    EXPECT(throws([&] { window.post_stream({0}, stream); }));
+    device.capture = 0;
+    EXPECT(throws([&] { window.wait_stream(stream); }));
+
+    window.post_stream({0}, stream);  // as if nothing had been
+    window.start_stream({0});
+    window.complete_stream(stream);
+    window.wait_stream(stream);
+    EXPECT(stream->synchronize());
+
+    post_in(3);
+    device.capture = 0;
+    window.check_free();
+    EXPECT(window.drain());
+  });
+}
+
 TEST_CASE("a lazy post comes after what its own stream had to do before", "[engine]") {
   const Settings settings = quiet_settings();
   auto device = make_host_device(settings, 1);

@@ -16,10 +16,10 @@ enum class Waited { gave_up, late, soon };
 /// Poll until ready(). Now and then the host is told what `peer` is waited for.
 template <Reach reach, class Peer, class Ready>
 __device__ inline Waited poll(const Program& program, const Peer& peer, const Turn& turn, Ready ready) {
-  std::uint32_t polls = 1;
+  std::uint64_t polls = 1;
   for (; !ready(); ++polls) {
     if (polls % polls_between_notes != 0) continue;
-    const std::uint32_t beat = polls / polls_between_notes;
+    const std::uint32_t beat = beat_of(polls);
     if (reach == Reach::any ? !goes_on(program, peer, turn, beat) : !notes(program, peer, beat)) return Waited::gave_up;
   }
   return reach == Reach::node || polls <= polls_between_notes ? Waited::soon : Waited::late;
@@ -29,10 +29,10 @@ __device__ inline Waited poll(const Program& program, const Peer& peer, const Tu
 /// that holds for packs, which are whole only in one load of all their lanes.
 template <Reach reach, class Peer, class Ready>
 __device__ inline Waited poll_together(const Program& program, const Peer& peer, const Turn& turn, Ready ready) {
-  std::uint32_t polls = 1;
+  std::uint64_t polls = 1;
   for (; !gpu_all_of_warp(ready()); ++polls) {
     if (polls % polls_between_notes != 0) continue;
-    const std::uint32_t beat = polls / polls_between_notes;
+    const std::uint32_t beat = beat_of(polls);
     if (!gpu_all_of_warp(reach == Reach::any ? goes_on(program, peer, turn, beat) : notes(program, peer, beat)))
       return Waited::gave_up;
   }
@@ -44,9 +44,9 @@ __device__ inline Waited poll_together(const Program& program, const Peer& peer,
 template <Reach reach = Reach::any>
 __device__ inline bool await_line(const Program& program, const ReceivePeer& peer, const Line* line, std::uint32_t flag,
                                   std::uint64_t* data) {
-  for (std::uint32_t polls = 1; !line_arrived(line, flag, data); ++polls) {
+  for (std::uint64_t polls = 1; !line_arrived(line, flag, data); ++polls) {
     if (polls % polls_between_notes != 0) continue;
-    const std::uint32_t beat = polls / polls_between_notes;
+    const std::uint32_t beat = beat_of(polls);
     if (reach == Reach::node ? !wait_on(program, peer, beat) : !still_awaits(program, peer, beat)) return false;
   }
   return true;
@@ -55,19 +55,18 @@ __device__ inline bool await_line(const Program& program, const ReceivePeer& pee
 /// A pack whose header is there, by whole warps. False when the wait is released for one of them.
 __device__ inline bool await_pack(const Program& program, const ReceivePeer& peer, const Pack* pack, std::uint32_t lane,
                                   std::uint64_t number, std::uint64_t* words) {
-  for (std::uint32_t polls = 1;; ++polls) {
+  for (std::uint64_t polls = 1;; ++polls) {
     gpu_load_two(pack->word + 2 * lane, words);
     if (gpu_all_of_warp(lane != Pack::lanes - 1 || words[1] == number)) return true;
-    if (polls % polls_between_notes == 0 && !gpu_all_of_warp(still_awaits(program, peer, polls / polls_between_notes)))
-      return false;
+    if (polls % polls_between_notes == 0 && !gpu_all_of_warp(still_awaits(program, peer, beat_of(polls)))) return false;
   }
 }
 
 /// A chunk of a relayed message is still on its way. By one thread; false when the wait is released.
 GPU_OUT_OF_LINE bool await_flag(const Program& program, const ReceivePeer& peer, const std::uint64_t* flag,
                                 std::uint64_t value) {
-  for (std::uint32_t polls = 1; load_acquire(flag) != value; ++polls)
-    if (polls % polls_between_notes == 0 && !still_awaits(program, peer, polls / polls_between_notes)) return false;
+  for (std::uint64_t polls = 1; load_acquire(flag) != value; ++polls)
+    if (polls % polls_between_notes == 0 && !still_awaits(program, peer, beat_of(polls))) return false;
   return true;
 }
 

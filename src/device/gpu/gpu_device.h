@@ -221,11 +221,13 @@ class GpuDevice final : public Device {
     DeviceScope scope(memory().device());
     if (launch.captured) keep_for_graph(stream, launch.keep);
     launch_collective(launch, static_cast<gpuStream_t>(stream));
+    launcher_.know_of_other(static_cast<gpuStream_t>(stream), launch.captured);
   }
   void launch(Stream stream, RailLaunch&& launch) override {
     DeviceScope scope(memory().device());
     if (launch.captured) keep_for_graph(stream, launch.keep);
     launch_rail(launch, static_cast<gpuStream_t>(stream));
+    launcher_.know_of_other(static_cast<gpuStream_t>(stream), launch.captured);
   }
   void prepare_collectives() override {
     const OwnCalls own(memory().device());
@@ -236,6 +238,7 @@ class GpuDevice final : public Device {
     DeviceScope scope(memory().device());
     if (launch.captured) keep_for_graph(stream, launch.keep);
     launch_halo(launch, static_cast<gpuStream_t>(stream));
+    launcher_.know_of_other(static_cast<gpuStream_t>(stream), launch.captured);
   }
   void launch(Stream stream, const HaloGate& gate, const std::shared_ptr<const void>&) override {
     const int device = memory().device();

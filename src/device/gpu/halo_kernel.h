@@ -28,7 +28,8 @@ struct HaloBlock {
 
 __global__ void __launch_bounds__(halo_threads) run_halo(const GPU_GRID_CONSTANT HaloRun halo) {
   gpu_wait_for_front();
-  gpu_let_next_start();  // which waits there, set up
+  // It waits there, set up; and keeps its places, so not behind one that stays for many steps.
+  if (!halo.is_gated) gpu_let_next_start();
   (void)run_halo_block(halo, blockIdx.x, HaloBlock{});
 }
 

@@ -58,6 +58,14 @@ class Launcher {
     MPIX_CHECK_GPU(gpu_launch(for_raises().function, dim3(1), NearRaises::most, &near, sizeof near, stream, false));
   }
 
+  /// A kernel that is none of a window's is in the stream, and lets the next one start while it waits for peers.
+  void know_of_other(gpuStream_t stream, bool captured) {
+    if (captured)
+      captured_.add(gpu_capture_of(stream), {Kind::other, true});
+    else
+      last_.set(stream, true);
+  }
+
   static std::unique_ptr<LaunchMemory> new_memory() { return std::make_unique<WindowLaunches>(); }
 
   void launch(gpuStream_t stream, const Launch& launch) {

@@ -50,6 +50,13 @@ __device__ inline unsigned long long tag_of(std::uint64_t epoch) {
   return static_cast<unsigned long long>(epoch) << 32;
 }
 
+/// The number of a wait's beat. The first comes once, however long the wait is: what is done then would undo what has
+/// come of it.
+__device__ inline std::uint32_t beat_of(std::uint64_t polls) {
+  const std::uint64_t beat = polls / polls_between_notes;
+  return static_cast<std::uint32_t>(beat) | (beat >> 32 == 0 ? 0 : 1u << 31);
+}
+
 /// Whose turn it is to wait: a part of an epoch.
 struct Turn {
   std::uint64_t epoch;

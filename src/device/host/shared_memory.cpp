@@ -2,6 +2,7 @@
 // Copyright (c) the libmpix authors
 #include "device/host/shared_memory.h"
 
+#include <algorithm>
 #include <cstring>
 #include <string>
 
