@@ -315,6 +315,22 @@ TEST_CASE("a limit of file sizes is an error, and no signal", "[creation]") {
         }) == 0);
 }
 
+TEST_CASE("memory that is freed comes back where files have a limit", "[creation]") {
+  const Settings settings = quiet_settings();
+  CHECK(status_of_child([&] {
+          const rlimit limit{rlim_t{16} << 20, rlim_t{16} << 20};
+          if (setrlimit(RLIMIT_FSIZE, &limit) != 0) return 1;
+          auto device = make_host_device(settings, 1);
+          (void)device->allocate(4096);
+          for (int turn = 0; turn < 20; ++turn) {
+            const Allocation memory = device->allocate(std::size_t{6} << 20);
+            memory.base[memory.bytes - 1] = 'x';
+            device->release(memory.base);
+          }
+          return contains(error_of([&] { (void)device->allocate(std::size_t{17} << 20); }), "ulimit -f") ? 0 : 2;
+        }) == 0);
+}
+
 TEST_CASE("memory that cannot be mapped is an error of the call that needs it, and may be there later", "[creation]") {
   const Settings settings = quiet_settings();
   auto device = make_host_device(settings, 1);

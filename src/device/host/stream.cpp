@@ -162,7 +162,7 @@ bool HostStream::take(std::vector<Task>& batch) {
   // The next task often follows at once: a short look before going to sleep.
   const std::uint64_t done = done_.load(std::memory_order_relaxed);
   const auto until = std::chrono::steady_clock::now() + polling_.limit;
-  for (unsigned looks = 1; enqueued_.load(std::memory_order_acquire) == done; ++looks) {
+  for (unsigned looks = 1; enqueued_.load(std::memory_order_acquire) == done && !stop_.load(); ++looks) {
     if (polling_.own_core && looks % 64 != 0)
       relax();
     else if (std::chrono::steady_clock::now() < until)

@@ -65,7 +65,7 @@ class HostStream {
   std::condition_variable progress_;  ///< for synchronize()
   std::vector<Task> incoming_;
   bool worker_sleeps_ = false;
-  bool stop_ = false;
+  std::atomic<bool> stop_{false};
   std::atomic<std::uint64_t> enqueued_{0};
   std::atomic<std::uint64_t> done_{0};
   std::multiset<std::uint64_t> awaited_;                ///< values of done_ that synchronize() waits for
