@@ -101,7 +101,11 @@ void note_session(int threads) {
   }
   ++sessions;
 }
-void forget_session() { --sessions; }
+/// One that Fortran has begun was never noted.
+void forget_session() {
+  for (int some = sessions; some > 0 && !sessions.compare_exchange_weak(some, some - 1);) {
+  }
+}
 
 bool mpi_works() { return mpi_is_up() || sessions > 0; }
 
