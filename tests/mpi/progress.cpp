@@ -16,7 +16,7 @@
 
 namespace {
 
-constexpr int message_bytes = 32 << 20;
+constexpr int message_bytes = 4 << 20;
 
 void require(bool condition, const char* what) {
   if (condition) return;
