@@ -73,14 +73,16 @@ inline void add_epochs(const Messages& messages, Ways& ways) {
       ways.push_back(way);
     }
     if (!support::Captured::is_possible) continue;
-    const auto graph = std::make_shared<support::Captured>(epochs->stream(), [&] {
-      for (int i = 0; i < at_once; ++i) epochs->enqueue(true);
+    // A window of its own: posts of one that was captured are not free any more.
+    const auto captured = std::make_shared<Epochs>(messages);
+    const auto graph = std::make_shared<support::Captured>(captured->stream(), [&] {
+      for (int i = 0; i < at_once; ++i) captured->enqueue(true);
     });
     way.name = "epochs, captured" + behind;
     way.launches = 1.0 / at_once;
-    way.exchange = [epochs, graph](Trace*) {
+    way.exchange = [captured, graph](Trace*) {
       graph->launch();
-      epochs->stream().synchronize();
+      captured->stream().synchronize();
     };
     ways.push_back(way);
   }

@@ -45,10 +45,11 @@ struct Post {
     if (team.thread != 0) return;
     mpix::Line* const ring = words.ring + std::size_t{team.block} * depth;
     const std::uint64_t* const back = words.back + std::size_t{team.block} * 16;
+    std::uint64_t seen = 0;
     for (std::uint64_t i = 1; i <= tasks; ++i) {
       const std::uint64_t needed = blocking ? i : i < depth ? 0 : i - depth + 1;
       if (!blocking)
-        while (volatile_word(back) < needed) wait_a_little();
+        while (seen < needed && (seen = volatile_word(back)) < needed) wait_a_little();
       mpix::write_line(ring + i % depth, i, static_cast<std::uint32_t>(i));
       if (blocking)
         while (volatile_word(back) < needed) wait_a_little();

@@ -146,9 +146,14 @@ bool MessageSends::send_large(MessageBuffer& outgoing, const NetworkWrite& write
 }
 
 bool MessageSends::send_message(MessageBuffer& outgoing, const char* from, std::size_t bytes, int tag, Buffer packet) {
-  sendings_.push_back({&outgoing, std::move(packet)});
-  const int code =
-      PMPI_Isend(from, static_cast<int>(bytes), MPI_BYTE, outgoing.peer, tag, world_.comm(), &requests_.add_send());
+  MPI_Request& request = requests_.add_send();
+  try {
+    sendings_.push_back({&outgoing, std::move(packet)});
+  } catch (...) {  // both lists, or none
+    requests_.drop_last_send();
+    throw;
+  }
+  const int code = PMPI_Isend(from, static_cast<int>(bytes), MPI_BYTE, outgoing.peer, tag, world_.comm(), &request);
   if (code != MPI_SUCCESS) {
     outgoing.failure = "MPI_Isend to " + rank_text(outgoing.peer) + ": " + text_of(code);
     requests_.drop_last_send();

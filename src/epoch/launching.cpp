@@ -223,6 +223,12 @@ void Launching::launch_aside() {
 }
 
 /// The work of a stream that was destroyed meanwhile has run: any stream comes after it.
+bool Launching::has_lost_post() const {
+  const StreamNow& in = to_carry_.in;
+  return to_carry_.plan && !to_carry_.point && in.capture != 0 &&
+         !(is_alive(in.stream) && device_.check_stream(in.stream) == in.capture);
+}
+
 bool Launching::is_alive(Stream stream) const {
   try {
     (void)device_.check_stream(stream);

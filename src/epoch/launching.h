@@ -52,11 +52,8 @@ class Launching {
                      OperationBudget::Lease lease);
 
   /// Left over only by an epoch that is empty, or broken.
-  /// A post in a capture that may have been given up, and the call is in none.
-  bool leaves_captured_post(Stream stream) const {
-    return carries_captured_post() && device_.check_stream(stream) == 0;
-  }
-  bool carries_captured_post() const { return to_carry_.plan && !to_carry_.point && to_carry_.in.capture != 0; }
+  /// A lazy post in a capture that is over: no call can carry it any more.
+  bool has_lost_post() const;
   void forget_carried_post() { to_carry_ = CarriedPost{}; }
   /// When all has run: whether no post is on a way of its own any more.
   bool posts_have_settled() { return !free_posts_ || free_posts_->settle(); }

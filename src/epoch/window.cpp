@@ -137,7 +137,7 @@ std::unique_ptr<BlockedCall> Window::watch_free() {
 void Window::check_free() {
   Hold hold(mutex_);
   close_epochs_if_broken();
-  if (launching_.carries_captured_post()) close_exposure();
+  if (state_.access() != EpochState::Side::stream && launching_.has_lost_post()) close_exposure();
   state_.check_free();
 }
 
@@ -197,13 +197,12 @@ void Window::wait_stream(Stream stream) {
   Hold hold(mutex_);
   check_usable();
   state_.check_wait_stream();
-  if (launching_.leaves_captured_post(stream)) {
+  if (device_.check_stream(stream) == 0 && launching_.has_lost_post()) {
     close_exposure();
     note_state();
-    throw Error(
-        Fault::synchronization,
-        "the post before this call was made inside a capture, and this call is in none: the epoch is closed, and "
-        "the post will not run (mpix_lazy_post)");
+    throw Error(Fault::synchronization,
+                "the post before this call was made inside a capture, which has ended without it: the epoch is closed "
+                "(mpix_lazy_post)");
   }
   const StreamNow in = launching_.check(stream);
   launching_.wait(exposure_, in);

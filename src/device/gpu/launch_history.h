@@ -18,14 +18,14 @@ inline namespace GPU_NAMESPACE {
 /// The last kernels of ours in graphs that are being captured: to know what a kernel will find in front of it.
 class CapturedKernels {
  public:
-  enum class Kind { other, post, send, receive, both };
+  enum class Kind { foreign, other, post, send, receive, both };  ///< foreign: no window's
 
   struct Found {
     Kind kind = Kind::other;
     bool may_wait = false;  ///< for a peer, when the next one has started
   };
 
-  /// Empty: it is none of ours, or not known any more.
+  /// Empty: it is the program's, or not known any more.
   std::optional<Found> find(const GpuCapture& capture) {
     std::lock_guard<std::mutex> hold(mutex_);
     for (const Entry& entry : entries_)

@@ -61,7 +61,7 @@ class Launcher {
   /// A kernel that is none of a window's is in the stream, and lets the next one start while it waits for peers.
   void know_of_other(gpuStream_t stream, bool captured) {
     if (captured)
-      captured_.add(gpu_capture_of(stream), {Kind::other, true});
+      captured_.add(gpu_capture_of(stream), {Kind::foreign, true});
     else
       last_.set(stream, true);
   }
@@ -314,8 +314,8 @@ class Launcher {
       near.early = front && (front->kind == Kind::receive || front->kind == Kind::both);
       may_wait = near.early && front->may_wait;
       if (near.early) kind = Kind::other;
-      // Behind kernels of ours there is nothing to gain: they overlap.
-      if (!front && post_beside(near, stream, capture, launch)) return;
+      // Behind kernels of windows there is nothing to gain: they overlap.
+      if ((!front || front->kind == Kind::foreign) && post_beside(near, stream, capture, launch)) return;
     }
     launch_kernel(for_posts(), dim3(1), NearPosts::most, &near, sizeof near, stream, launch,
                   may_overlap(for_posts(), launch.program));

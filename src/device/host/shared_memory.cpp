@@ -57,14 +57,16 @@ Allocation SharedMemory::allocate(std::size_t bytes) {
   if (bytes > SIZE_MAX / 4) throw Error(Fault::memory, "cannot allocate " + std::to_string(bytes) + " bytes");
   const std::size_t mapped = SharedFile::in_pages(bytes ? bytes : 1);
   std::unique_lock<std::shared_mutex> hold(mutex_);
+  const std::shared_ptr<SharedFile> heap_before = heap_;
+  const std::uint64_t end_before = heap_end_;
   const std::uint64_t offset = take(mapped);
   try {
     char* const base = heap_->map(offset, mapped);
     own_[base] = Own{bytes, mapped, offset, heap_};
     return Allocation{base, bytes};
   } catch (...) {
-    heap_end_ = offset;
-    if (own_.empty()) heap_ = nullptr;
+    heap_ = own_.empty() ? nullptr : heap_before;
+    heap_end_ = end_before;
     throw;
   }
 }
