@@ -194,7 +194,8 @@ took() {  # PRELOAD → microseconds
 }
 median() { sort -n "$1" | sed -n 11p; }
 least() { sort -n "$1" | sed -n 1p; }
-# The medians of starts in turns; on a busy machine the quickest ones say more.
+# The medians of starts in turns; on a busy machine the quickest ones say more, and on a slow one what MPI's own library
+# takes: libmpix may take 10 ms, or half of that.
 for attempt in {1..5}; do
   rm -f "$scratch"/start.*
   for turn in {1..21}; do
@@ -205,7 +206,9 @@ for attempt in {1..5}; do
   at_least=$(($(least "$scratch/start.libmpix") - $(least "$scratch/start.mpi")))
   echo "true: $(median "$scratch/start.mpi") us with MPI's library alone, $longer us more with libmpix;" \
     "the quickest $at_least us more"
-  ((longer <= 10000 || at_least <= 10000)) && break
+  half=$(($(least "$scratch/start.mpi") / 2))
+  ((longer <= 10000 || at_least <= 10000 || at_least <= half)) && break
 done
-((longer <= 10000 || at_least <= 10000)) || differs start node true "more than 10 ms in $attempt series of $turn starts"
+((longer <= 10000 || at_least <= 10000 || at_least <= half)) ||
+  differs start node true "more than 10 ms, and than half of what MPI takes, in $attempt series of $turn starts"
 exit $failed
