@@ -56,9 +56,9 @@ Channel& of(MPIX_Channel handle) {
 
 std::uint32_t depth_in(MPI_Info info, std::uint32_t preset) {
   const std::string text = info_value(info, "mpix_depth");
-  if (text.empty()) return preset;
-  const bool is_number =
-      text.size() <= 4 && std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
+  if (text.empty() && !has_key(info, "mpix_depth")) return preset;
+  const bool is_number = !text.empty() && text.size() <= 4 &&
+                         std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
   const unsigned long depth = is_number ? std::stoul(text) : 0;
   if (depth == 0 || depth > dev::most_depth || (depth & (depth - 1)) != 0)
     reject_info("mpix_depth", text, "1, 2, 4, … 4096");
@@ -149,6 +149,8 @@ MPIX_INTERPOSED int MPIX_Channel_free(MPIX_Channel* channel) {
   return guarded(Caller::on_world("MPIX_Channel_free"), [&] {
     Channel& gone = mpix::of(mpix::required(channel, "the channel"));
     if (gone.is_in_handler()) throw Error(Fault::other, "this is a handler of the channel");
+    if (gone.is_awaited() && !gone.is_broken())
+      throw Error(Fault::other, "a thread is in MPIX_Channel_flag_wait of the channel");
     if (gone.is_armed() && !gone.is_broken())
       throw Error(Fault::other, "the channel is armed (MPIX_Channel_disarm, when its kernels are over)");
     mpix::handles().require(*channel, [&] {

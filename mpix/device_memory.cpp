@@ -53,6 +53,11 @@ std::string info_value(MPI_Info info, const char* key) {
   return value.data();
 }
 
+bool has_key(MPI_Info info, const char* key) {
+  int length = 0, found = 0;
+  return info != MPI_INFO_NULL && PMPI_Info_get_valuelen(info, key, &length, &found) == MPI_SUCCESS && found != 0;
+}
+
 bool wants_device_memory(MPI_Info info) {
   for (const std::string& kind : split(info_value(info, "mpi_memory_alloc_kinds"), ',')) {
     const std::vector<std::string> words = split(kind, ':');

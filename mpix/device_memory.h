@@ -9,8 +9,9 @@
 
 namespace mpix {
 
-/// Empty: the key is not there.
+/// Empty: the key is not there, or has no value.
 std::string info_value(MPI_Info info, const char* key);
+bool has_key(MPI_Info info, const char* key);
 
 /// Whether the info asks for memory of the device: mpi_memory_alloc_kinds lists mpix:device.
 bool wants_device_memory(MPI_Info info);

@@ -5,6 +5,7 @@
 #include "domain.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <cstring>
 #include <exception>
@@ -43,6 +44,9 @@ struct MPIX_Dev_s {
 namespace mpix {
 namespace {
 
+/// Domains that have no handle any more, and whose couriers go on.
+std::atomic<int> left_behind{0};
+
 Handles<MPIX_Dev>& handles() {
   static auto& all = *new Handles<MPIX_Dev>("domain");
   return all;
@@ -55,8 +59,9 @@ MPIX_Dev_s& of(MPIX_Dev dev) {
 
 std::optional<std::uint32_t> number_in(MPI_Info info, const char* key) {
   const std::string text = info_value(info, key);
-  if (text.empty()) return std::nullopt;
-  if (text.size() > 9 || !std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; }))
+  if (text.empty() && !has_key(info, key)) return std::nullopt;
+  if (text.empty() || text.size() > 9 ||
+      !std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; }))
     throw Error(Fault::argument, std::string("info ") + key + "=" + text + " is not a number");
   return static_cast<std::uint32_t>(std::stoul(text));
 }
@@ -103,7 +108,7 @@ void end_domains() noexcept {
     log(LogLevel::warn, "MPI_Finalize: a domain was not freed");
 }
 
-bool any_domain_alive() { return handles().any(); }
+bool any_domain_alive() { return handles().any() || left_behind > 0; }
 
 }  // namespace mpix
 
@@ -130,9 +135,13 @@ MPIX_INTERPOSED int MPIX_Dev_create(MPI_Comm comm, int ranks_here, MPI_Info info
 MPIX_INTERPOSED int MPIX_Dev_free(MPIX_Dev* dev) {
   return guarded(Caller::on_world("MPIX_Dev_free"), [&] {
     MPIX_Dev_s& gone = mpix::of(mpix::required(dev, "the domain"));
-    if (!mpix::mpi_works()) {
+    const auto leave_behind = [&] {
+      ++mpix::left_behind;
       mpix::handles().remove(&gone);
       *dev = MPIX_DEV_NULL;
+    };
+    if (!mpix::mpi_works()) {
+      leave_behind();
       throw Error(Fault::other,
                   "MPI has been finalized, so nobody waits for other processes; the memory of the domain stays");
     }
@@ -143,8 +152,7 @@ MPIX_INTERPOSED int MPIX_Dev_free(MPIX_Dev* dev) {
     const bool have_left = over || gone.domain->have_ranks_left();
     const auto leaving = mpix::leave_together(gone.ranks.node, "MPIX_Dev_free", mpix::patience(), broken, have_left);
     if (leaving != mpix::Leaving::all_have_left) {  // some may still reach into its memory
-      mpix::handles().remove(&gone);
-      *dev = MPIX_DEV_NULL;
+      leave_behind();
       const char* const why = leaving == mpix::Leaving::some_missing ? "other processes have not called it"
                               : have_left                            ? "ranks of other processes have not returned"
                                                                      : "ranks of this process have not returned";
@@ -167,8 +175,8 @@ MPIX_INTERPOSED int MPIX_Dev_free(MPIX_Dev* dev) {
 
 MPIX_INTERPOSED int MPIX_Dev_alloc(MPIX_Dev dev, size_t bytes, void** base) {
   return guarded(Caller::on_world("MPIX_Dev_alloc"), [&] {
-    MPIX_Dev_s& domain = mpix::of(dev);
     mpix::required(base, "the memory") = nullptr;
+    MPIX_Dev_s& domain = mpix::of(dev);
     void* const memory = mpix::device().allocate(bytes).base;
     std::lock_guard<std::mutex> hold(domain.mutex);
     domain.memory.insert(memory);
@@ -210,7 +218,8 @@ MPIX_INTERPOSED int MPIX_Dev_win_create(MPIX_Dev dev, void* const base[], const 
   return guarded(Caller::on_world("MPIX_Dev_win_create"), [&] {
     MPIX_Dev_s& domain = mpix::of(dev);
     mpix::call_together("MPIX_Dev_win_create", domain, [&](mpix::Bootstrap& all) {
-      if (domain.domain->ranks_here() > 0 && (!base || !bytes)) throw Error(Fault::argument, "no bases, or no sizes");
+      if (domain.domain->ranks_here() > 0 && (!base || !bytes))
+        throw Error(Fault::argument, "no bases, or no sizes, of the ranks of a process");
       (void)mpix::required(win, "the window");
       *win = domain.domain->create_window(all, base, bytes);
     });
@@ -222,9 +231,10 @@ MPIX_INTERPOSED int MPIX_Dev_win_free(MPIX_Dev dev, MPIX_Dev_win* win) {
     MPIX_Dev_s& domain = mpix::of(dev);
     mpix::call_together("MPIX_Dev_win_free", domain, [&](mpix::Bootstrap& all) {
       // Of all processes: what is under way to other nodes is not for a later window of this number.
+      (void)mpix::required(win, "the window");
       mpix::Progress progress(mpix::Progress::Call::of_mpi);
       (void)domain.domain->wait_for_puts(progress.meanwhile());
-      domain.domain->free_window(all, win ? *win : -1);
+      domain.domain->free_window(all, *win);
     });
     *win = -1;
   });

@@ -182,8 +182,8 @@ MPIX_INTERPOSED int MPIX_Halo_free(MPIX_Halo* halo) {
     // Memory is others', too, as long as they exchange. All ranks come, as all but those that share would go on.
     if (gone.is_shared && mpix::mpi_works()) {
       const double patience = mpix::ensure_runtime(mpix::launcher_local_ranks()).settings.timeout_seconds;
-      if (mpix::leave_together(gone.comm, "MPIX_Halo_free", patience, !over, gone.halo->have_launches_left()) !=
-          mpix::Leaving::all_have_left)
+      if (mpix::leave_together(gone.comm, "MPIX_Halo_free of " + gone.halo->name(), patience, !over,
+                               gone.halo->have_launches_left()) != mpix::Leaving::all_have_left)
         gone.halo->abandon();
     }
     mpix::handles().remove(&gone);

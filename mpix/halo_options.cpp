@@ -27,6 +27,23 @@ std::string name_of(int index, const MPIX_Halo_message& message) {
          std::to_string(message.send_tag) + ", receive tag " + std::to_string(message.recv_tag) + ")";
 }
 
+std::uint64_t magnitude(std::int64_t stride) {
+  return stride < 0 ? -static_cast<std::uint64_t>(stride) : static_cast<std::uint64_t>(stride);
+}
+
+/// Its first or its last byte is none of the half of the address space that programs have.
+bool leaves_memory(const HaloBox& box) {
+  std::uint64_t before = 0, behind = box.row_bytes;
+  bool is_too_far = false;
+  for (int d = 0; d < 4; ++d) {
+    std::uint64_t distance = 0, &side = box.stride[d] < 0 ? before : behind;
+    is_too_far = is_too_far || __builtin_mul_overflow(magnitude(box.stride[d]), box.rows[d] - 1, &distance) ||
+                 __builtin_add_overflow(side, distance, &side);
+  }
+  const auto base = reinterpret_cast<std::uint64_t>(box.base);
+  return is_too_far || before > base || behind > INT64_MAX || base > INT64_MAX - behind;
+}
+
 HaloBox box_of(const MPIX_Box& from, const std::string& where) {
   const auto wrong = [&where](const std::string& what) { throw Error(Fault::argument, where + ": " + what); };
   if (from.dims < 1 || from.dims > 3) wrong(std::to_string(from.dims) + " dimensions: 1 to 3 there may be");
@@ -57,7 +74,9 @@ HaloBox box_of(const MPIX_Box& from, const std::string& where) {
     box.rows[d] = static_cast<std::uint32_t>(counts[d]);
     box.stride[d] = strides[d];
   }
-  if (box.bytes() > 0 && !from.base) wrong("no memory");
+  if (box.bytes() == 0) return box;
+  if (!from.base) wrong("no memory");
+  if (leaves_memory(box)) wrong("its strides lead out of the address space");
   return box;
 }
 
@@ -65,8 +84,9 @@ HaloBox box_of(const MPIX_Box& from, const std::string& where) {
 void require_places(const std::vector<HaloBox>& boxes, const std::string& where) {
   for (const HaloBox& box : boxes)
     for (int d = 0; d < 4; ++d)
-      if (box.rows[d] > 1 && box.stride[d] == 0)
-        throw Error(Fault::argument, where + ": a stride of 0 puts elements on top of each other");
+      if (box.rows[d] > 1 && magnitude(box.stride[d]) < box.row_bytes)
+        throw Error(Fault::argument,
+                    where + ": a stride of " + std::to_string(box.stride[d]) + " puts elements on top of each other");
 }
 
 std::vector<HaloBox> boxes_of(const MPIX_Box* from, int count, const std::string& where) {

@@ -17,9 +17,9 @@ void reject_info(const char* key, const std::string& text, const std::string& ex
 
 std::uint64_t number_in(MPI_Info info, const char* key, std::uint64_t preset, std::uint64_t least, std::uint64_t most) {
   const std::string text = info_value(info, key);
-  if (text.empty()) return preset;
-  const bool is_number =
-      text.size() <= 18 && std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
+  if (text.empty() && !has_key(info, key)) return preset;
+  const bool is_number = !text.empty() && text.size() <= 18 &&
+                         std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
   const std::uint64_t number = is_number ? std::stoull(text) : 0;
   if (!is_number || number < least || number > most)
     reject_info(key, text, "a number from " + std::to_string(least) + " to " + std::to_string(most));

@@ -22,7 +22,7 @@ template <class Value>
 Value choice_in(MPI_Info info, const char* key, Value preset,
                 const std::vector<std::pair<const char*, Value>>& choices) {
   const std::string text = info_value(info, key);
-  if (text.empty()) return preset;
+  if (text.empty() && !has_key(info, key)) return preset;
   std::string expected;
   for (const auto& choice : choices) {
     if (text == choice.first) return choice.second;

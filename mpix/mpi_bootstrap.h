@@ -46,6 +46,9 @@ class MpiBootstrap : public Bootstrap {
   /// all. Where a rank has come through all exchanges, so have the others: then it is not called.
   std::string agree(const std::string& failure, Fault fault = Fault::other);
 
+  /// Another rank's, by an exchange: what is thrown from now on is no failure of this one.
+  bool knows_of_failure() const { return ended_ || has_heard_; }
+
   /// The flags of all ranks, ored, as of the last exchange of all.
   unsigned flags_of_all() const { return flags_of_all_; }
 
@@ -87,22 +90,25 @@ class MpiBootstrap : public Bootstrap {
   Fault fault_ = Fault::other;  ///< of the first rank that failed
 };
 
-/// Why body() fails on some rank, on all of them alike; none: it has come to its end on all. The fault is that of the
-/// rank that it is about, and `of_others` on the others.
+/// Why body() fails on some rank, on all of them alike; none: it has come to its end on all. The fault is a rank's own
+/// where it has one, and that of the rank that it is about; `of_others` on the others.
 template <class Body>
 std::optional<Error> failure_of(MpiBootstrap& bootstrap, Fault of_others, Body body) {
   std::optional<Error> own;
+  bool is_own = false;
   std::string verdict;
   try {
     body();
     return std::nullopt;
   } catch (const Error& error) {
     own = error;
+    is_own = !bootstrap.knows_of_failure();
     verdict = bootstrap.agree(error.what(), error.fault());
   } catch (const std::exception& error) {
     verdict = bootstrap.agree(error.what());
   }
-  return Error(own && verdict.find(own->what()) != std::string::npos ? own->fault() : of_others, verdict);
+  if (own && !is_own && verdict.find(own->what()) == std::string::npos) own.reset();
+  return Error(own ? own->fault() : of_others, verdict);
 }
 
 /// A collective call of ranks that know each other: body(bootstrap) on all, or an error on all.

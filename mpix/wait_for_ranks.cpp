@@ -41,7 +41,7 @@ Poller::Clock::duration WaitForRanks::look(Clock::time_point now) {
   return patience_;
 }
 
-Leaving leave_together(MPI_Comm comm, const char* call, double seconds, bool is_broken, bool has_left) {
+Leaving leave_together(MPI_Comm comm, const std::string& call, double seconds, bool is_broken, bool has_left) {
   const WaitForRanks wait(call, "", seconds);
   struct Words {
     int stays, any_stays;

@@ -35,8 +35,8 @@ enum class Leaving {
   some_missing,  ///< something is broken, and some have not come
 };
 
-/// A barrier, asleep, for memory that ranks share and are about to free; `call`: says that it waits. Where something is
+/// A barrier, asleep, for memory that ranks share and are about to free; `call`: what waits. Where something is
 /// broken, for no longer than `seconds` (0: for ever).
-Leaving leave_together(MPI_Comm comm, const char* call, double seconds, bool is_broken, bool has_left);
+Leaving leave_together(MPI_Comm comm, const std::string& call, double seconds, bool is_broken, bool has_left);
 
 }  // namespace mpix

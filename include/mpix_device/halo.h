@@ -31,19 +31,20 @@ MPIX_DEV_FN void wake_waiters(const MPIX_Dev_halo& halo) {
 /// index(), size(), together(what), which all enter, the first does, and all have what it says, and all(well): it is
 /// with all of them. False: the channel is broken.
 template <class Crew>
-MPIX_DEV_CALL bool meet_blocks(const MPIX_Dev_halo& halo, std::uint32_t blocks, std::uint64_t step, const Crew& crew) {
+MPIX_DEV_CALL bool meet_blocks(const MPIX_Dev_halo& halo, std::uint32_t blocks, const Crew& crew) {
   HaloWords& words = *halo.words;
   return crew.together([&] {
     const std::uint64_t met = load_relaxed(&words.met);
     fence_on_device();
-    if (fetch_add_on_device(&words.meeting, 1) + 1 == blocks) {
+    const auto come = static_cast<std::uint32_t>(fetch_add_on_device(&words.meeting, 1) + 1);
+    if (come == blocks) {
       fence_on_device();
       store_release(&words.meeting, 0);
       store_release(&words.met, met + 1);
       wake_waiters(halo);
       return true;
     }
-    return wait_in_halo(halo, halo_meeting_flag(halo), HaloNote{step, 0},
+    return wait_in_halo(halo, halo_meeting_flag(halo), HaloNote{blocks, come},
                         [&] { return load_acquire(&words.met) != met; });
   });
 }
@@ -97,7 +98,7 @@ MPIX_DEV_FN bool run_halo_part(const MPIX_Dev_halo& halo, const HaloPart& part, 
     move_side(part.side, halo.box, part.side.buffer[step & 1], unpacks, mover, movers);
   else if (!crew.all(move_side_by_lines(halo, part, flag, note, mover, movers)))
     return false;
-  if (part.met != 0 && runner.meets && !meet_blocks(halo, runner.blocks, step, crew)) return false;
+  if (part.met != 0 && runner.meets && !meet_blocks(halo, runner.blocks, crew)) return false;
   return crew.together([&] {
     // Lines tell of themselves, and what came in them is read by those that wait for a step, or for the launch.
     const bool tells = unpacks || !by_lines, publishes = !by_lines || (unpacks && runner.done != 0);

@@ -112,7 +112,7 @@ MPIX_FN std::uint32_t halo_meeting_flag(const MPIX_Dev_halo& halo) { return 2 * 
 MPIX_FN std::uint32_t halo_done_flag(const MPIX_Dev_halo& halo) { return 2 * halo.messages + 2; }
 constexpr std::uint32_t halo_extra_flags = 3;
 
-/// What is noted of a wait.
+/// What is noted of a wait. Of one for other blocks: how many they are, in place of the step, and how many have come.
 struct HaloNote {
   std::uint64_t step;
   std::uint32_t block;

@@ -85,13 +85,14 @@ std::string arguments_of(const dev::RankNote& note) {
   const auto result = static_cast<dev::Result>(note.failure);
   const std::string window = "window " + or_any(note.failed_window), rank = or_any(note.failed_rank);
   const std::string first = std::to_string(note.failed_values[0]), second = std::to_string(note.failed_values[1]);
+  const auto bytes = [&note](int i) { return std::to_string(static_cast<std::uint64_t>(note.failed_values[i])); };
   switch (static_cast<dev::DevCall>(note.failed_call)) {
     case dev::DevCall::none:
     case dev::DevCall::init:
     case dev::DevCall::barrier:
       return "";
     case dev::DevCall::win_open:
-      return result == dev::Result::synchronization ? "" : " (" + first + " bytes)";
+      return result == dev::Result::synchronization ? "" : " (" + bytes(0) + " bytes)";
     case dev::DevCall::win_close:
     case dev::DevCall::flush:
       return " (" + window + ")";
@@ -106,7 +107,7 @@ std::string arguments_of(const dev::RankNote& note) {
       return " (" + window + ", target " + rank +
              (result == dev::Result::synchronization ? ")"
               : result == dev::Result::tag           ? ", tag " + first + ")"
-                                                     : ", displacement " + first + ", " + second + " bytes)");
+                                                     : ", displacement " + bytes(0) + ", " + bytes(1) + " bytes)");
   }
   return "";
 }

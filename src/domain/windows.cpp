@@ -106,7 +106,9 @@ int Domain::create_window(Bootstrap& bootstrap, void* const base[], const std::s
   std::vector<Memory> allocations;
   for (std::uint32_t i = 0; i < param_.ranks_here; ++i) {
     Part part{0, 0, bytes[i]};
-    if (bytes[i] >= dev::most_window_bytes) throw Error(Fault::argument, "a window's part is too large");
+    if (bytes[i] >= dev::most_window_bytes)
+      throw Error(Fault::argument,
+                  "rank " + std::to_string(param_.first_rank + i) + ": its part of the window is too large");
     if (bytes[i] > 0) {
       if (!base[i]) throw Error(Fault::argument, "rank " + std::to_string(param_.first_rank + i) + " has no base");
       device_.use_memory_of(base[i], bytes[i]);

@@ -87,6 +87,8 @@ class Channel {
   void set_flag(std::uint32_t flag, std::uint64_t value);
   std::uint64_t flag(std::uint32_t flag) const;
   void wait_for_flag(std::uint32_t flag, std::uint64_t value);
+  /// By threads of the program, for flags.
+  bool is_awaited() const { return flag_waits_ > 0; }
 
   bool is_broken() const { return load_acquire(&param_.host->released) != 0; }
   void require_whole() const;

@@ -233,8 +233,8 @@ void Halo::step_ready(Stream stream) {
 void Halo::wait_for_steps(Stream stream) {
   const std::lock_guard<std::mutex> hold(calls_);
   require_whole();
-  if (ready_ == 0) return;
   if (to_come_ > 0) require_not_stepping(stream);
+  if (ready_ == 0) return;
   HaloGate done{param_, HaloGate::What::done, ready_};
   auto own = std::find_if(waiting_.begin(), waiting_.end(), [stream](const auto& one) { return one.first == stream; });
   if (own == waiting_.end() && waiting_.size() < std::size(HaloWords{}.passed)) own = waiting_.insert(own, {stream, 0});
@@ -292,8 +292,10 @@ bool Halo::wait_for_all(const std::function<void()>& meanwhile) {
       if (segment_) segment_->abandon();
       return false;
     }
-    // Kernels that wait are told of by the channel; those that have not begun by nobody else.
-    if (patience_ > Clock::duration{} && !broken_since && Clock::now() - since > told + patience_) {
+    // Kernels that wait are told of by the channel, which knows for what, and so comes first where the first report
+    // breaks the halo; those that have not begun are told of by nobody else.
+    const Clock::duration patience = fails_on_timeout_ ? 2 * patience_ : patience_;
+    if (patience_ > Clock::duration{} && !broken_since && Clock::now() - since > told + patience) {
       told = Clock::now() - since;
       const std::string why = "MPIX_Halo_free has waited for " +
                               std::to_string(std::chrono::duration_cast<std::chrono::seconds>(told).count()) +

@@ -142,6 +142,7 @@ class Halo final : public Poller, public WaitsForPeers {
     if (segment_) segment_->abandon();
   }
   std::string cause() const { return channel_.cause(); }
+  const std::string& name() const { return options_.name; }
   bool is_broken() const { return channel_.is_broken(); }
 
   struct Counts {

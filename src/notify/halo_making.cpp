@@ -54,7 +54,9 @@ std::string Halo::wait_text(const Known& known, std::uint32_t flag, std::uint64_
     return (note.step < known.last_step ? "steps " + step + " to " + std::to_string(known.last_step) + " were"
                                         : "step " + step + " was") +
            " not made ready (MPIX_Halo_ready_stream, MPIX_Halo_end_stream), and the launch for them waits" + advice;
-  if (flag == 2 * count + 1) return "blocks of a grid wait for others of it, which do not come";
+  if (flag == 2 * count + 1)
+    return std::to_string(note.block) + " of " + step + " blocks of a grid have come to a meeting " +
+           "(MPIX_Dev_halo_begin, MPIX_Dev_halo_sync), and wait for the others";
   return "a stream waits for step " + step + ", which is not over";
 }
 

@@ -3,9 +3,14 @@
 #pragma once
 
 #include <mpi.h>
+#include <sys/syscall.h>
+#include <sys/types.h>
+#include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <fstream>
 #include <iterator>
 #include <string>
 #include <thread>
@@ -123,6 +128,34 @@ std::vector<int> results_of(const int* from, std::size_t count) {
   return all;
 }
 
+#if !defined(__CUDACC__) && !defined(__HIPCC__)
+/// A thread of this process.
+bool sleeps(pid_t thread) {
+  std::ifstream file("/proc/self/task/" + std::to_string(thread) + "/stat");
+  std::string number, name, state;
+  file >> number >> name >> state;
+  return state == "S";
+}
+
+void free_under_a_wait() {
+  Channel channel(0, 1, {});
+  std::atomic<pid_t> waits{0};
+  std::thread waiting([&] {
+    waits = static_cast<pid_t>(syscall(SYS_gettid));
+    CHECK_MPI(MPIX_Channel_flag_wait(channel, 0, 1));
+  });
+  while (waits == 0 || !sleeps(waits)) std::this_thread::yield();
+  EXPECT_ERROR(MPIX_Channel_free(channel.handle()), MPI_ERR_OTHER, "in MPIX_Channel_flag_wait");
+  const auto raise = [](const MPIX_Dev_team* team, void* of) {
+    if (team->thread == 0) (void)MPIX_Dev_flag_set(*static_cast<MPIX_Dev_channel*>(of), 0, 1);
+  };
+  MPIX_Dev_channel device = channel.device();
+  CHECK_MPI(MPIX_Host_stream_launch_grid(nullptr, 1, raise, &device));
+  waiting.join();
+  CHECK_MPI(MPIX_Host_stream_synchronize(nullptr));
+}
+#endif
+
 void wrong_at_the_host() {
   MPIX_Channel none = MPIX_CHANNEL_NULL;
   MPIX_Dev_channel device;
@@ -133,7 +166,8 @@ void wrong_at_the_host() {
   EXPECT(none == MPIX_CHANNEL_NULL);
   const std::pair<const char*, const char*> wrong[] = {
       {"mpix_depth", "3"},       {"mpix_depth", "8192"}, {"mpix_depth", "-1"},    {"mpix_tasks", "stack"},
-      {"mpix_layout", "sparse"}, {"mpix_fence", "warp"}, {"mpix_service", "god"}, {"mpix_words", "nowhere"}};
+      {"mpix_layout", "sparse"}, {"mpix_fence", "warp"}, {"mpix_service", "god"}, {"mpix_words", "nowhere"},
+      {"mpix_depth", ""},        {"mpix_tasks", ""}};
   for (const auto& one : wrong) {
     MPI_Info info = MPI_INFO_NULL;
     CHECK_MPI(MPI_Info_create(&info));
@@ -179,6 +213,7 @@ void wrong_at_the_host() {
   EXPECT_ERROR(MPIX_Channel_free(channel.handle()), MPI_ERR_OTHER, "armed");
   CHECK_MPI(MPIX_Channel_disarm(channel));
 #if !defined(__CUDACC__) && !defined(__HIPCC__)
+  free_under_a_wait();
   EXPECT_ERROR(MPIX_Host_stream_launch_grid(
                    nullptr, 0, [](const MPIX_Dev_team*, void*) {}, nullptr),
                MPI_ERR_ARG, "0 blocks");

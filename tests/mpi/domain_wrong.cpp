@@ -10,6 +10,8 @@
 //     MPIX_ON_TIMEOUT=error
 //   mpiexec -n 2 domain_wrong untaken
 //     more notifications than there is room for on the other node; started likewise, with MPIX_NODE_SIZE=1
+//   mpiexec -n 2 domain_wrong left
+//     the same, and that node frees when the other one has given up; MPI ends; started likewise
 //   mpiexec -n 2 domain_wrong patient
 //     a process that frees late, with nothing under way; started likewise
 //   mpiexec -n N domain_wrong apart TEXT
@@ -312,7 +314,7 @@ void unfinished() {
   EXPECT(class_of(freed) == (process == 0 ? MPI_ERR_RMA_SYNC : MPI_SUCCESS));
 }
 
-void untaken() {
+void untaken(bool one_is_late) {
   static MPIX_Dev_win window = -1;
   MPIX_Dev dev = MPIX_DEV_NULL;
   CHECK_MPI(MPIX_Dev_create(MPI_COMM_WORLD, 1, MPI_INFO_NULL, &dev));
@@ -328,9 +330,12 @@ void untaken() {
   };
   test::Capture log(2);
   if (process == 0) CHECK_MPI(MPIX_Dev_launch_host(dev, notify, nullptr, nullptr));
+  int gave_up = 0;
+  if (one_is_late && process != 0) CHECK_MPI(MPI_Recv(&gave_up, 1, MPI_INT, 0, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE));
   const int freed = MPIX_Dev_free(&dev);
   const std::string said = log.end();
   if (process != 0) return;
+  if (one_is_late) CHECK_MPI(MPI_Send(&gave_up, 1, MPI_INT, 1, 0, MPI_COMM_WORLD));
   EXPECT(class_of(freed) == MPI_ERR_RMA_SYNC);
   EXPECT(said.find("process 1 has not dealt with all of it") != std::string::npos);
 }
@@ -404,7 +409,9 @@ int main(int argc, char** argv) {
   else if (what == "unfinished")
     unfinished(), late();
   else if (what == "untaken")
-    untaken();
+    untaken(false);
+  else if (what == "left")
+    untaken(true);
   else if (what == "patient")
     patient();
 #endif
@@ -415,5 +422,7 @@ int main(int argc, char** argv) {
   int all = 0;
   CHECK_MPI(MPI_Allreduce(&failures, &all, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD));
   CHECK_MPI(MPI_Finalize());
+  // Threads of the library may look at what is left of the domain.
+  if (what == "left") std::this_thread::sleep_for(std::chrono::milliseconds(500));
   return all == 0 ? 0 : 1;
 }

@@ -17,6 +17,7 @@
 //
 // ROUTE: what the key mpix_route is, where a case does not say.
 #include <chrono>
+#include <climits>
 #include <future>
 #include <thread>
 
@@ -373,6 +374,12 @@ void wrong(int) {
   one = self;
   one.recv = &bad;
   on_first(one, MPI_ERR_ARG, "on top of each other");
+  bad.stride[0] = -static_cast<long>(bad.element) + 1;
+  on_first(one, MPI_ERR_ARG, "on top of each other");
+  for (const long far : {LONG_MAX / 2, LONG_MAX, LONG_MIN, -LONG_MAX / 3, LONG_MAX - 100}) {
+    bad.stride[0] = far;
+    on_first(one, MPI_ERR_ARG, "out of the address space");
+  }
   EXPECT_ERROR(make(self, -1), MPI_ERR_ARG, "-1 messages");
   EXPECT_ERROR(make(self, 4097), MPI_ERR_ARG, "4097 messages");
   const MPIX_Halo_message twice[2] = {self, self};
@@ -405,7 +412,9 @@ void wrong(int) {
                                {"mpix_chunk", "much"},
                                {"mpix_packers", "1025"},
                                {"mpix_halves", "3"},
-                               {"mpix_route", "scenic"}})
+                               {"mpix_route", "scenic"},
+                               {"mpix_form", ""},
+                               {"mpix_packers", ""}})
     EXPECT_ERROR(MPIX_Halo_create(MPI_COMM_WORLD, 1, &self, Info({pair}), &halo), MPI_ERR_INFO_VALUE,
                  pair.first + "=" + pair.second);
   EXPECT_ERROR(MPIX_Halo_create(MPI_COMM_WORLD, 1, &self, Info(Keys{{"mpix_coherence", "noncoherent"}}), &halo),
@@ -519,6 +528,19 @@ void unreceived() {
   support::release_on_device(data);
 }
 
+/// The report tells what the exchange waits for, though the call has waited as long.
+void free_at_once(const MPIX_Halo_message& message) {
+  MPIX_Halo halo = MPIX_HALO_NULL;
+  CHECK_MPI(MPIX_Halo_create(MPI_COMM_WORLD, 1, &message, Info(Keys{}), &halo));
+  if (rank == 0) {
+    CHECK_MPI(MPIX_Halo_exchange_stream(halo, nullptr));
+    EXPECT_ERROR(MPIX_Halo_free(&halo), MPI_ERR_OTHER, "block 0 waits: message 0 (rank 1, send tag 5, receive tag 5)");
+    synchronize_broken(nullptr);
+  }
+  CHECK_MPI(MPI_Barrier(MPI_COMM_WORLD));
+  if (rank == 1) (void)MPIX_Halo_free(&halo);
+}
+
 /// With MPIX_TIMEOUT=1 MPIX_ON_TIMEOUT=error.
 void hang(int) {
   auto* const data = static_cast<char*>(support::allocate_on_device(4096));
@@ -542,6 +564,7 @@ void hang(int) {
   CHECK_MPI(MPIX_Halo_free(&halo));
   late();
   if (preset_route == "mpi") unreceived();
+  free_at_once(message);
 #if !defined(__CUDACC__) && !defined(__HIPCC__)
   free_in_the_stream(box);
 #endif
