@@ -291,10 +291,12 @@ void end_collectives(MPI_Comm comm, CommState& state) noexcept {
   if (calls_differ) tell_of_different_calls(state);
   // A rank that lives may still reach into the memory of a broken one: that stays.
   state.collectives->close(verdict == Verdict::all_well);
-  if (verdict == Verdict::all_well)
+  if (verdict == Verdict::all_well) {
     state.collectives.reset();
-  else
+  } else {
+    keep_runtime();
     keep_for_ever(std::move(state.collectives));
+  }
   if (verdict != Verdict::some_missing) PMPI_Comm_free(&state.own);
 }
 

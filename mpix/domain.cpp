@@ -5,7 +5,6 @@
 #include "domain.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cstdint>
 #include <cstring>
 #include <exception>
@@ -43,9 +42,6 @@ struct MPIX_Dev_s {
 
 namespace mpix {
 namespace {
-
-/// Domains that have no handle any more, and whose couriers go on.
-std::atomic<int> left_behind{0};
 
 Handles<MPIX_Dev>& handles() {
   static auto& all = *new Handles<MPIX_Dev>("domain");
@@ -108,7 +104,7 @@ void end_domains() noexcept {
     log(LogLevel::warn, "MPI_Finalize: a domain was not freed");
 }
 
-bool any_domain_alive() { return handles().any() || left_behind > 0; }
+bool any_domain_alive() { return handles().any(); }
 
 }  // namespace mpix
 
@@ -136,7 +132,7 @@ MPIX_INTERPOSED int MPIX_Dev_free(MPIX_Dev* dev) {
   return guarded(Caller::on_world("MPIX_Dev_free"), [&] {
     MPIX_Dev_s& gone = mpix::of(mpix::required(dev, "the domain"));
     const auto leave_behind = [&] {
-      ++mpix::left_behind;
+      mpix::keep_runtime();  // its courier goes on
       mpix::handles().remove(&gone);
       *dev = MPIX_DEV_NULL;
     };

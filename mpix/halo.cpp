@@ -187,6 +187,7 @@ MPIX_INTERPOSED int MPIX_Halo_free(MPIX_Halo* halo) {
         gone.halo->abandon();
     }
     mpix::handles().remove(&gone);
+    if (!gone.halo->have_launches_left()) mpix::keep_runtime();
     // What others still send me for exchanges that this process has made is there: nobody is cut off.
     gone.halo.reset();
     // Of a broken halo it stays: what others send late is not for a later communicator that has its context.

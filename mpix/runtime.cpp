@@ -26,6 +26,7 @@ namespace {
 
 std::atomic<Runtime*> the_runtime{nullptr};
 std::mutex birth;
+std::atomic<bool> stays{false};
 std::atomic<int> sessions{0}, sessions_level{MPI_THREAD_MULTIPLE};
 
 int world_rank() {
@@ -188,9 +189,11 @@ void release_mpi() {
   end_messages(*runtime->message_world, runtime->messages);
 }
 
+void keep_runtime() noexcept { stays = true; }
+
 void end_runtime() {
   std::lock_guard<std::mutex> hold(birth);
-  delete the_runtime.exchange(nullptr);
+  if (!stays) delete the_runtime.exchange(nullptr);
 }
 
 Device& usable_device(Runtime& runtime) {
