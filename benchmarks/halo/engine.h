@@ -23,11 +23,13 @@ namespace halo {
 struct Stays {
   MPIX_Dev_halo halo;
   int times;
+  std::uint64_t* failed;
   MPIX_DEV_METHOD void operator()(const MPIX_Dev_team& team) const {
     std::uint64_t step = MPIX_Dev_halo_begin(team, halo);
     for (int i = 0; i < times; ++i) {
-      (void)MPIX_Dev_halo_exchange(team, halo, ++step);
-      (void)MPIX_Dev_halo_sync(team, halo);
+      int result = MPIX_Dev_halo_exchange(team, halo, ++step);
+      if (result == MPIX_DEV_DONE) result = MPIX_Dev_halo_sync(team, halo);
+      if (result != MPIX_DEV_DONE) return tell_failure(team, failed, result);
     }
   }
 };
@@ -91,16 +93,18 @@ class Engine {
   }
   /// By a kernel of the program.
   void own(int times, int blocks) {
-    Stays kernel{{}, times};
+    Stays kernel{{}, times, failure_.word()};
     CHECK_MPI(MPIX_Halo_get_device(halo_, &kernel.halo));
     support::launch_blocks(kernel, blocks, 256, stream_.handle());
     stream_.synchronize();
+    failure_.check();
   }
   support::Stream& stream() { return stream_; }
 
  private:
   MPIX_Halo halo_ = MPIX_HALO_NULL;
   support::Stream stream_, beside_;
+  Failure failure_;
 };
 
 inline Way engine_way(const std::shared_ptr<Engine>& engine, const std::string& name, bool blocking, int at_once,

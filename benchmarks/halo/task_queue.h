@@ -38,7 +38,7 @@ struct PackAndUnpack {
     int result = MPIX_Dev_block_post(team, channel, team.block, packed_task, &message, 1, &ticket);
     if (result == MPIX_DEV_DONE) result = MPIX_Dev_block_reply_wait(team, channel, ticket, nullptr);
     if (result != MPIX_DEV_DONE) {
-      if (team.thread == 0) mpix::store_release(failed, static_cast<std::uint64_t>(result));
+      tell_failure(team, failed, result);
       return;
     }
     stamp_here(team, unpacking);
@@ -61,7 +61,7 @@ class TaskQueue {
     CHECK_MPI(MPIX_Channel_create(messages.count(), 0, info, &channel_));
     CHECK_MPI(MPI_Info_free(&info));
     CHECK_MPI(MPIX_Channel_get_device(channel_, &device_));
-    words_ = static_cast<std::uint64_t*>(support::allocate_pinned((1 + streams_.size()) * 64));
+    words_ = static_cast<std::uint64_t*>(support::allocate_pinned(streams_.size() * 64));
     CHECK_MPI(MPIX_Channel_arm(channel_));  // once: disarming asks the device for what was posted
   }
   ~TaskQueue() {
@@ -85,7 +85,7 @@ class TaskQueue {
         --left;
       } else {
         events.missed();
-        check_kernel();
+        failure_.check();
         support::let_others_run();
       }
     }
@@ -98,8 +98,7 @@ class TaskQueue {
     bool has_packed, has_come, is_copied;
   };
   Of& of(int m) { return state_[static_cast<std::size_t>(m)]; }
-  std::uint64_t* failed() const { return words_; }
-  std::uint64_t* copied_word(int m) const { return words_ + 8 * static_cast<std::size_t>(m + 1); }
+  std::uint64_t* copied_word(int m) const { return words_ + 8 * static_cast<std::size_t>(m); }
 
   void begin(bool copied, Trace* trace) {
     state_.assign(streams_.size(), Of{});
@@ -110,9 +109,10 @@ class TaskQueue {
       for (int m = 0; m < messages_.count(); ++m) messages_.receive(m, Buffers::pinned, request_of(receives_, m));
     }
     const Spanned span(trace, "launch");
-    support::launch_blocks(PackAndUnpack{device_, copied ? messages_.whole_stage() : messages_.whole_pack(),
-                                         messages_.whole_unpack(), trace ? messages_.stamps() : nullptr, failed()},
-                           messages_.count(), threads_);
+    support::launch_blocks(
+        PackAndUnpack{device_, copied ? messages_.whole_stage() : messages_.whole_pack(), messages_.whole_unpack(),
+                      trace ? messages_.stamps() : nullptr, failure_.word()},
+        messages_.count(), threads_);
   }
 
   bool take_task(bool copied, bool blocking, Trace* trace) {
@@ -166,15 +166,9 @@ class TaskQueue {
       const Spanned span(trace, "synchronize");
       support::synchronize();
     }
-    check_kernel();
+    failure_.check();
     const Spanned span(trace, "wait for sends");
     wait_for_all(sends_);
-  }
-  void check_kernel() const {
-    const std::uint64_t result = mpix::load_acquire(failed());
-    if (result == 0) return;
-    std::fprintf(stderr, "a call in the kernel returned %d\n", static_cast<int>(result));
-    MPI_Abort(MPI_COMM_WORLD, 1);
   }
 
   const Messages& messages_;
@@ -184,7 +178,8 @@ class TaskQueue {
   std::vector<support::Stream> streams_;
   std::vector<Of> state_;
   std::vector<MPI_Request> receives_, sends_;
-  std::uint64_t* words_ = nullptr;  ///< 64 bytes apart: whether a call failed, and the number of each last copy
+  Failure failure_;
+  std::uint64_t* words_ = nullptr;  ///< 64 bytes apart: the number of each last copy
   std::uint64_t number_ = 0;        ///< of the exchange
 };
 
