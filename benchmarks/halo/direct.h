@@ -35,7 +35,9 @@ class Epochs {
   Epochs(const Epochs&) = delete;
   Epochs& operator=(const Epochs&) = delete;
 
-  void enqueue(bool fused) {
+  /// `changed`: its data become others before; or null.
+  void enqueue(bool fused, Messages* changed = nullptr) {
+    if (changed) changed->change(stream_.handle());
     CHECK_MPI(MPIX_Win_post_stream(peer_, win_, stream_.handle()));
     CHECK_MPI(MPI_Win_start(peer_, MPIX_MODE_STREAM, win_));
     for (int m = 0; m < messages_.count(); ++m)
@@ -57,7 +59,7 @@ class Epochs {
   MPI_Group peer_ = MPI_GROUP_NULL;
 };
 
-inline void add_epochs(const Messages& messages, Ways& ways) {
+inline void add_epochs(Messages& messages, Ways& ways) {
   const auto epochs = std::make_shared<Epochs>(messages);
   for (const int at_once : {1, 10}) {
     Way way;
@@ -68,6 +70,10 @@ inline void add_epochs(const Messages& messages, Ways& ways) {
       way.launches = fused ? 2 : 3;
       way.exchange = [epochs, fused, at_once](Trace*) {
         for (int i = 0; i < at_once; ++i) epochs->enqueue(fused);
+        epochs->stream().synchronize();
+      };
+      way.exchange_changed = [epochs, fused, at_once, &messages] {
+        for (int i = 0; i < at_once; ++i) epochs->enqueue(fused, &messages);
         epochs->stream().synchronize();
       };
       ways.push_back(way);
@@ -84,6 +90,14 @@ inline void add_epochs(const Messages& messages, Ways& ways) {
       graph->launch();
       captured->stream().synchronize();
     };
+    way.exchange_changed = [at_once, &messages] {
+      Epochs changing(messages);
+      support::Captured others(changing.stream(), [&] {
+        for (int i = 0; i < at_once; ++i) changing.enqueue(true, &messages);
+      });
+      others.launch();
+      changing.stream().synchronize();
+    };
     ways.push_back(way);
   }
 }
@@ -91,7 +105,9 @@ inline void add_epochs(const Messages& messages, Ways& ways) {
 class Nccl {
  public:
   Nccl(const Messages& messages, std::shared_ptr<nccl::World> world) : messages_(messages), world_(std::move(world)) {}
-  void enqueue() {
+  /// `changed`: its data become others before; or null.
+  void enqueue(Messages* changed = nullptr) {
+    if (changed) changed->change(stream_.handle());
     world_->check(world_->calls.GroupStart(), "ncclGroupStart");
     for (int m = 0; m < messages_.count(); ++m) {
       const auto bytes = static_cast<std::size_t>(messages_.bytes(m));
@@ -110,7 +126,7 @@ class Nccl {
   support::Stream stream_;
 };
 
-inline void add_nccl(const Messages& messages, const std::shared_ptr<nccl::World>& world, Ways& ways) {
+inline void add_nccl(Messages& messages, const std::shared_ptr<nccl::World>& world, Ways& ways) {
   if (!world) return;
   const auto nccl = std::make_shared<Nccl>(messages, world);
   for (const int at_once : {1, 10}) {
@@ -122,6 +138,10 @@ inline void add_nccl(const Messages& messages, const std::shared_ptr<nccl::World
       for (int i = 0; i < at_once; ++i) nccl->enqueue();
       nccl->stream().synchronize();
     };
+    way.exchange_changed = [nccl, at_once, &messages] {
+      for (int i = 0; i < at_once; ++i) nccl->enqueue(&messages);
+      nccl->stream().synchronize();
+    };
     ways.push_back(way);
     const auto graph = std::make_shared<support::Captured>(nccl->stream(), [&] {
       for (int i = 0; i < at_once; ++i) nccl->enqueue();
@@ -130,6 +150,13 @@ inline void add_nccl(const Messages& messages, const std::shared_ptr<nccl::World
     way.launches = 1.0 / at_once;
     way.exchange = [nccl, graph](Trace*) {
       graph->launch();
+      nccl->stream().synchronize();
+    };
+    way.exchange_changed = [nccl, at_once, &messages] {
+      support::Captured changing(nccl->stream(), [&] {
+        for (int i = 0; i < at_once; ++i) nccl->enqueue(&messages);
+      });
+      changing.launch();
       nccl->stream().synchronize();
     };
     ways.push_back(way);

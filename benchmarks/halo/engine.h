@@ -19,15 +19,24 @@
 
 namespace halo {
 
-/// Exchanges by a kernel of the program.
+/// Exchanges by a kernel of the program; `changes`: before each it sends other data.
+template <bool changes>
 struct Stays {
   MPIX_Dev_halo halo;
   int times;
   std::uint64_t* failed;
+  FillAll first;
+  std::uint32_t messages;
   MPIX_DEV_METHOD void operator()(const MPIX_Dev_team& team) const {
     std::uint64_t step = MPIX_Dev_halo_begin(team, halo);
     for (int i = 0; i < times; ++i) {
-      int result = MPIX_Dev_halo_exchange(team, halo, ++step);
+      int result = MPIX_DEV_DONE;
+      if constexpr (changes) {
+        for (std::uint32_t m = team.block; m < messages; m += team.blocks)
+          first.fill(team, m, first.change + static_cast<std::uint64_t>(i));
+        result = MPIX_Dev_halo_sync(team, halo);
+      }
+      if (result == MPIX_DEV_DONE) result = MPIX_Dev_halo_exchange(team, halo, ++step);
       if (result == MPIX_DEV_DONE) result = MPIX_Dev_halo_sync(team, halo);
       if (result != MPIX_DEV_DONE) return tell_failure(team, failed, result);
     }
@@ -74,28 +83,39 @@ class Engine {
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
+  // `changed`: its data become others before each exchange; or null.
   /// A launch each.
-  void exchange(int times) {
-    enqueue(times);
+  void exchange(int times, Messages* changed = nullptr) {
+    enqueue(times, changed);
     stream_.synchronize();
   }
-  void enqueue(int times) {
-    for (int i = 0; i < times; ++i) CHECK_MPI(MPIX_Halo_exchange_stream(halo_, stream_.handle()));
+  void enqueue(int times, Messages* changed = nullptr) {
+    for (int i = 0; i < times; ++i) {
+      if (changed) changed->change(stream_.handle());
+      CHECK_MPI(MPIX_Halo_exchange_stream(halo_, stream_.handle()));
+    }
   }
   /// One launch for all, which the program's stream lets go on.
-  void steps(int times) {
+  void steps(int times, Messages* changed = nullptr) {
     CHECK_MPI(MPIX_Halo_begin_stream(halo_, times, beside_.handle()));
     for (int i = 0; i < times; ++i) {
+      if (changed) changed->change(stream_.handle());
       CHECK_MPI(MPIX_Halo_ready_stream(halo_, stream_.handle()));
       CHECK_MPI(MPIX_Halo_wait_stream(halo_, stream_.handle()));
     }
     stream_.synchronize();
   }
   /// By a kernel of the program.
-  void own(int times, int blocks) {
-    Stays kernel{{}, times, failure_.word()};
-    CHECK_MPI(MPIX_Halo_get_device(halo_, &kernel.halo));
-    support::launch_blocks(kernel, blocks, 256, stream_.handle());
+  void own(int times, int blocks, Messages* changed = nullptr) {
+    MPIX_Dev_halo halo;
+    CHECK_MPI(MPIX_Halo_get_device(halo_, &halo));
+    if (changed) {
+      const auto messages = static_cast<std::uint32_t>(changed->count());
+      const Stays<true> kernel{halo, times, failure_.word(), changed->changes(times), messages};
+      support::launch_blocks(kernel, blocks, 256, stream_.handle());
+    } else {
+      support::launch_blocks(Stays<false>{halo, times, failure_.word(), {}, 0}, blocks, 256, stream_.handle());
+    }
     stream_.synchronize();
     failure_.check();
   }
@@ -150,26 +170,34 @@ inline void add_chunks(const Messages& messages, int gather, Ways& ways) {
 }
 
 /// Many exchanges in a row, without the CPU's program between them; with a launch each, with one for all, and captured.
-inline void add_many(const Messages& messages, Engine::Route route, int gather, Ways& ways) {
+inline void add_many(Messages& messages, Engine::Route route, int gather, Ways& ways) {
   constexpr int many = 100;
   const int most_blocks = support::ranks_are_blocks ? support::multiprocessors() : 4;
   const int blocks = std::min(2 * messages.blocks(), most_blocks);  // one packs while another unpacks
   const std::string behind = route == Engine::Route::memory ? ", by memory" : "";
   const auto engine = std::make_shared<Engine>(messages, Engine::Keys{route, "stacked", "nonblocking", 0, gather});
   Way way = engine_way(engine, "engine, 100 launches" + behind, false, many, "-");
+  way.exchange_changed = [engine, &messages] { engine->exchange(many, &messages); };
   ways.push_back(way);
   way.launches = 1.0 / many;
   way.name = "engine, 100 steps of a launch" + behind;
   way.exchange = [engine](Trace*) { engine->steps(many); };
+  way.exchange_changed = [engine, &messages] { engine->steps(many, &messages); };
   ways.push_back(way);
   way.name = "engine, 100 steps of a kernel" + behind;
   way.exchange = [engine, blocks](Trace*) { engine->own(many, blocks); };
+  way.exchange_changed = [engine, blocks, &messages] { engine->own(many, blocks, &messages); };
   ways.push_back(way);
   if (!support::Captured::is_possible) return;
   const auto graph = std::make_shared<support::Captured>(engine->stream(), [&] { engine->enqueue(many); });
   way.name = "engine, 100 captured" + behind;
   way.exchange = [engine, graph](Trace*) {
     graph->launch();
+    engine->stream().synchronize();
+  };
+  way.exchange_changed = [engine, &messages] {
+    support::Captured changing(engine->stream(), [&] { engine->enqueue(many, &messages); });
+    changing.launch();
     engine->stream().synchronize();
   };
   ways.push_back(way);

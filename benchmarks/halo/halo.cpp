@@ -27,11 +27,11 @@
 //   epochs                                puts of epochs on a stream, and NCCL, captured and not: nothing is packed
 //
 // A figure is the time of an exchange, from data in memory of the device to data there: the median of all runs, in
-// turns; every word is checked after each run. The ratio is to the best baseline with the same sends, in brackets what
-// the papers have. Overlap: of the time in which blocks of rank 0 pack, the share with MPI under way, that is, behind
-// the begin of the first send; of exchanges that were traced behind the others. Chained: of what the CPU's loop found,
-// how much was there at its next look; the longest chain of those in an exchange. Launches: of kernels and graphs, for
-// an exchange. CPU: time of all threads of rank 0.
+// turns; every word is checked after each run, and before them in exchanges of data that change. The ratio is to the
+// best baseline with the same sends, in brackets what the papers have. Overlap: of the time in which blocks of rank 0
+// pack, the share with MPI under way, that is, behind the begin of the first send; of exchanges that were traced behind
+// the others. Chained: of what the CPU's loop found, how much was there at its next look; the longest chain of those in
+// an exchange. Launches: of kernels and graphs, for an exchange. CPU: time of all threads of rank 0.
 //
 // --model: the lower bound of Elis et al. (model.h) with their constants and with those of this machine, beside what is
 // measured. --timeline: a trace of rank 0 (timeline.h).
@@ -63,7 +63,7 @@ using namespace halo;
 
 int rank = 0, ranks = 1;
 
-Ways wanted_ways(const Messages& messages, const Size& size, const Options& options,
+Ways wanted_ways(Messages& messages, const Size& size, const Options& options,
                  const std::shared_ptr<nccl::World>& world) {
   Ways ways;
   if (options.wants_way("baselines")) {
@@ -91,8 +91,26 @@ double cpu_us() {
   return static_cast<double>(now.tv_sec) * 1e6 + static_cast<double>(now.tv_nsec) * 1e-3;
 }
 
+/// Measured are exchanges of the same data, where only the first has to bring something. Here the data are others
+/// before each, and what the last of a call brought is checked; also of calls that were captured, which change nothing.
+void check_each_exchange(Messages& messages, const Ways& ways) {
+  for (const Way& way : ways)
+    for (const bool in_between : {false, true}) {
+      if (in_between && !way.exchange_changed) continue;
+      for (int i = 0; i < (way.at_once > 1 ? 1 : 3); ++i) {
+        messages.spoil();
+        if (!in_between) messages.change();
+        support::synchronize();
+        CHECK_MPI(MPI_Barrier(MPI_COMM_WORLD));
+        in_between ? way.exchange_changed() : way.exchange(nullptr);
+        messages.check(way.name);
+      }
+    }
+}
+
 /// Of each way, in turns, after one turn that does not count.
 std::vector<Times> measured(Messages& messages, const Ways& ways, int runs, int iterations) {
+  check_each_exchange(messages, ways);
   std::vector<Times> all(ways.size());
   for (int turn = 0; turn <= runs; ++turn)
     for (std::size_t w = 0; w < ways.size(); ++w) {

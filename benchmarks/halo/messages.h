@@ -86,9 +86,9 @@ MPIX_DEV_FN void tell_failure(const MPIX_Dev_team& team, std::uint64_t* word, in
   if (team.thread == 0) mpix::store_release(word, static_cast<std::uint64_t>(result));
 }
 
-/// Words of a message, as both ends compute them.
-TEST_FN std::uint64_t word_of(int from, std::uint64_t message, std::uint64_t word) {
-  return test::mix((message << 40) + word) + static_cast<std::uint64_t>(from);
+/// Words of a message, as both ends compute them: with every change of the data each is another.
+TEST_FN std::uint64_t word_of(int from, std::uint64_t change, std::uint64_t message, std::uint64_t word) {
+  return test::mix((message << 40) + word) + (change << 32) + static_cast<std::uint64_t>(from);
 }
 
 struct FillAll {
@@ -96,19 +96,22 @@ struct FillAll {
   const std::uint64_t* words;
   int from;
   bool spoils;
-  MPIX_DEV_METHOD void operator()(const MPIX_Dev_team& team) const {
-    for (std::uint64_t i = team.thread; i < words[team.block]; i += team.threads)
-      data[team.block][i] = spoils ? ~std::uint64_t{0} : word_of(from, team.block, i);
+  std::uint64_t change;
+  MPIX_DEV_METHOD void operator()(const MPIX_Dev_team& team) const { fill(team, team.block, change); }
+  MPIX_DEV_METHOD void fill(const MPIX_Dev_team& team, std::uint32_t message, std::uint64_t number) const {
+    for (std::uint64_t i = team.thread; i < words[message]; i += team.threads)
+      data[message][i] = spoils ? ~std::uint64_t{0} : word_of(from, number, message, i);
   }
 };
 struct CheckAll {
   std::uint64_t* const* data;
   const std::uint64_t* words;
   int from;
+  std::uint64_t change;
   std::uint64_t* wrong;
   MPIX_DEV_METHOD void operator()(const MPIX_Dev_team& team) const {
     for (std::uint64_t i = team.thread; i < words[team.block]; i += team.threads)
-      if (data[team.block][i] != word_of(from, team.block, i)) (void)mpix::fetch_add_on_device(wrong, 1);
+      if (data[team.block][i] != word_of(from, change, team.block, i)) (void)mpix::fetch_add_on_device(wrong, 1);
   }
 };
 
@@ -241,8 +244,17 @@ class Messages {
       std::memset(in(m), 0xff, words(m) * 8);
     }
   }
+  /// What is sent becomes other data, in the order of the stream; the other side has to change as often.
+  void change(void* stream = nullptr) { support::launch_blocks(changes(1), count(), 256, stream); }
+  /// The same, for kernels that do so `times` times: with the number of `change`, and those behind it.
+  FillAll changes(int times) {
+    const FillAll first{send_table_, words_table_, rank_, false, change_ + 1};
+    change_ += static_cast<std::uint64_t>(times);
+    return first;
+  }
+  /// What has come is what the other side sent after its last change.
   void check(const std::string& what) {
-    support::launch_blocks(CheckAll{recv_table_, words_table_, peer(), wrong_}, count(), 256);
+    support::launch_blocks(CheckAll{recv_table_, words_table_, peer(), change_, wrong_}, count(), 256);
     support::synchronize();
     std::uint64_t wrong = 0;
     support::to_host(&wrong, wrong_, sizeof wrong);
@@ -256,7 +268,7 @@ class Messages {
   static std::size_t index(int i) { return static_cast<std::size_t>(i); }
   static std::size_t index(Buffers buffers) { return buffers == Buffers::device; }
   void fill(std::uint64_t** table, bool spoils) {
-    support::launch_blocks(FillAll{table, words_table_, rank_, spoils}, count(), 256);
+    support::launch_blocks(FillAll{table, words_table_, rank_, spoils, change_}, count(), 256);
     support::synchronize();
   }
 
@@ -273,6 +285,7 @@ class Messages {
   int blocks_ = 0;
   std::uint64_t **send_table_ = nullptr, **recv_table_ = nullptr, **staged_table_ = nullptr, **arrived_table_ = nullptr;
   std::uint64_t *words_table_ = nullptr, *wrong_ = nullptr, *stamps_ = nullptr;
+  std::uint64_t change_ = 0;  ///< the number of the last
 };
 
 }  // namespace halo

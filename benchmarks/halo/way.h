@@ -35,7 +35,9 @@ struct Way {
   enum class Blocks { unseen, of_parts, of_messages };
   std::string name;
   std::function<void(Trace*)> exchange;  ///< the trace may be null
-  Blocks traced = Blocks::unseen;        ///< whose times are in Messages::stamps() behind a traced exchange
+  /// With other data before each exchange of the call; may be empty.
+  std::function<void()> exchange_changed;
+  Blocks traced = Blocks::unseen;  ///< whose times are in Messages::stamps() behind a traced exchange
   Kind kind = Kind::other;
   bool blocks = false;  ///< its sends
   int at_once = 1;      ///< exchanges of a call
