@@ -25,13 +25,14 @@ namespace halo {
 /// Answers with the time by its own clock.
 struct TellTime {
   MPIX_Dev_channel channel;
-  std::uint64_t first, count, *stamps;
+  std::uint64_t first, count, *stamps, *failed;
   MPIX_DEV_METHOD void operator()(const MPIX_Dev_team& team) const {
     if (team.thread != 0) return;
     for (std::uint64_t i = 0; i < count; ++i) {
-      if (MPIX_Dev_flag_wait(channel, 0, first + i) != MPIX_DEV_DONE) return;
+      int result = MPIX_Dev_flag_wait(channel, 0, first + i);
       stamps[i] = MPIX_Dev_clock();
-      if (MPIX_Dev_flag_set(channel, 0, first + i) != MPIX_DEV_DONE) return;
+      if (result == MPIX_DEV_DONE) result = MPIX_Dev_flag_set(channel, 0, first + i);
+      if (result != MPIX_DEV_DONE) return tell_failure(team, failed, result);
     }
   }
 };
@@ -74,7 +75,7 @@ class Clocks {
 
   Point compared() {
     const std::uint64_t first = asked_ + 1;
-    support::launch_blocks(TellTime{device_, first, rounds, stamps_}, 1, 32);
+    support::launch_blocks(TellTime{device_, first, rounds, stamps_, failure_.word()}, 1, 32);
     std::vector<std::uint64_t> from, to;
     for (std::size_t i = 0; i < rounds; ++i) {
       const unsigned long long number = ++asked_;
@@ -83,6 +84,7 @@ class Clocks {
       for (unsigned long long told = 0;;) {
         CHECK_MPI(MPIX_Channel_flag_get(channel_, 0, &told));
         if (told >= number) break;
+        failure_.check();
         support::let_others_run();
       }
       to.push_back(nanoseconds());
@@ -97,6 +99,7 @@ class Clocks {
 
   MPIX_Channel channel_ = MPIX_CHANNEL_NULL;
   MPIX_Dev_channel device_;
+  Failure failure_;
   std::uint64_t* stamps_ = nullptr;
   std::uint64_t asked_ = 0;
   const std::uint64_t zero_ = nanoseconds();
