@@ -79,18 +79,22 @@ operations() {
 largest() { grep -oE "$1" "$scratch/out" | grep -oE '[0-9]+' | sort -n | tail -n 1; }
 
 # After how many shares the stream is synchronized: as many as fit into the budget, where the program has to see to it; what is over may be counted a little later
-# than the stream has ended, so there may have to be fewer. Prints 0 and says why where not even one fits.
+# than the stream has ended, so there may have to be fewer. Prints 0 where not even one fits; and -1 where a run failed with anything
+# else than a budget that is too small: its output is then $scratch/failed.fitting.
 fitting() {  # MERGE EAGER
   local each most
-  faces MPIX_MERGE="$1" MPIX_NIC_EAGER_SIZE="$2" MPIX_TRIGGERED_OPS=512 -- --variant st --nshare 1 --niel 1 || { echo 0; return; }
+  faces MPIX_MERGE="$1" MPIX_NIC_EAGER_SIZE="$2" MPIX_TRIGGERED_OPS=512 -- --variant st --nshare 1 --niel 1 || { not_known; return; }
   each=$(operations)
-  ((each > 0)) || { echo 0; return; }
+  ((each > 0)) || { not_known; return; }
   for ((most = budget / each < shares ? budget / each : shares; most > 0; most--)); do
     ! faces MPIX_THROTTLE=application MPIX_MERGE="$1" MPIX_NIC_EAGER_SIZE="$2" -- --variant st --nshare "$shares" --sync $most --niel 5 ||
       { echo $most; return; }
+    # as the policy says it, src/net/throttle.cpp
+    grep -qE 'needs [0-9]+ triggered operations, and [0-9]+ of the budget of [0-9]+ are free' "$scratch/out" || { not_known; return; }
   done
   echo 0
 }
+not_known() { cp "$scratch/out" "$scratch/failed.fitting"; echo -1; }
 
 # --- the rows: NAME|SETTINGS|SHARES AT A TIME
 rows=()
@@ -100,7 +104,10 @@ for merge in on off; do
     most=$(fitting $merge $eager)
     for policy in adaptive static application; do
       at_a_time=$shares
-      [[ $policy != application ]] || at_a_time=$most
+      if [[ $policy == application ]]; then
+        at_a_time=$most
+        ((most >= 0)) || mv "$scratch/failed.fitting" "$scratch/failed.${#rows[@]}"
+      fi
       rows+=("$policy, $form|MPIX_THROTTLE=$policy MPIX_MERGE=$merge MPIX_NIC_EAGER_SIZE=$eager|$at_a_time")
     done
   done
@@ -123,7 +130,7 @@ for ((round = 1; round <= rounds; round++)); do
   if faces MPIX_STATS=0 -- --variant p2p,rma --nshare "$shares" --niel 3; then
     for variant in p2p rma; do time_of $variant >> "$scratch/time.$variant"; done
   else
-    cp "$scratch/out" "$scratch/failed.p2p"
+    for variant in p2p rma; do cp "$scratch/out" "$scratch/failed.$variant"; done
   fi
   for i in "${!rows[@]}"; do
     IFS='|' read -r _ settings at_a_time <<< "${rows[$i]}"
@@ -147,7 +154,8 @@ row() {  # KEY NAME SHARES
   local times=$scratch/time.$1 peak=-
   if [[ -f $scratch/failed.$1 ]]; then
     failed=1
-    printf '%-32s failed: %s\n' "$2" "$(grep -oE 'needs [0-9]+ triggered operations.*|WRONG.*' "$scratch/failed.$1" | sed -n 1p | grep . || tail -n 1 "$scratch/failed.$1")"
+    printf '%-32s failed: %s\n' "$2" "$(grep -oE 'needs [0-9]+ triggered operations.*|WRONG.*' "$scratch/failed.$1" | sed -n 1p | grep . || echo "it ended with:")"
+    tail -n 5 "$scratch/failed.$1" | sed 's/^/  | /'
     return
   fi
   if [[ ! -f $times ]]; then
