@@ -55,6 +55,9 @@ inline Options read_options(int argc, char** argv) {
             "instead: a trace of an iteration of the best baseline and of the best task queue, for chrome://tracing, "
             "Perfetto; of the first of the sizes");
   line.read(argc, argv);
+  if (options.model && !options.timeline.empty()) line.refuse("either --model or --timeline");
+  if (!options.ways.empty() && (options.model || !options.timeline.empty()))
+    line.refuse("--ways is for the table only");
   return options;
 }
 

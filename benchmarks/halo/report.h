@@ -32,16 +32,22 @@ inline void print_head(bool csv) {
                 "ratio", "(paper)", "overlap", "chained", "longest", "launches", "CPU us");
 }
 
-/// `times`: of the ways, in microseconds an exchange.
+/// `times`: of the ways, in microseconds an exchange. Without baselines there are no ratios.
 inline void print_rows(const Size& size, const Ways& ways, const std::vector<Times>& times, bool csv) {
-  double best[2] = {1e30, 1e30};  // of the baselines, by their kind of sends
+  double best[2] = {};  // of the baselines, by their kind of sends; 0: none
   for (std::size_t w = 0; w < ways.size(); ++w)
-    if (ways[w].kind == Way::Kind::baseline) best[ways[w].blocks] = std::min(best[ways[w].blocks], median(times[w].us));
+    if (double& least = best[ways[w].blocks]; ways[w].kind == Way::Kind::baseline)
+      least = least > 0 ? std::min(least, median(times[w].us)) : median(times[w].us);
   for (std::size_t w = 0; w < ways.size(); ++w) {
     const Way& way = ways[w];
     const auto [least, most] = std::minmax_element(times[w].us.begin(), times[w].us.end());
     const std::string none = csv ? "" : "-", percent = csv ? "" : " %";
-    std::string overlap = none, chained = none, longest = none;
+    std::string ratio = none, overlap = none, chained = none, longest = none;
+    if (best[way.blocks] > 0) {
+      char text[32];
+      std::snprintf(text, sizeof text, csv ? "%.3f" : "%.2f", median(times[w].us) / best[way.blocks]);
+      ratio = text;
+    }
     if (!times[w].overlap.empty())
       overlap = std::to_string(static_cast<int>(100 * median(times[w].overlap) + 0.5)) + percent;
     if (way.events) {
@@ -49,10 +55,10 @@ inline void print_rows(const Size& size, const Ways& ways, const std::vector<Tim
       chained = std::to_string(static_cast<int>(share + 0.5)) + percent;
       longest = std::to_string(way.events->longest);
     }
-    std::printf(csv ? "%s,\"%s\",%.2f,%.2f,%.2f,%.3f,%s,%s,%s,%s,%.2f,%.2f\n"
-                    : "%-8s %-36s %10.1f %10.1f %10.1f %6.2f %7s %8s %8s %8s %8.2f %8.1f\n",
-                size.name, way.name.c_str(), median(times[w].us), *least, *most, median(times[w].us) / best[way.blocks],
-                way.paper, overlap.c_str(), chained.c_str(), longest.c_str(), way.launches, median(times[w].cpu_us));
+    std::printf(csv ? "%s,\"%s\",%.2f,%.2f,%.2f,%s,%s,%s,%s,%s,%.2f,%.2f\n"
+                    : "%-8s %-36s %10.1f %10.1f %10.1f %6s %7s %8s %8s %8s %8.2f %8.1f\n",
+                size.name, way.name.c_str(), median(times[w].us), *least, *most, ratio.c_str(), way.paper,
+                overlap.c_str(), chained.c_str(), longest.c_str(), way.launches, median(times[w].cpu_us));
   }
 }
 
