@@ -34,6 +34,8 @@ inline Options read_options(int argc, char** argv) {
   if (options.planes == 0) options.planes = options.side;
   if (static_cast<double>(options.side) * options.side * options.planes > 1 << 30)
     line.refuse("more points than 32 bits number");
+  // The rest of a measurement would be enqueued, and the row is called captured.
+  if (options.iterations % options.in_graph != 0) line.refuse("--iterations has to be a multiple of --graph");
   return options;
 }
 

@@ -23,6 +23,7 @@
 #include <string>
 #include <vector>
 
+#include "benchmarks/command_line.h"
 #include "support/domain.h"
 
 namespace {
@@ -287,14 +288,21 @@ int main(int argc, char** argv) {
   CHECK_MPI(MPI_Init_thread(&argc, &argv, MPI_THREAD_SINGLE, &level));
   CHECK_MPI(MPI_Comm_rank(MPI_COMM_WORLD, &process));
   CHECK_MPI(MPI_Comm_size(MPI_COMM_WORLD, &processes));
+  std::vector<std::string> names;
+  benchmark::CommandLine line(
+      "dev",
+      "What device-side RMA costs. Words choose what is measured: pingpong, barrier, fanin, rate, halo; none: all.\n");
+  line.value(
+          "inline", "N", "as libmpix has it", "a whole number from 0 on",
+          [](const std::string& text) {
+            int bytes = 0;
+            inline_bytes = text;
+            return benchmark::read_number(text, 0, benchmark::CommandLine::large, bytes);
+          },
+          "bytes of the ping-pong: info mpix_dev_inline")
+      .words(names, {"pingpong", "barrier", "fanin", "rate", "halo"});
+  line.read(argc, argv);
   support::choose_gpu(process);
-  const std::string option = "--inline=";
-  std::vector<std::string> names(argv + 1, argv + argc);
-  const auto given = std::find_if(names.begin(), names.end(), [&](auto& word) { return word.rfind(option, 0) == 0; });
-  if (given != names.end()) {
-    inline_bytes = given->substr(option.size());
-    names.erase(given);
-  }
   const auto wanted = [&](const char* name) {
     return names.empty() || std::find(names.begin(), names.end(), name) != names.end();
   };

@@ -24,6 +24,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
+#include <limits>
 #include <string>
 #include <thread>
 #include <vector>
@@ -176,6 +177,8 @@ int main(int argc, char** argv) {
       .number("messages", messages, 1, benchmark::CommandLine::large, "behind some that do not count")
       .flag("csv", csv, "comma-separated values");
   line.read(argc, argv);
+  if (*std::max_element(sizes.begin(), sizes.end()) > std::size_t{std::numeric_limits<int>::max()})
+    line.refuse("a message of MPI has less than 2 GiB");
   if (ranks % 2 != 0) line.refuse("an even number of ranks is needed");
   support::choose_gpu(rank);
   const int grid = support::ranks_are_blocks ? support::multiprocessors()

@@ -18,34 +18,28 @@ using benchmark::split;
 double number(const std::string& text, double least) {
   char* end = nullptr;
   const double value = std::strtod(text.c_str(), &end);
-  if (text.empty() || *end != '\0' || !(value >= least))
+  if (text.empty() || *end != '\0' || !(value >= least && value <= 1e9))
     throw std::runtime_error("'" + text + "' is not a number that fits");
   return value;
 }
 
-int integer(const std::string& text, int least) { return static_cast<int>(number(text, least)); }
-
-/// Bytes, with an optional k or m; whole words of 8 bytes.
-std::size_t size_of(std::string text) {
-  double unit = 1;
-  if (!text.empty() && (text.back() == 'k' || text.back() == 'm')) {
-    unit = text.back() == 'k' ? 1024 : 1024 * 1024;
-    text.pop_back();
-  }
-  const auto bytes = static_cast<std::size_t>(number(text, 0) * unit);
-  if (bytes < 8 || bytes % 8 != 0) throw std::runtime_error("sizes are multiples of 8 bytes");
-  return bytes;
+int integer(const std::string& text, int least) {
+  int value = 0;
+  if (!benchmark::read_number(text, least, 1000000000, value))
+    throw std::runtime_error("'" + text + "' is not a whole number that fits");
+  return value;
 }
 
 std::vector<std::size_t> sizes(const std::string& list) {
   std::vector<std::size_t> all;
-  if (list == "none") return all;
-  for (const std::string& text : split(list)) all.push_back(size_of(text));
+  if (list != "none" && !benchmark::read_sizes(list, all))
+    throw std::runtime_error(benchmark::wanted_sizes + std::string(" is needed"));
   return all;
 }
 
 std::vector<std::string> some_of(const std::string& list, const std::vector<std::string>& known) {
   std::vector<std::string> chosen = split(list);
+  if (chosen.empty()) throw std::runtime_error("a name is needed");
   for (const std::string& name : chosen)
     if (!contains(known, name)) throw std::runtime_error("'" + name + "' is not known");
   return chosen;
@@ -100,11 +94,14 @@ const std::vector<Spec>& specs() {
        [](Options& o, const std::string& t) { o.gpus = integer(t, 0); }},
       {"mpi", "auto", "device, staged or auto: what the MPI rows hand to MPI; auto: as MPI says",
        [](Options& o, const std::string& t) {
-         some_of(t, {"auto", "device", "staged"});
+         if (!contains({"auto", "device", "staged"}, t)) throw std::runtime_error("device, staged or auto is needed");
          o.mpi_memory = t;
        }},
       {"csv", "no", "rows as comma-separated values, all else in lines that start with #",
-       [](Options& o, const std::string& t) { o.csv = t != "no"; }},
+       [](Options& o, const std::string& t) {
+         if (!contains({"yes", "no"}, t)) throw std::runtime_error("yes or no is needed");
+         o.csv = t == "yes";
+       }},
   };
   return all;
 }
