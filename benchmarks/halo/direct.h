@@ -129,11 +129,12 @@ class Nccl {
 inline void add_nccl(Messages& messages, const std::shared_ptr<nccl::World>& world, Ways& ways) {
   if (!world) return;
   const auto nccl = std::make_shared<Nccl>(messages, world);
-  for (const int at_once : {1, 10}) {
+  for (const int at_once : {1, 10, 100}) {  // as epochs, and as the engine
     Way way;
     way.at_once = at_once;
     way.launches = 1;
-    way.name = std::string("NCCL") + (at_once > 1 ? ", 10 at once" : "");
+    const std::string behind = at_once > 1 ? ", " + std::to_string(at_once) + " at once" : "";
+    way.name = "NCCL" + behind;
     way.exchange = [nccl, at_once](Trace*) {
       for (int i = 0; i < at_once; ++i) nccl->enqueue();
       nccl->stream().synchronize();
@@ -146,7 +147,7 @@ inline void add_nccl(Messages& messages, const std::shared_ptr<nccl::World>& wor
     const auto graph = std::make_shared<support::Captured>(nccl->stream(), [&] {
       for (int i = 0; i < at_once; ++i) nccl->enqueue();
     });
-    way.name = std::string("NCCL, captured") + (at_once > 1 ? ", 10 at once" : "");
+    way.name = "NCCL, captured" + behind;
     way.launches = 1.0 / at_once;
     way.exchange = [nccl, graph](Trace*) {
       graph->launch();

@@ -24,7 +24,9 @@
 //                                         by messages of MPI, or by memory, as it is where the program does not say;
 //                                         and 100 exchanges in a row: of a launch each, of one launch that the
 //                                         program's stream lets go on, of a kernel of the program, and captured
-//   epochs                                puts of epochs on a stream, and NCCL, captured and not: nothing is packed
+//   epochs                                puts of epochs on a stream, and NCCL, captured and not: nothing is packed;
+//   each
+//                                         waited for, or 10 at once, of NCCL also 100
 //
 // A figure is the time of an exchange, from data in memory of the device to data there: the median of all runs, in
 // turns; every word is checked after each run, and before them in exchanges of data that change. The ratio is to the
@@ -81,6 +83,8 @@ Ways wanted_ways(Messages& messages, const Size& size, const Options& options,
       add_many(messages, route, options.gather, ways);
   if (options.wants_way("epochs")) add_epochs(messages, ways);
   if (options.wants_way("nccl")) add_nccl(messages, world, ways);
+  // As many exchanges in a row beside each other.
+  std::stable_sort(ways.begin(), ways.end(), [](const Way& a, const Way& b) { return a.at_once < b.at_once; });
   return ways;
 }
 
