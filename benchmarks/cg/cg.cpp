@@ -67,7 +67,7 @@ class Benchmark {
         mpi_(direction_, stream_, support::ranks_are_blocks && options.mpi_is_staged) {
     std::string missing;
     auto world = nccl::World::make(options.nccl, missing);
-    if (process() == 0) print_setting(world ? world->version() : missing);
+    if (process() == 0) print_setting(world ? world->about() : missing);
     if (world) nccl_ = std::make_unique<Nccl>(direction_, stream_, std::move(world));
     add("libmpix", mpix_, 0);
     if (support::ranks_are_blocks) add("libmpix captured", mpix_, options.in_graph);

@@ -56,7 +56,7 @@ class Benchmark {
     attached_.attach(receive_);
     std::string missing;
     auto world = nccl::World::make(options.nccl, missing);
-    if (rank_ == 0) print_setting(world ? world->version() : missing);
+    if (rank_ == 0) print_setting(world ? world->about() : missing);
     if (world) nccl_ = std::make_unique<Nccl>(stream_, std::move(world));
     list_variants();
   }

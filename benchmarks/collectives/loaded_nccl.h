@@ -4,6 +4,7 @@
 
 #include <dlfcn.h>
 #include <mpi.h>
+#include <unistd.h>
 
 #include <cstddef>
 #include <cstdio>
@@ -72,6 +73,13 @@ class World {
     check(calls.GetVersion(&number), "ncclGetVersion");
     return std::to_string(number / 10000) + "." + std::to_string(number / 100 % 100) + "." +
            std::to_string(number % 100);
+  }
+  /// Its version, and what its environment says.
+  std::string about() const {
+    std::string text = version();
+    for (char** variable = environ; *variable; ++variable)
+      if (std::string(*variable).rfind("NCCL_", 0) == 0) text += std::string(", ") + *variable;
+    return text;
   }
   void check(int result, const char* call) const {
     if (result == success) return;

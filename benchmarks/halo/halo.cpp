@@ -214,6 +214,7 @@ int run_timeline(const Options& options) {
 int run_table(const Options& options) {
   std::string missing;
   const std::shared_ptr<nccl::World> world = nccl::World::make(options.nccl, missing);
+  if (rank == 0 && world) std::fprintf(stderr, "NCCL: %s\n", world->about().c_str());
   if (rank == 0 && !world) std::fprintf(stderr, "without NCCL: %s\n", missing.c_str());
   if (rank == 0) print_head(options.csv);
   for (const Size& size : sizes())
