@@ -134,7 +134,7 @@ class Channel {
   void handle(const MPIX_Task& task);
   std::string ring_name(std::uint32_t ring) const;
   void watch_host(Clock::time_point now);
-  bool round();
+  bool round(bool spins);
   bool serve_rounds(std::uint32_t looks);
   bool serve_round();
   std::uint64_t replies() const;
@@ -144,6 +144,7 @@ class Channel {
   std::string hole_in(const std::vector<std::uint64_t>& posted) const;
   void handle_what_is_posted();
   void note_look(Clock::time_point begin, bool found);
+  void note_spinning(bool found);
   void work() noexcept;
   void wake();
 
@@ -173,6 +174,7 @@ class Channel {
   bool tasks_have_words_ = false;  ///< as the last one did: worth a fetch ahead
   Counts counts_;
   Clock::time_point looked_{};  ///< last, while armed
+  std::uint32_t looks_in_vain_ = 0;
 
   std::atomic<std::uint64_t> naps_{0};
   std::atomic<std::uint64_t> handled_{0};  ///< calls of handlers, begun and ended: under serving_; and the last one:
