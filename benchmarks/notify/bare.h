@@ -36,11 +36,12 @@ MPIX_FN void wait_a_little() {
 #endif
 }
 
-/// One thread posts numbers: each when the one before is answered, or as long as there is room.
+/// One thread posts numbers: each when the one before is answered, or as long as there is room. `remembers`: it does
+/// not look for room that it has seen; else it looks in front of each.
 struct Post {
   Words words;
   std::uint64_t tasks;
-  bool blocking;
+  bool blocking, remembers;
   MPIX_DEV_METHOD void operator()(const MPIX_Dev_team& team) const {
     if (team.thread != 0) return;
     mpix::Line* const ring = words.ring + std::size_t{team.block} * depth;
@@ -49,7 +50,7 @@ struct Post {
     for (std::uint64_t i = 1; i <= tasks; ++i) {
       const std::uint64_t needed = blocking ? i : i < depth ? 0 : i - depth + 1;
       if (!blocking)
-        while (seen < needed && (seen = volatile_word(back)) < needed) wait_a_little();
+        while (!(remembers && seen >= needed) && (seen = volatile_word(back)) < needed) wait_a_little();
       mpix::write_line(ring + i % depth, i, static_cast<std::uint32_t>(i));
       if (blocking)
         while (volatile_word(back) < needed) wait_a_little();
