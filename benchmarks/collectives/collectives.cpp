@@ -11,6 +11,8 @@
 // libmpix   on streams of the host, or of a GPU: calls enqueued one behind the other, and on GPUs captured
 // attached  the same with the buffers attached to the communicator. Both are ordinary memory of the GPU
 // NCCL      the same; a barrier is an all-reduce of one float, an all-to-all a group of sends and receives
+// reg.      of NCCL, with buffers of its own memory that are registered with it as symmetric windows; NCCL 2.27 and
+//           later. Its barrier is the same
 // MPI       a loop of the host. On GPUs each call synchronizes the stream, and copies to memory of the host and back
 //
 // way: how libmpix moves the data, without and with the buffers attached.
@@ -58,6 +60,11 @@ class Benchmark {
     auto world = nccl::World::make(options.nccl, missing);
     if (rank_ == 0) print_setting(world ? world->about() : missing);
     if (world) nccl_ = std::make_unique<Nccl>(stream_, std::move(world));
+    if (nccl_) {
+      const std::string without = nccl_->register_buffers(options.most);
+      is_registered_ = without.empty();
+      if (rank_ == 0 && !is_registered_) std::printf("NCCL, registered memory: left out: %s\n", without.c_str());
+    }
     list_variants();
   }
   ~Benchmark() {
@@ -105,7 +112,11 @@ class Benchmark {
       variants_.push_back({Library::mpix, mode, [this](const Call& c) { mpix_.enqueue(c); }, way_of(mpix_)});
       variants_.push_back(
           {Library::attached, mode, [this](const Call& c) { attached_.enqueue(c); }, way_of(attached_)});
-      if (nccl_) variants_.push_back({Library::nccl, mode, [this](const Call& c) { nccl_->enqueue(c); }, {}});
+      const auto by_nccl = [this](const Call& c) { nccl_->enqueue(c); };
+      if (nccl_) variants_.push_back({Library::nccl, mode, by_nccl, {}});
+      if (is_registered_)
+        variants_.push_back(
+            {Library::nccl_registered, mode, by_nccl, {}, nccl_->registered_send(), nccl_->registered_receive()});
     }
     variants_.push_back({Library::mpi, Mode::stream, [this](const Call& c) { mpi_.call(c); }, {}});
   }
@@ -132,6 +143,7 @@ class Benchmark {
   Mpix mpix_, attached_;
   const Mpi mpi_;
   std::unique_ptr<Nccl> nccl_;
+  bool is_registered_ = false;  ///< buffers of NCCL's
   std::vector<Variant> variants_;
   std::unique_ptr<Report> report_;
   bool right_ = true;

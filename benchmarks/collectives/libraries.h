@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <string>
 #include <utility>
 
 #include "benchmarks/dev/stream.h"
@@ -146,6 +147,19 @@ class Nccl {
   Nccl(launcher::Stream& stream, std::unique_ptr<nccl::World> world)
       : stream_(stream), world_(std::move(world)), word_(2 * sizeof(float)) {}
 
+  /// Collective. Empty: there are registered buffers of so many bytes. Else why there are none.
+  std::string register_buffers(std::size_t bytes) {
+    if (!world_->has_windows()) return "this NCCL has no windows (2.27 has)";
+    send_ = std::make_unique<nccl::Registered>(*world_, bytes);
+    receive_ = std::make_unique<nccl::Registered>(*world_, bytes);
+    if (send_->is_symmetric() && receive_->is_symmetric()) return "";
+    receive_.reset();
+    send_.reset();
+    return "NCCL makes no window of symmetric memory here";
+  }
+  void* registered_send() const { return send_->get(); }
+  void* registered_receive() const { return receive_->get(); }
+
   void enqueue(const Call& c) const {
     const nccl::World& world = *world_;
     const nccl::Comm comm = world.comm();
@@ -186,6 +200,7 @@ class Nccl {
   launcher::Stream& stream_;
   const std::unique_ptr<nccl::World> world_;
   const place::Memory word_;
+  std::unique_ptr<nccl::Registered> send_, receive_;
 };
 
 }  // namespace collectives

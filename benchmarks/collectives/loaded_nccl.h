@@ -11,6 +11,7 @@
 #include <memory>
 #include <string>
 #include <type_traits>
+#include <utility>
 
 #include "support/abort.h"
 #include "support/domain.h"
@@ -19,6 +20,7 @@
 namespace nccl {
 
 using Comm = struct OpaqueComm*;
+using Window = struct OpaqueWindow*;
 struct UniqueId {
   char bytes[128];
 };
@@ -26,6 +28,7 @@ struct UniqueId {
 enum Type { int8 = 0, float32 = 7, float64 = 8 };
 enum Op { sum = 0 };
 constexpr int success = 0;
+constexpr int collective_symmetric = 1;  // a flag of a window
 
 /// Its calls; a stream is a void* here.
 struct Calls {
@@ -43,6 +46,11 @@ struct Calls {
   int (*Recv)(void*, std::size_t count, Type, int peer, Comm, void* stream);
   int (*GroupStart)();
   int (*GroupEnd)();
+  // Since 2.27; all null where one is missing.
+  int (*MemAlloc)(void**, std::size_t bytes);
+  int (*MemFree)(void*);
+  int (*CommWindowRegister)(Comm, void*, std::size_t bytes, Window*, int flags);
+  int (*CommWindowDeregister)(Comm, Window);
 };
 
 /// A communicator of all processes.
@@ -68,6 +76,8 @@ class World {
   World& operator=(const World&) = delete;
 
   Comm comm() const { return comm_; }
+  /// Whether it has memory that is registered on all ranks.
+  bool has_windows() const { return calls.MemAlloc != nullptr; }
   std::string version() const {
     int number = 0;
     check(calls.GetVersion(&number), "ncclGetVersion");
@@ -78,7 +88,8 @@ class World {
   std::string about() const {
     std::string text = version();
     for (char** variable = environ; *variable; ++variable)
-      if (std::string(*variable).rfind("NCCL_", 0) == 0) text += std::string(", ") + *variable;
+      if (std::string(*variable).rfind("NCCL_", 0) == 0 && std::string(*variable).rfind("NCCL_VERSION=", 0) != 0)
+        text += std::string(", ") + *variable;
     return text;
   }
   void check(int result, const char* call) const {
@@ -116,7 +127,19 @@ class World {
     find(calls.Recv, "ncclRecv");
     find(calls.GroupStart, "ncclGroupStart");
     find(calls.GroupEnd, "ncclGroupEnd");
-    return missing;
+    const std::string needed = std::exchange(missing, "");
+    find(calls.MemAlloc, "ncclMemAlloc");
+    find(calls.MemFree, "ncclMemFree");
+    find(calls.CommWindowRegister, "ncclCommWindowRegister");
+    find(calls.CommWindowDeregister, "ncclCommWindowDeregister");
+    if (!missing.empty()) forget_windows();
+    return needed;
+  }
+  void forget_windows() {
+    calls.MemAlloc = nullptr;
+    calls.MemFree = nullptr;
+    calls.CommWindowRegister = nullptr;
+    calls.CommWindowDeregister = nullptr;
   }
   void connect() {
     int rank = 0, ranks = 1;
@@ -126,6 +149,11 @@ class World {
     if (rank == 0) check(calls.GetUniqueId(&id), "ncclGetUniqueId");
     CHECK_MPI(MPI_Bcast(&id, sizeof id, MPI_BYTE, 0, MPI_COMM_WORLD));
     check(calls.CommInitRank(&comm_, ranks, id, rank), "ncclCommInitRank");
+    // as for the library: one without is enough
+    const int mine = has_windows() ? 1 : 0;
+    int all = 0;
+    CHECK_MPI(MPI_Allreduce(&mine, &all, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD));
+    if (!all) forget_windows();
   }
 
   Comm comm_ = nullptr;
@@ -133,5 +161,35 @@ class World {
 
 /// With the name of the call in front of what went wrong.
 #define NCCL_CALL(world, name, ...) (world).check((world).calls.name(__VA_ARGS__), "nccl" #name)
+
+/// NCCL's memory, registered as a window of all ranks, which its kernels for symmetric memory take. Collective; for
+/// worlds with windows.
+class Registered {
+ public:
+  Registered(const World& world, std::size_t bytes) : world_(world) {
+    NCCL_CALL(world_, MemAlloc, &base_, bytes);
+    NCCL_CALL(world_, CommWindowRegister, world_.comm(), base_, bytes, &window_, collective_symmetric);
+    const int mine = window_ ? 1 : 0;
+    int all = 0;
+    CHECK_MPI(MPI_Allreduce(&mine, &all, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD));
+    is_symmetric_ = all != 0;
+  }
+  ~Registered() {
+    if (window_) NCCL_CALL(world_, CommWindowDeregister, world_.comm(), window_);
+    NCCL_CALL(world_, MemFree, base_);
+  }
+  Registered(const Registered&) = delete;
+  Registered& operator=(const Registered&) = delete;
+
+  void* get() const { return base_; }
+  /// False: NCCL took the memory, but has no window of it, on some rank.
+  bool is_symmetric() const { return is_symmetric_; }
+
+ private:
+  const World& world_;
+  void* base_ = nullptr;
+  Window window_ = nullptr;
+  bool is_symmetric_ = false;
+};
 
 }  // namespace nccl

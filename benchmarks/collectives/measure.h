@@ -22,7 +22,7 @@
 
 namespace collectives {
 
-enum class Library { mpix, attached, nccl, mpi };
+enum class Library { mpix, attached, nccl, nccl_registered, mpi };
 /// graph: many calls captured, the graph launched again and again. MPI's calls are the host's, in a loop.
 enum class Mode { stream, graph };
 
@@ -34,6 +34,8 @@ inline const char* name_of(Library library) {
       return "mpix-attached";
     case Library::nccl:
       return "nccl";
+    case Library::nccl_registered:
+      return "nccl-registered";
     case Library::mpi:
       return "mpi";
   }
@@ -44,7 +46,8 @@ struct Variant {
   Library library;
   Mode mode;
   std::function<void(const Call&)> call;
-  std::function<std::string()> way;  ///< that calls since the last one have taken; may be empty
+  std::function<std::string()> way;          ///< that calls since the last one have taken; may be empty
+  void *send = nullptr, *receive = nullptr;  ///< its own buffers; null: those of all
 };
 
 /// µs a call, of the slowest rank.
@@ -71,7 +74,7 @@ class Candidate {
  public:
   Candidate(const Variant& variant, const Call& call, Data& data, launcher::Stream& stream, const Options& options)
       : variant_(variant),
-        call_(call),
+        call_(with_buffers_of(variant, call)),
         data_(data),
         stream_(stream),
         in_graph_(variant.mode == Mode::graph ? options.in_graph : 1) {
@@ -133,6 +136,11 @@ class Candidate {
   }
 
  private:
+  static Call with_buffers_of(const Variant& variant, Call call) {
+    if (variant.send) call.send = variant.send;
+    if (variant.receive) call.receive = variant.receive;
+    return call;
+  }
   bool is_large() const { return call_.bytes_received() > 1 << 20; }
   void call_times(int count) const {
     for (int i = 0; i < count; ++i) variant_.call(call_);

@@ -39,13 +39,14 @@ class Report {
                 options_.check_only ? "checked only" : "us a call, of the slowest rank; median");
     if (support::ranks_are_blocks) {
       std::string captured = "captured, " + std::to_string(options_.in_graph) + " a graph";
-      std::printf("%8s %13s | %-42s | %-42s | %s\n", "", "", "in a stream", captured.c_str(), "loop of the host");
+      std::printf("%8s %13s | %-59s | %-59s | %s\n", "", "", "in a stream", captured.c_str(), "loop of the host");
     }
     std::printf("%8s %13s", "block", "way");
     const char* const first[] = {"libmpix", "attached"};
     if (support::ranks_are_blocks)
       for (int mode = 0; mode < 2; ++mode)
-        std::printf(" | %8s %8s %8s %7s %7s", first[0], first[1], "NCCL", "ratio", "att./N.");
+        std::printf(" | %8s %8s %8s %8s %7s %7s %7s", first[0], first[1], "NCCL", "reg.", "ratio", "att./N.",
+                    "att./r.");
     else
       std::printf(" | %8s %8s", first[0], first[1]);
     std::printf(" | %9s %7s %7s\n", "MPI", "ratio", "att./M.");
@@ -57,10 +58,12 @@ class Report {
       const Result* const mpix = find(results, Library::mpix, mode);
       const Result* const attached = find(results, Library::attached, mode);
       const Result* const nccl = find(results, Library::nccl, mode);
+      const Result* const registered = find(results, Library::nccl_registered, mode);
       if (mode == Mode::graph && !support::ranks_are_blocks) continue;
       std::printf(" | %8s %8s", time(mpix).c_str(), time(attached).c_str());
       if (support::ranks_are_blocks)
-        std::printf(" %8s %7s %7s", time(nccl).c_str(), ratio(mpix, nccl).c_str(), ratio(attached, nccl).c_str());
+        std::printf(" %8s %8s %7s %7s %7s", time(nccl).c_str(), time(registered).c_str(), ratio(mpix, nccl).c_str(),
+                    ratio(attached, nccl).c_str(), ratio(attached, registered).c_str());
     }
     const Result* const mpi = find(results, Library::mpi, Mode::stream);
     std::printf(" | %9s %7s %7s\n", time(mpi).c_str(), ratio(find(results, Library::mpix, Mode::stream), mpi).c_str(),
