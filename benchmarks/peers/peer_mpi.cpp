@@ -53,7 +53,8 @@ class MpiMemory {
   void* pinned_receive_ = nullptr;
 };
 
-/// The exchange as programs make it that have MPI alone: a kernel, a synchronization, MPI.
+/// The exchange as programs make it that have MPI alone: a kernel, a synchronization, MPI, a kernel. So it stands
+/// beside what has two kernels by libmpix, too.
 class MpiExchanger final : public Exchanger {
  public:
   MpiExchanger(const Exchange& exchange, bool staged, cudaStream_t stream)
@@ -81,6 +82,7 @@ class MpiExchanger final : public Exchanger {
         memory_.synchronize();
         (this->*exchange)();
         memory_.return_to_stream();
+        launch_user_kernel(stream_);
       };
       return Row{key + suffix_,
                  std::string(name) + ", " + how_,
