@@ -87,7 +87,7 @@ Peers find_peers(const Machine& machine, const std::vector<std::string>& keys) {
   Peers peers;
   if (wanted({"nccl", "nccl-user"})) peers.push_back(find_nccl(machine));
   if (wanted({"nccl-rma"})) peers.push_back(find_nccl_rma(machine));
-  if (wanted({"nvshmem"})) peers.push_back(find_nvshmem(machine));
+  if (wanted({"nvshmem", "nvshmem-all"})) peers.push_back(find_nvshmem(machine));
   peers.push_back(find_mpix(machine));
   if (wanted({"mpi-p2p", "mpi-rma"})) peers.push_back(find_mpi(machine));
   return peers;

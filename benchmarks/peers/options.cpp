@@ -64,12 +64,13 @@ const std::vector<Spec>& specs() {
       {"large", "64m,256m", "bytes of one put, for the bandwidth between pairs of GPUs; or none",
        [](Options& o, const std::string& t) { o.large = sizes(t); }},
       {"rows", "all",
-       "of nccl, nccl-user, nccl-rma, nvshmem, mpi-p2p, mpi-rma (also where they are staged), mpix, mpix-lazy, "
+       "of nccl, nccl-user, nccl-rma, nvshmem, nvshmem-all, mpi-p2p, mpi-rma (also where they are staged), mpix, "
+       "mpix-lazy, "
        "mpix-fused, mpix-fused-lazy, "
        "mpix-user, mpix-user-lazy",
        [](Options& o, const std::string& t) {
-         o.rows = some_of(t, {"all", "nccl", "nccl-user", "nccl-rma", "nvshmem", "mpi-p2p", "mpi-rma", "mpix",
-                              "mpix-lazy", "mpix-fused", "mpix-fused-lazy", "mpix-user", "mpix-user-lazy"});
+         o.rows = some_of(t, {"all", "nccl", "nccl-user", "nccl-rma", "nvshmem", "nvshmem-all", "mpi-p2p", "mpi-rma",
+                              "mpix", "mpix-lazy", "mpix-fused", "mpix-fused-lazy", "mpix-user", "mpix-user-lazy"});
          if (contains(o.rows, "all")) o.rows.clear();
        }},
       {"modes", "stream,graph,loop,unrolled",

@@ -37,14 +37,16 @@ class SymmetricMemory {
   void* base_;
 };
 
-/// A put with a signal for each message, then a wait for each.
+/// A put with a signal for each message, then a wait for each, or one for all: that is a kernel, while those for one
+/// may be operations of the stream. Which is faster depends on how many there are.
 ///
 /// Nothing tells an origin that its last data has been used. So epochs write into two halves in turn: an origin
 /// reaches a half again only after its targets' signals of the epoch between, which they sent after they had
 /// used that half. That holds as all pairs of ranks exchange both ways.
 ///
 /// In a stream signals count epochs. A graph repeats its constants: there signals of two sets in turn become 1,
-/// and the target sets them back to 0 before it lets the origin reach that set again, for the same reason.
+/// and the target sets them back to 0, all at once, before it lets the origin reach that set again, for the same
+/// reason.
 class NvshmemExchanger final : public Exchanger {
  public:
   NvshmemExchanger(const Exchange& exchange, cudaStream_t stream)
@@ -53,24 +55,36 @@ class NvshmemExchanger final : public Exchanger {
         send_(exchange.bytes),
         receive_(2 * exchange.bytes),
         counting_(exchange.messages.size() * sizeof(std::uint64_t)),
-        toggling_(2 * exchange.messages.size() * sizeof(std::uint64_t)) {}
+        toggling_(2 * exchange.messages.size() * sizeof(std::uint64_t)),
+        left_out_(exchange.messages.size() * sizeof(int)) {}
 
   std::vector<Row> rows() override {
-    return {{"nvshmem", "NVSHMEM put-signal, wait", [this] { epoch(); }, [this] { captured_epoch(); }, false,
-             send_.get(), [this]() -> const char* { return receive_.get() + half_; }}};
+    const auto row = [this](const char* key, const char* name, Wait wait) {
+      return Row{key,
+                 name,
+                 [this, wait] { epoch(wait); },
+                 [this, wait] { captured_epoch(wait); },
+                 false,
+                 send_.get(),
+                 [this]() -> const char* { return receive_.get() + half_; }};
+    };
+    return {row("nvshmem", "NVSHMEM put-signal, wait for each", Wait::for_each),
+            row("nvshmem-all", "NVSHMEM put-signal, wait for all", Wait::for_all)};
   }
 
  private:
-  void epoch() {
+  enum class Wait { for_each, for_all };
+
+  void epoch(Wait wait) {
     ++epoch_;
-    exchange(signals(counting_, 0), epoch_ % 2, epoch_, NVSHMEM_CMP_GE);
+    exchange(signals(counting_, 0), epoch_ % 2, epoch_, NVSHMEM_CMP_GE, wait);
   }
 
-  void captured_epoch() {
+  void captured_epoch(Wait wait) {
     ++captured_;
     const std::uint64_t turn = captured_ % 2;
     std::uint64_t* set = signals(toggling_, turn);
-    exchange(set, turn, 1, NVSHMEM_CMP_EQ);
+    exchange(set, turn, 1, NVSHMEM_CMP_EQ, wait);
     CHECK_CUDA(cudaMemsetAsync(set, 0, exchange_.messages.size() * sizeof *set, stream_));
   }
 
@@ -78,13 +92,17 @@ class NvshmemExchanger final : public Exchanger {
     return reinterpret_cast<std::uint64_t*>(memory.get()) + turn * exchange_.messages.size();
   }
 
-  void exchange(std::uint64_t* signals, std::uint64_t turn, std::uint64_t value, int comparison) {
+  void exchange(std::uint64_t* signals, std::uint64_t turn, std::uint64_t value, int comparison, Wait wait) {
     half_ = turn * exchange_.bytes;
     for (std::size_t i = 0; i < exchange_.messages.size(); ++i) {
       const Message& m = exchange_.messages[i];
       nvshmemx_putmem_signal_on_stream(receive_.get() + half_ + m.slot, send_.get() + m.slot, m.bytes, signals + i,
                                        value, NVSHMEM_SIGNAL_SET, m.target, stream_);
     }
+    if (wait == Wait::for_all)
+      return nvshmemx_uint64_wait_until_all_on_stream(signals, exchange_.messages.size(),
+                                                      reinterpret_cast<const int*>(left_out_.get()), comparison, value,
+                                                      stream_);
     for (std::size_t i = 0; i < exchange_.messages.size(); ++i)
       nvshmemx_signal_wait_until_on_stream(signals + i, comparison, value, stream_);
   }
@@ -92,6 +110,7 @@ class NvshmemExchanger final : public Exchanger {
   const Exchange exchange_;
   const cudaStream_t stream_;
   SymmetricMemory send_, receive_, counting_, toggling_;
+  SymmetricMemory left_out_;  ///< of a wait for all: none, all are 0
   std::uint64_t epoch_ = 0, captured_ = 0;
   std::size_t half_ = 0;
 };
