@@ -26,7 +26,7 @@ constexpr bool ranks_are_blocks = true;
 #endif
 #define DOMAIN_CHECK_GPU(call)                                   \
   if (const auto error_ = (call); error_ != DOMAIN_GPU(Success)) \
-  std::fprintf(stderr, "%s\n", DOMAIN_GPU(GetErrorString)(error_)), std::abort()
+  std::fprintf(stderr, "%s:%d: %s: %s\n", __FILE__, __LINE__, #call, DOMAIN_GPU(GetErrorString)(error_)), std::abort()
 
 /// Of so many threads at most; of so many blocks that a multiprocessor takes at once.
 template <class Kernel, int threads, int blocks>
