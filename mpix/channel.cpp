@@ -116,7 +116,6 @@ void end_channels() noexcept {
     log(LogLevel::warn, "MPI_Finalize: a channel was not freed");
     handle->channel->end_service_for("MPI_Finalize was called");
   }
-  if (left.empty()) ChannelMemory::forget_all();
 }
 
 bool any_channel_alive() { return handles().any(); }
@@ -149,9 +148,10 @@ MPIX_INTERPOSED int MPIX_Channel_free(MPIX_Channel* channel) {
   return guarded(Caller::on_world("MPIX_Channel_free"), [&] {
     Channel& gone = mpix::of(mpix::required(channel, "the channel"));
     if (gone.is_in_handler()) throw Error(Fault::other, "this is a handler of the channel");
-    if (gone.is_awaited() && !gone.is_broken())
+    const bool is_in_use = !gone.is_broken() && !gone.is_of_parent();
+    if (is_in_use && gone.is_awaited())
       throw Error(Fault::other, "a thread is in MPIX_Channel_flag_wait of the channel");
-    if (gone.is_armed() && !gone.is_broken())
+    if (is_in_use && gone.is_armed())
       throw Error(Fault::other, "the channel is armed (MPIX_Channel_disarm, when its kernels are over)");
     mpix::handles().require(*channel, [&] {
       if (std::exchange((*channel)->is_being_freed, true)) throw Error(Fault::argument, "no such channel");

@@ -88,6 +88,12 @@ void build(MPI_Comm comm, MPI_Info info) {
     alive.insert(&ranks);
     return;
   }
+  if (ranks.collectives) {  // made, and not measured: calls may be under way
+    ranks.collectives->close(false);
+    keep_runtime();
+    keep_for_ever(std::move(ranks.collectives));
+    ranks.collectives = nullptr;
+  }
   if (bootstrap.flags_of_all() & MpiBootstrap::lacks_team) forget_comm_state(comm);
   throw *failure;
 }

@@ -46,19 +46,21 @@ MPIX_Halo_s& of(MPIX_Halo halo) {
   return *halo;
 }
 
+/// Of a rank, as all tell each other.
+struct HaloDevice {
+  unsigned long long number = 0, takes_turns = 0;
+};
+
 /// Ranks whose kernels run where this one's do. Collective.
 struct Sharing {
   std::uint32_t sharers = 1;
   std::string no_steps_why;  ///< not empty: kernels that stay would keep those of other processes from running
 };
-Sharing sharing_of(MPI_Comm comm, Device& device) {
-  struct Place {
-    unsigned long long number, takes_turns;
-  } const mine{device.place(), device.wants_guards_where_shared() ? 1ull : 0ull};
+Sharing sharing_of(MPI_Comm comm, const HaloDevice& mine) {
   int ranks = 0, rank = 0;
   check(PMPI_Comm_size(comm, &ranks));
   check(PMPI_Comm_rank(comm, &rank));
-  std::vector<Place> places(static_cast<std::size_t>(ranks));
+  std::vector<HaloDevice> places(static_cast<std::size_t>(ranks));
   check(PMPI_Allgather(&mine, 2, MPI_UNSIGNED_LONG_LONG, places.data(), 2, MPI_UNSIGNED_LONG_LONG, comm));
   Sharing found;
   for (int r = 0; r < ranks; ++r) {
@@ -91,15 +93,17 @@ void build(MPIX_Halo_s& made, MPI_Comm comm, int count, const MPIX_Halo_message*
   std::optional<Error> own;
   HaloOptions options;
   Device* device = nullptr;
+  HaloDevice here;
   try {
     device = &usable_device(runtime);
+    here = HaloDevice{device->place(), device->wants_guards_where_shared() ? 1ull : 0ull};
     options = halo_options(info, comm, *device, runtime.settings);
     contents = halo_contents(count, messages, comm);
   } catch (const Error& error) {
     own = error;
   }
   agree(made.comm, own);
-  const Sharing sharing = sharing_of(made.comm, *device);
+  const Sharing sharing = sharing_of(made.comm, here);
   options.engine.sharers = sharing.sharers;
   options.engine.no_steps_why = sharing.no_steps_why;
   try {
@@ -187,7 +191,7 @@ MPIX_INTERPOSED int MPIX_Halo_free(MPIX_Halo* halo) {
         gone.halo->abandon();
     }
     mpix::handles().remove(&gone);
-    if (!gone.halo->have_launches_left()) mpix::keep_runtime();
+    if (gone.halo->leaves_work()) mpix::keep_runtime();
     // What others still send me for exchanges that this process has made is there: nobody is cut off.
     gone.halo.reset();
     // Of a broken halo it stays: what others send late is not for a later communicator that has its context.

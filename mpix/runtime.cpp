@@ -19,6 +19,7 @@
 #include "epoch/live_windows.h"
 #include "errors.h"
 #include "net/fabric/triggered_network.h"
+#include "notify/channel_memory.h"
 #include "progress.h"
 
 namespace mpix {
@@ -193,7 +194,9 @@ void keep_runtime() noexcept { stays = true; }
 
 void end_runtime() {
   std::lock_guard<std::mutex> hold(birth);
-  if (!stays) delete the_runtime.exchange(nullptr);
+  if (stays) return;
+  ChannelMemory::forget_all();
+  delete the_runtime.exchange(nullptr);
 }
 
 Device& usable_device(Runtime& runtime) {

@@ -63,7 +63,8 @@ class Service {
     entries_.erase(
         std::remove_if(entries_.begin(), entries_.end(), [&](const Entry& e) { return e.poller == &poller; }),
         entries_.end());
-    if (std::this_thread::get_id() != thread_.get_id()) looked_.wait(hold, [&] { return under_way_ != &poller; });
+    const std::thread::id here = std::this_thread::get_id();
+    if (here != thread_.get_id() && here != stands_in_) looked_.wait(hold, [&] { return under_way_ != &poller; });
   }
 
   /// Either the service sees `woken_` when it looks a last time before it sleeps, or this sees that it is about to:
@@ -73,6 +74,16 @@ class Service {
     if (!sleeps_.load() || is_child_) return;
     Lock hold(mutex_);
     due_.notify_one();
+  }
+
+  void stand_in() noexcept {
+    if (is_child_) return;
+    Lock hold(mutex_);
+    if (!has_ended_ || under_way_) return;
+    stands_in_ = std::this_thread::get_id();
+    round_.fetch_add(1, std::memory_order_relaxed);
+    for (std::size_t i = 0; i < entries_.size(); ++i) look(hold, entries_[i], Clock::now());
+    stands_in_ = {};
   }
 
   /// A round that begins from now on looks at all; when the one behind it begins, it is over.
@@ -216,6 +227,7 @@ class Service {
   bool stop_ = false, has_ended_ = false;
   Running back_by_ = Running::max();  ///< the service looks again, unless the process is stopped
   std::thread thread_;
+  std::thread::id stands_in_;  ///< for it
   std::atomic<bool> sleeps_{false}, is_child_{false};
   std::atomic<std::uint64_t> round_{0};
 };
@@ -234,6 +246,7 @@ void wake_service(Poller& poller) noexcept {
     poller.woken_.store(true);
 }
 void let_service_look() noexcept { Service::of_process().let_look(); }
+void stand_in_for_service() noexcept { Service::of_process().stand_in(); }
 std::uint64_t service_round() noexcept { return Service::of_process().round(); }
 
 Poller::Clock::duration BackOff::next(bool moved, bool data_move, Poller::Clock::time_point now) {

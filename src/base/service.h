@@ -64,6 +64,9 @@ void end_service(Poller& poller) noexcept;
 void wake_service(Poller& poller) noexcept;
 /// Returns when all pollers have been looked at once more, or after a second: what they have to tell is told.
 void let_service_look() noexcept;
+/// The service ends in a handler of exit(), and the program's own handlers may come behind: a thread that waits there
+/// for what the service would do looks in its place. Nothing before.
+void stand_in_for_service() noexcept;
 /// Which round of looks this is; for what is to be done once for several pollers.
 std::uint64_t service_round() noexcept;
 

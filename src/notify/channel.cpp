@@ -126,6 +126,9 @@ void Channel::finish() {
     break_for(error.what());
   }
   stop_service();
+  // They were told that it is broken.
+  for (; is_broken() && is_awaited(); std::this_thread::sleep_for(std::chrono::microseconds(50)))
+    ring(service_bell(param_.host));
 }
 
 void Channel::stop_service() {

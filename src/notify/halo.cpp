@@ -42,9 +42,14 @@ void Halo::end_service() {
   if (!is_serving_) return;
   is_serving_ = false;
   ::mpix::end_service(*this);
-  if (transport_->cancel()) return;
-  keep_for_ever(memory_);  // messages are sent from there
-  keep_for_ever(std::move(transport_));
+  const bool is_over = transport_->cancel();
+  const std::lock_guard<std::mutex> hold(mutex_);
+  counts_.mpi_sends = transport_->sends();
+  if (!is_over) {
+    keep_for_ever(memory_);  // messages are sent from there
+    keep_for_ever(std::move(transport_));
+  }
+  transport_ = nullptr;  // while MPI is there
 }
 
 // ---- The program -------------------------------------------------------------------------------------

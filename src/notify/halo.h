@@ -137,6 +137,8 @@ class Halo final : public Poller, public WaitsForPeers {
   /// abandoned, and they may still write.
   /// Behind wait_for_all().
   bool have_launches_left() const { return !launches_stay_; }
+  /// Streams may still look at what the device and the library have.
+  bool leaves_work() const { return launches_stay_ || waits_untold_; }
   bool is_shared() const { return segment_ != nullptr; }
   void abandon() {
     if (segment_) segment_->abandon();

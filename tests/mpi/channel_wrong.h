@@ -154,6 +154,30 @@ void free_under_a_wait() {
   waiting.join();
   CHECK_MPI(MPIX_Host_stream_synchronize(nullptr));
 }
+
+/// Broken by its handler, and freed at once: whoever waits for a flag has left when that returns.
+void free_a_broken_one_under_a_wait() {
+  for (int i = 0; i < 20; ++i) {
+    Channel channel(1, 1, {{"mpix_service", "caller"}});
+    CHECK_MPI(MPIX_Channel_set_handler(channel, 0, refuse, nullptr));
+    CHECK_MPI(MPIX_Channel_arm(channel));
+    std::atomic<pid_t> waits{0};
+    std::thread waiting([&, handle = MPIX_Channel(channel)] {
+      waits = static_cast<pid_t>(syscall(SYS_gettid));
+      EXPECT(MPIX_Channel_flag_wait(handle, 0, 1) != MPI_SUCCESS);
+    });
+    while (waits == 0 || !sleeps(waits)) std::this_thread::yield();
+    const auto post = [](const MPIX_Dev_team* team, void* of) {
+      if (team->thread == 0) (void)MPIX_Dev_post(*static_cast<MPIX_Dev_channel*>(of), 0, 0, nullptr, 0, nullptr);
+    };
+    MPIX_Dev_channel device = channel.device();
+    CHECK_MPI(MPIX_Host_stream_launch_grid(nullptr, 1, post, &device));
+    CHECK_MPI(MPIX_Host_stream_synchronize(nullptr));
+    (void)MPIX_Channel_serve(channel, nullptr);
+    CHECK_MPI(MPIX_Channel_free(channel.handle()));
+    waiting.join();
+  }
+}
 #endif
 
 void wrong_at_the_host() {
@@ -214,6 +238,7 @@ void wrong_at_the_host() {
   CHECK_MPI(MPIX_Channel_disarm(channel));
 #if !defined(__CUDACC__) && !defined(__HIPCC__)
   free_under_a_wait();
+  free_a_broken_one_under_a_wait();
   EXPECT_ERROR(MPIX_Host_stream_launch_grid(
                    nullptr, 0, [](const MPIX_Dev_team*, void*) {}, nullptr),
                MPI_ERR_ARG, "0 blocks");

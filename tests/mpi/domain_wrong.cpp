@@ -12,6 +12,8 @@
 //     more notifications than there is room for on the other node; started likewise, with MPIX_NODE_SIZE=1
 //   mpiexec -n 2 domain_wrong left
 //     the same, and that node frees when the other one has given up; MPI ends; started likewise
+//   mpiexec -n 2 domain_wrong exit
+//     the domain is freed, and MPI finalized, in a handler of exit(); started likewise
 //   mpiexec -n 2 domain_wrong patient
 //     a process that frees late, with nothing under way; started likewise
 //   mpiexec -n N domain_wrong apart TEXT
@@ -340,6 +342,37 @@ void untaken(bool one_is_late) {
   EXPECT(said.find("process 1 has not dealt with all of it") != std::string::npos);
 }
 
+MPIX_Dev at_exit_dev = MPIX_DEV_NULL;
+
+/// In front of any other call, so that this handler comes last.
+void free_at_exit() {
+  EXPECT(std::atexit([] {
+           CHECK_MPI(MPIX_Dev_free(&at_exit_dev));
+           CHECK_MPI(MPI_Finalize());
+           if (failures > 0) _Exit(1);
+         }) == 0);
+}
+
+/// What is put has not been dealt with when the process ends.
+void put_and_exit() {
+  static MPIX_Dev_win window = -1;
+  CHECK_MPI(MPIX_Dev_create(MPI_COMM_WORLD, 1, MPI_INFO_NULL, &at_exit_dev));
+  void* base = nullptr;
+  const std::size_t bytes = part;
+  CHECK_MPI(MPIX_Dev_alloc(at_exit_dev, bytes, &base));
+  CHECK_MPI(MPIX_Dev_win_create(at_exit_dev, &base, &bytes, &window));
+  const auto put = [](MPIX_Dev_param param, void*) {
+    MPIX_Dev_ctx ctx;
+    static char data[100];
+    if (MPIX_Dev_init(&ctx, param) != MPI_SUCCESS) return;
+    for (int i = 0; i < 20; ++i)
+      EXPECT(MPIX_Dev_put(&ctx, window, 1 - process, 100 * i, sizeof data, data) == MPI_SUCCESS);
+    MPIX_Dev_finish(&ctx);
+  };
+  CHECK_MPI(MPIX_Dev_launch_host(at_exit_dev, put, nullptr, nullptr));
+  CHECK_MPI(MPIX_Host_stream_synchronize(nullptr));
+}
+
 /// What a process has received it has dealt with, whenever the one that sent it asks.
 void patient() {
   MPIX_Dev dev = MPIX_DEV_NULL;
@@ -412,6 +445,8 @@ int main(int argc, char** argv) {
     untaken(false);
   else if (what == "left")
     untaken(true);
+  else if (what == "exit")
+    return free_at_exit(), put_and_exit(), 0;
   else if (what == "patient")
     patient();
 #endif
