@@ -228,6 +228,7 @@ class EndOfCalls {
       int come = 0;
       if (PMPI_Test(&all_, &come, MPI_STATUS_IGNORE) != MPI_SUCCESS) give_up();
       if (come) return result();
+      stand_in_for_service();
       const std::chrono::duration<double> seconds = AwakeClock::now() - begin;
       if (broken_ && limit > 0 && seconds.count() > limit) give_up();
       if (looks < 100)

@@ -52,6 +52,7 @@ Leaving leave_together(MPI_Comm comm, const std::string& call, double seconds, b
   const auto begin = AwakeClock::now();
   for (int looks = 0, come = 0;; ++looks) {
     check(PMPI_Test(&all, &come, MPI_STATUS_IGNORE));
+    stand_in_for_service();
     if (come) return words->any_stays != 0 ? Leaving::some_stay : Leaving::all_have_left;
     if (looks < 100)
       std::this_thread::yield();

@@ -414,9 +414,11 @@ void wrong(int) {
                                {"mpix_chunk", "much"},
                                {"mpix_packers", "1025"},
                                {"mpix_halves", "3"},
-                               {"mpix_route", "scenic"},
+#ifdef MPICH  // others take no empty values
                                {"mpix_form", ""},
-                               {"mpix_packers", ""}})
+                               {"mpix_packers", ""},
+#endif
+                               {"mpix_route", "scenic"}})
     EXPECT_ERROR(MPIX_Halo_create(MPI_COMM_WORLD, 1, &self, Info({pair}), &halo), MPI_ERR_INFO_VALUE,
                  pair.first + "=" + pair.second);
   EXPECT_ERROR(MPIX_Halo_create(MPI_COMM_WORLD, 1, &self, Info(Keys{{"mpix_coherence", "noncoherent"}}), &halo),
