@@ -60,7 +60,7 @@ Runtime& start_runtime_over_world();
 /// Collective over MPI_COMM_WORLD, in front of MPI_Finalize: the end of what the runtime has of MPI.
 void release_mpi();
 
-/// Something that the program has freed is still in use, as ranks are missing: the runtime stays, too.
+/// Something that the program has freed is still in use: the runtime stays, too.
 void keep_runtime() noexcept;
 void end_runtime();
 

@@ -155,7 +155,7 @@ void free_under_a_wait() {
   CHECK_MPI(MPIX_Host_stream_synchronize(nullptr));
 }
 
-/// Broken by its handler, and freed at once: whoever waits for a flag has left when that returns.
+/// Broken by its handler, and freed at once: a thread that waits for a flag has left when that returns.
 void free_a_broken_one_under_a_wait() {
   for (int i = 0; i < 20; ++i) {
     Channel channel(1, 1, {{"mpix_service", "caller"}});
