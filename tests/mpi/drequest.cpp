@@ -273,8 +273,10 @@ void leave() {
   MPIX_Drequest given;
   CHECK_MPI(MPI_Recv_init(words(1), 1, MPI_UINT64_T, MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_SELF, &receive));
   CHECK_MPI(MPIX_Get_drequest(receive, &given));
-  support::launch_blocks(WaitForEver{given, result}, 1, 1);
-  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  std::uint64_t* const started = words(1);
+  *started = 0;
+  support::launch_blocks(WaitForEver{given, result, started}, 1, 1);
+  wait_until_told(started);
 }
 
 }  // namespace

@@ -121,10 +121,12 @@ void wrong_at_the_host() {
 struct WaitForEver {
   MPIX_Drequest request;
   int* result;
+  std::uint64_t* started = nullptr;
   MPIX_DEV_METHOD void operator()(const MPIX_Dev_team& team) const {
     if (team.thread != 0) return;
     MPIX_Drequest mine = request;
     result[0] = MPIX_Start(&mine);
+    if (started) tell(started);
     result[1] = MPIX_Wait(&mine, MPI_STATUS_IGNORE);
   }
 };
@@ -133,7 +135,7 @@ struct WaitForEver {
 /// comes, and the report of MPIX_TIMEOUT ends the wait.
 void broken(bool by_silence) {
   auto* const result = static_cast<int*>(support::allocate_on_device(16));
-  std::uint64_t *const in = words(1), *const in_too = words(1);
+  std::uint64_t *const in = words(1), *const in_too = words(1), *const started = words(1);
   const char* const why = by_silence
                               ? "receive from rank 0, tag 6) was started by a kernel, and MPI has not completed it"
                               : "of device request 0 (receive from rank 0, tag 6) has failed";
@@ -145,8 +147,9 @@ void broken(bool by_silence) {
   CHECK_MPI(MPI_Recv_init(in, 1, MPI_UINT64_T, 0, 6, comm, &request));
   CHECK_MPI(MPI_Recv_init(in_too, 1, MPI_UINT64_T, 0, 7, comm, &other));
   CHECK_MPI(MPIX_Get_drequest(request, &given));
-  support::launch_blocks(WaitForEver{given, result}, 1, 1);
-  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  *started = 0;
+  support::launch_blocks(WaitForEver{given, result, started}, 1, 1);
+  wait_until_told(started);
   EXPECT_ERROR(MPIX_Free_drequest(&given), MPI_ERR_OTHER, "device request 0 (receive from rank 0, tag 6) is active");
   const std::uint64_t out[3] = {1, 2, 3};
   if (!by_silence) CHECK_MPI(MPI_Send(out, 3, MPI_UINT64_T, 0, 6, comm));
@@ -176,6 +179,7 @@ void broken(bool by_silence) {
   support::release_on_device(result);
   support::release_pinned(in);
   support::release_pinned(in_too);
+  support::release_pinned(started);
 }
 
 }  // namespace

@@ -4,8 +4,10 @@
 
 #include <mpi.h>
 
+#include <chrono>
 #include <cstdint>
 #include <cstdio>
+#include <thread>
 #include <vector>
 
 #include "support/channel.h"
@@ -97,4 +99,16 @@ class Requests {
 
 inline std::uint64_t* words(std::size_t count) {
   return static_cast<std::uint64_t*>(support::allocate_pinned(count * sizeof(std::uint64_t)));
+}
+
+/// A kernel tells the process, by a pinned word, that it has got somewhere.
+MPIX_DEV_METHOD inline void tell(std::uint64_t* word) {
+#if defined(__CUDA_ARCH__) || defined(__HIP_DEVICE_COMPILE__)
+  *static_cast<volatile std::uint64_t*>(word) = 1;
+#else
+  __atomic_store_n(word, 1, __ATOMIC_RELEASE);
+#endif
+}
+inline void wait_until_told(const std::uint64_t* word) {
+  while (__atomic_load_n(word, __ATOMIC_ACQUIRE) == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
 }
