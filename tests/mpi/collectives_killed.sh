@@ -19,7 +19,8 @@ cat > "$scratch/rank" << END
 #!/usr/bin/env bash
 "\$@" > $scratch/output.\$PMI_RANK 2>&1
 echo \$? > $scratch/ended.\$PMI_RANK
-while (( \$(ls $scratch/ended.* | wc -l) < $ranks )); do sleep 0.05; done
+exec {never}<> <(:)
+while ended=($scratch/ended.*); ((\${#ended[@]} < $ranks)); do read -rt 0.05 -u "\$never"; done  # starts no process
 END
 chmod +x "$scratch/rank"
 

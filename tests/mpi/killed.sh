@@ -21,7 +21,8 @@ cat > "$scratch/rank" << END
 echo \$? > $scratch/ending.\$PMI_RANK
 # whole at once: one shell sees all of these and ends, and then mpiexec kills the other shells
 mv $scratch/ending.\$PMI_RANK $scratch/ended.\$PMI_RANK
-while (( \$(ls $scratch/ended.* | wc -l) < $ranks )); do sleep 0.05; done
+exec {never}<> <(:)
+while ended=($scratch/ended.*); ((\${#ended[@]} < $ranks)); do read -rt 0.05 -u "\$never"; done  # starts no process
 END
 chmod +x "$scratch/rank"
 
