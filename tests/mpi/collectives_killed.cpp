@@ -104,7 +104,7 @@ int main(int argc, char* argv[]) {
   victim = size - 1;
   const char* const patience = std::getenv("MPIX_TIMEOUT");
   const double limit = patience ? std::atof(patience) : 1;
-  const test::AwakeClock clock(test::ends_after(10 + 5 * limit, &doing));
+  const test::AwakeClock clock(test::ends_after(30 + 10 * limit, &doing));
   signal(SIGUSR1, SIG_IGN);  // how MPICH's mpiexec tells of it, which would end the program
 
   MPI_Comm all, survivors;
