@@ -26,6 +26,12 @@ const bool settings_made = [] {
 
 bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
+/// A rank that hears of it from others, or its service, comes to say so when it has the time.
+void wait_for(Capture& errors, const char* text) {
+  const double limit = MPI_Wtime() + 20 * slowdown();
+  while (MPI_Wtime() < limit && !contains(errors.text(), text)) usleep(10000);
+}
+
 int synchronize(Stream& stream) {
   if (device().is_host())
     return MPIX_Host_stream_synchronize(static_cast<MPIX_Host_stream>(static_cast<void*>(stream)));
@@ -224,8 +230,7 @@ TEST_CASE("ranks of two nodes that call different things are all told", "[nodes]
       }
       (void)bench.synchronize();
       CHECK(bench.seconds() < 30.0 * slowdown());
-      const double limit = MPI_Wtime() + 20 * slowdown();
-      while (MPI_Wtime() < limit && !contains(errors.text(), "pressure")) usleep(10000);
+      wait_for(errors, "pressure");
       const std::string report = errors.end();
       INFO("report: " << report);
       CHECK(contains(report, "the ranks call different things: rank "));
@@ -251,7 +256,7 @@ TEST_CASE("a rank that sends for several steps while another one calls another t
       const int code = bench.call(call_of(What::allreduce, 4));
       if (code != MPI_SUCCESS) CHECK(error_class(code) == MPI_ERR_RMA_SYNC);
       (void)bench.synchronize();
-      usleep(200000);
+      wait_for(errors, "the ranks call different things: ");
       const std::string report = errors.end();
       INFO("report: " << report);
       CHECK(contains(report, "the ranks call different things: "));
