@@ -18,7 +18,8 @@ trap 'exit 99' INT TERM HUP
 cat > "$scratch/rank" << END
 #!/usr/bin/env bash
 "\$@" > $scratch/output.\$PMI_RANK 2>&1
-echo \$? > $scratch/ended.\$PMI_RANK
+echo \$? > $scratch/ending.\$PMI_RANK
+mv $scratch/ending.\$PMI_RANK $scratch/ended.\$PMI_RANK  # whole at once, as in killed.sh
 exec {never}<> <(:)
 while ended=($scratch/ended.*); ((\${#ended[@]} < $ranks)); do read -rt 0.05 -u "\$never"; done  # starts no process
 END

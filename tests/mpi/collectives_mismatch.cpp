@@ -341,7 +341,7 @@ TEST_CASE("a rank that comes late to a call that is collective on the host") {
   for (const auto& [name, call] : calls) {
     barrier();
     Capture errors(STDERR_FILENO);
-    if (rank() == size() - 1) usleep(static_cast<useconds_t>(1600000 * time_scale()));
+    if (rank() == size() - 1) usleep(static_cast<useconds_t>(2500000 * time_scale()));
     MPI_OK(call());
     const std::string report = errors.end();
     INFO(name << ", report: " << report);
@@ -377,7 +377,7 @@ TEST_CASE("a rank that comes late") {
   Bench bench;
   Capture errors(STDERR_FILENO);
   for (int late = 0; late < size(); ++late) {
-    if (rank() == late) usleep(static_cast<useconds_t>(400000 * time_scale()));
+    if (rank() == late) usleep(static_cast<useconds_t>(200000 * time_scale()));
     CHECK(bench.call(call_of(What::allreduce)) == MPI_SUCCESS);
     CHECK(bench.synchronize() == MPI_SUCCESS);
   }

@@ -385,7 +385,7 @@ void patient() {
   };
   CHECK_MPI(MPIX_Dev_launch_host(dev, meet, nullptr, nullptr));
   CHECK_MPI(MPIX_Host_stream_synchronize(nullptr));
-  if (process == 1) std::this_thread::sleep_for(std::chrono::milliseconds(1600) * test::time_scale());
+  if (process == 1) std::this_thread::sleep_for(std::chrono::milliseconds(2500) * test::time_scale());
   test::Capture log(2);
   CHECK_MPI(MPIX_Dev_free(&dev));
   const std::string said = log.end();
@@ -402,7 +402,7 @@ void late() {
   const auto come_late = [](const std::string& name, auto call) {
     CHECK_MPI(MPI_Barrier(MPI_COMM_WORLD));
     test::Capture log(2);
-    if (process == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1600) * test::time_scale());
+    if (process == 0) std::this_thread::sleep_for(std::chrono::milliseconds(2500) * test::time_scale());
     const int code = call();
     const std::string said = log.end();
     CHECK_MPI(code);

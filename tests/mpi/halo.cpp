@@ -483,7 +483,7 @@ void late() {
     come();
     EXPECT(log.end().find("MPIX_Halo_create waits for other ranks") != std::string::npos);
   } else {
-    std::this_thread::sleep_for(std::chrono::milliseconds(1600) * test::time_scale());
+    std::this_thread::sleep_for(std::chrono::milliseconds(2500) * test::time_scale());
     come();
     EXPECT(log.end().find("waits for other ranks") == std::string::npos);
   }
