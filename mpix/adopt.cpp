@@ -150,8 +150,9 @@ bool allocate_hidden(MPI_Comm comm, bool hidden) {
 int allocate_on_all(const char* call, MPI_Aint bytes, MPI_Comm comm, void** base) {
   return guarded(Caller::on_comm(call, comm), [&] {
     std::string failure;
+    Fault fault = Fault::memory;
     try {
-      if (bytes < 0) throw Error(Fault::memory, "negative size");
+      if (bytes < 0) throw Error(fault = Fault::size, "negative size");
       *base = allocate_device_memory(static_cast<std::size_t>(bytes));
     } catch (const std::exception& error) {
       failure = error.what();
@@ -163,7 +164,7 @@ int allocate_on_all(const char* call, MPI_Aint bytes, MPI_Comm comm, void** base
     if (agreed == MPI_SUCCESS && !any) return;
     if (*base) release_device_memory(*base);
     check(agreed);
-    throw Error(Fault::memory, own ? failure : "another rank could not allocate memory of the device");
+    throw Error(fault, own ? failure : "another rank could not allocate memory of the device");
   });
 }
 

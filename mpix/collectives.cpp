@@ -81,9 +81,7 @@ void build(MPI_Comm comm, MPI_Info info) {
       ranks.collectives->measure_borders(bootstrap);
   });
   if (!failure) {
-    // Its own, so that its end meets nobody else's calls.
-    check(PMPI_Comm_dup(comm, &ranks.own));
-    check(PMPI_Comm_set_errhandler(ranks.own, MPI_ERRORS_RETURN));
+    ranks.own = own_comm_like(comm);
     const std::lock_guard<std::mutex> hold(alive_mutex);
     alive.insert(&ranks);
     return;

@@ -120,8 +120,7 @@ MPIX_INTERPOSED int MPIX_Dev_create(MPI_Comm comm, int ranks_here, MPI_Info info
     const mpix::WaitForRanks wait("MPIX_Dev_create", "", mpix::patience());
     auto made = std::make_unique<MPIX_Dev_s>();
     mpix::build(*made, comm, ranks_here, info, dev);
-    // Its own, so that its calls meet nobody else's, and that the program's may be freed.
-    mpix::check(PMPI_Comm_dup(comm, &made->ranks.node));
+    made->ranks.node = mpix::own_comm_like(comm);  // the program's may be freed
     made->ranks.owns_node = true;
     mpix::handles().add(made.get());
     *dev = made.release();

@@ -30,30 +30,34 @@ int ErrorCodes::add(int error_class, const std::string& text) {
     if (PMPI_Add_error_string(code, text.c_str()) == MPI_SUCCESS && carries(code, error_class, text)) return code;
     standard_classes_work_ = false;
   }
-  if (own_class_ < 0) {
-    int own = 0;
+  int own = own_class_;
+  if (own < 0) {
     if (PMPI_Add_error_class(&own) != MPI_SUCCESS) return error_class;
+    PMPI_Add_error_string(own, "libmpix: stream-triggered communication");
     own_class_ = own;
-    PMPI_Add_error_string(own_class_, "libmpix: stream-triggered communication");
   }
-  if (PMPI_Add_error_code(own_class_, &code) != MPI_SUCCESS) return error_class;
+  if (PMPI_Add_error_code(own, &code) != MPI_SUCCESS) return error_class;
   PMPI_Add_error_string(code, text.c_str());
   return code;
 }
 
 int ErrorCodes::code_for(int error_class, const std::string& full_text) {
   std::string text = full_text.substr(0, MPI_MAX_ERROR_STRING - 1);
-  std::lock_guard<std::mutex> hold(mutex_);
-  auto found = codes_.find({error_class, text});
-  if (found == codes_.end() && codes_.size() >= most_texts) {
-    text = "libmpix: an error with a text of its own; it was printed";
-    found = codes_.find({error_class, text});
+  {
+    const std::lock_guard<std::mutex> hold(mutex_);
+    auto found = codes_.find({error_class, text});
+    if (found == codes_.end() && codes_.size() >= most_texts) {
+      text = "libmpix: an error with a text of its own; it was printed";
+      found = codes_.find({error_class, text});
+    }
+    if (found != codes_.end()) return found->second;
   }
-  if (found != codes_.end()) return found->second;
   const int code = add(error_class, text);
-  codes_[{error_class, text}] = code;
-  if (code != error_class) classes_[code] = error_class;
-  return code;
+  const std::lock_guard<std::mutex> hold(mutex_);
+  // Another thread may have been first.
+  const auto [place, is_new] = codes_.try_emplace({error_class, text}, code);
+  if (is_new && code != error_class) classes_[code] = error_class;
+  return place->second;
 }
 
 bool ErrorCodes::class_of(int code, int* error_class) {

@@ -2,6 +2,7 @@
 // Copyright (c) the libmpix authors
 #pragma once
 
+#include <atomic>
 #include <map>
 #include <mutex>
 #include <string>
@@ -32,11 +33,12 @@ class ErrorCodes {
   int add(int error_class, const std::string& text);
   static bool carries(int code, int error_class, const std::string& text);
 
+  /// Not held over calls of MPI: MPICH runs error handlers under a lock of its own, and these ask for classes.
   std::mutex mutex_;
   std::map<std::pair<int, std::string>, int> codes_;
   std::map<int, int> classes_;  ///< by code
-  bool standard_classes_work_ = true;
-  int own_class_ = -1;  ///< where they do not; -1: not asked for yet
+  std::atomic<bool> standard_classes_work_{true};
+  std::atomic<int> own_class_{-1};  ///< where they do not; -1: not asked for yet
 };
 
 }  // namespace mpix

@@ -5,9 +5,12 @@
 #include <algorithm>
 #include <exception>
 #include <new>
+#include <stdexcept>
+#include <system_error>
 
 #include "base/log.h"
 #include "error_codes.h"
+#include "runtime.h"
 #include "window_state.h"
 
 namespace mpix {
@@ -47,6 +50,8 @@ int class_of(Fault fault) {
       return MPI_ERR_REQUEST;
     case Fault::root:
       return MPI_ERR_ROOT;
+    case Fault::size:
+      return MPI_ERR_SIZE;
     case Fault::synchronization:
       return MPI_ERR_RMA_SYNC;
     case Fault::tag:
@@ -100,9 +105,14 @@ Failure current_failure() {
     return {class_of(error.fault()), error.what(), MPI_SUCCESS};
   } catch (const std::bad_alloc&) {
     return {MPI_ERR_NO_MEM, "out of memory", MPI_SUCCESS};
-  } catch (const std::exception& error) {
+  } catch (const std::system_error& error) {
+    return {MPI_ERR_INTERN, error.what(), MPI_SUCCESS};
+  } catch (const std::length_error& error) {
+    return {MPI_ERR_INTERN, error.what(), MPI_SUCCESS};
+  } catch (const std::out_of_range& error) {
     return {MPI_ERR_INTERN, error.what(), MPI_SUCCESS};
   }
+  // Others are the program's, of an error handler that MPI called: they go on to the program.
 }
 
 std::string name_of(MPI_Win win) {
@@ -127,7 +137,7 @@ int raise(const Caller& caller, const Failure& failure) {
   if (caller.has_window) text += " on window '" + name_of(caller.win) + "'";
   text += ": " + failure.text;
 
-  if (!caller.has_window && !mpi_is_up()) {
+  if (!caller.has_window && (!mpi_works() || (caller.comm == MPI_COMM_WORLD && !mpi_is_up()))) {
     // Neither error codes nor error handlers exist: the text has no other way out.
     log(LogLevel::warn, text);
     return failure.error_class;

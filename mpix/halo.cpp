@@ -156,9 +156,7 @@ MPIX_INTERPOSED int MPIX_Halo_create(MPI_Comm comm, int messages, const MPIX_Hal
     auto made = std::make_unique<MPIX_Halo_s>();
     const mpix::Runtime& runtime = mpix::ensure_runtime(mpix::launcher_local_ranks());
     const mpix::WaitForRanks wait("MPIX_Halo_create", "", runtime.settings.timeout_seconds);
-    // Its own, so that its messages meet nobody else's.
-    mpix::check(PMPI_Comm_dup(comm, &made->comm));
-    mpix::check(PMPI_Comm_set_errhandler(made->comm, MPI_ERRORS_RETURN));
+    made->comm = mpix::own_comm_like(comm);
     try {
       std::optional<Error> own;
       if (!halo) own = Error(Fault::argument, "no place for the halo");

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <mutex>
 #include <string>
+#include <vector>
 
 #include "base/error.h"
 #include "collectives.h"
@@ -17,8 +18,27 @@ namespace {
 std::mutex keyval_mutex;
 int keyval = MPI_KEYVAL_INVALID;
 
+/// The communicators that have a state: a handle that is none of them may be none of MPI's, which would be an error to
+/// ask it about.
+std::mutex with_state_mutex;
+std::vector<MPI_Comm> with_state;
+
+void note_state_of(MPI_Comm comm) {
+  const std::lock_guard<std::mutex> hold(with_state_mutex);
+  with_state.push_back(comm);
+}
+void note_no_state_of(MPI_Comm comm) {
+  const std::lock_guard<std::mutex> hold(with_state_mutex);
+  with_state.erase(std::remove(with_state.begin(), with_state.end(), comm), with_state.end());
+}
+bool may_have_state(MPI_Comm comm) {
+  const std::lock_guard<std::mutex> hold(with_state_mutex);
+  return std::find(with_state.begin(), with_state.end(), comm) != with_state.end();
+}
+
 extern "C" int delete_comm_state(MPI_Comm comm, int, void* value, void*) {
   auto* const state = static_cast<CommState*>(value);
+  note_no_state_of(comm);
   end_collectives(comm, *state);
   delete state;
   return MPI_SUCCESS;
@@ -74,8 +94,20 @@ CommState& comm_state_of(MPI_Comm comm) {
   auto made = std::make_unique<CommState>();
   made->nodes = nodes_of(comm);
   split_by_nodes(*made, comm);
-  check(PMPI_Comm_set_attr(comm, comm_keyval(), made.get()));
+  note_state_of(comm);
+  const int noted = PMPI_Comm_set_attr(comm, comm_keyval(), made.get());
+  if (noted != MPI_SUCCESS) note_no_state_of(comm);
+  check(noted);
   return *made.release();
+}
+
+MPI_Comm own_comm_like(MPI_Comm comm) {
+  int rank = 0;
+  check(PMPI_Comm_rank(comm, &rank));
+  MPI_Comm own = MPI_COMM_NULL;
+  check(PMPI_Comm_split(comm, 0, rank, &own));
+  check(PMPI_Comm_set_errhandler(own, MPI_ERRORS_RETURN));
+  return own;
 }
 
 OperationBudget* make_team_if_none(CommState& ranks, Bootstrap& bootstrap, Runtime& runtime) {
@@ -104,4 +136,19 @@ void release_comm_keyval() {
   if (keyval != MPI_KEYVAL_INVALID) PMPI_Comm_free_keyval(&keyval);
 }
 
+namespace {
+
+/// The end of a state is collective, and so belongs in the call that all ranks make. MPI may delete the attribute later
+/// than that: MPICH does so when the last request of the communicator goes, a persistent one of the program, say, which
+/// one rank frees on its own.
+int free_with_state(MPI_Comm* comm, int (*free_comm)(MPI_Comm*)) {
+  if (comm && *comm != MPI_COMM_WORLD && *comm != MPI_COMM_SELF && may_have_state(*comm)) forget_comm_state(*comm);
+  return free_comm(comm);
+}
+
+}  // namespace
 }  // namespace mpix
+
+MPIX_INTERPOSED int MPI_Comm_free(MPI_Comm* comm) { return mpix::free_with_state(comm, PMPI_Comm_free); }
+
+MPIX_INTERPOSED int MPI_Comm_disconnect(MPI_Comm* comm) { return mpix::free_with_state(comm, PMPI_Comm_disconnect); }

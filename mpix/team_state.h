@@ -31,7 +31,7 @@ struct CommState {
   bool owns_node = false;                    ///< it is not the communicator itself
   std::shared_ptr<const Team> team;          ///< null: it is being made
   std::shared_ptr<Collectives> collectives;  ///< null: none were called
-  MPI_Comm own = MPI_COMM_NULL;              ///< a duplicate, where there are some: for their end
+  MPI_Comm own = MPI_COMM_NULL;              ///< where there are some, for their end: own_comm_like()
   std::optional<bool> some_may_hide;         ///< window memory from MPI (allocate_hidden); none: not asked yet
   bool spans_nodes() const;
 };
@@ -46,6 +46,9 @@ CommState& comm_state_of(MPI_Comm comm);
 OperationBudget* make_team_if_none(CommState& ranks, Bootstrap& bootstrap, Runtime& runtime);
 /// Null: there is none.
 CommState* find_comm_state(MPI_Comm comm);
+/// Another communicator of the same ranks, whose calls meet nobody else's; errors are returned. Collective. It is no
+/// duplicate: that would have copies of the program's attributes, which its functions make and delete.
+MPI_Comm own_comm_like(MPI_Comm comm);
 /// Of all ranks alike, after the creation that made it.
 void forget_comm_state(MPI_Comm comm);
 void release_comm_keyval();

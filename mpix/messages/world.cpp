@@ -8,6 +8,7 @@
 #include "base/job_environment.h"
 #include "base/settings.h"
 #include "mpix/errors.h"
+#include "mpix/team_state.h"
 
 namespace mpix {
 namespace {
@@ -41,8 +42,7 @@ std::shared_ptr<MessageWorld> MessageWorld::make_if_needed(const std::vector<int
 }
 
 MessageWorld::MessageWorld() {
-  check(PMPI_Comm_dup(MPI_COMM_WORLD, &comm_));
-  PMPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN);
+  comm_ = own_comm_like(MPI_COMM_WORLD);
   PMPI_Comm_set_name(comm_, "libmpix");
   check(PMPI_Comm_rank(comm_, &rank_));
   check(PMPI_Comm_size(comm_, &size_));

@@ -25,6 +25,7 @@ enum class Fault {
   rank,
   request,
   root,
+  size,
   synchronization,
   tag,
   truncation,

@@ -4,6 +4,8 @@
 // Collectives on streams, on communicators of all sorts: several at a time, of some ranks, freed early, again and
 // again.
 #include <dirent.h>
+#include <mpix.h>
+#include <mpix_device.h>
 
 #include <cstdlib>
 #include <memory>
@@ -153,6 +155,74 @@ TEST_CASE("messages go on while MPI_Comm_free waits for calls") {
   MPI_OK(MPI_Comm_free(&comm));
   MPI_OK(MPI_Wait(&request, MPI_STATUS_IGNORE));
   EXPECT(comm == MPI_COMM_NULL, "it ends");
+}
+
+// MPI keeps a communicator for it, and its attributes; one rank frees its own late.
+TEST_CASE("a communicator that is freed before a persistent request of it") {
+  NEEDS_RANKS(2);
+  Comm comm(Comm::duplicate());
+  Sequence sequence(comm, seed + 20, 300);
+  Stream stream;
+  for (int i = 0; i < 5; ++i) sequence.enqueue(stream);
+  int value = 0;
+  MPI_Request request = MPI_REQUEST_NULL;
+  if (rank() < 2) MPI_OK(MPI_Send_init(&value, 1, MPI_INT, 1 - rank(), 0, comm, &request));
+  MPI_OK(MPI_Comm_free(comm.handle()));
+  EXPECT(comm == MPI_COMM_NULL, "freed");
+  stream.synchronize();
+  sequence.check();
+  if (rank() == 0) {
+    MPI_OK(MPI_Request_free(&request));
+    MPI_OK(MPI_Send(&value, 1, MPI_INT, 1, 0, MPI_COMM_WORLD));
+  } else if (rank() == 1) {
+    MPI_OK(MPI_Recv(&value, 1, MPI_INT, 0, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE));
+    MPI_OK(MPI_Request_free(&request));
+  }
+}
+
+TEST_CASE("a communicator that is disconnected while its calls are enqueued") {
+  Comm comm(Comm::duplicate());
+  Sequence sequence(comm, seed + 21, 300);
+  Stream stream;
+  if (rank() == 0) stream.delay(20000);
+  for (int i = 0; i < 5; ++i) sequence.enqueue(stream);
+  MPI_OK(MPI_Comm_disconnect(comm.handle()));
+  EXPECT(comm == MPI_COMM_NULL, "disconnected");
+  stream.synchronize();
+  sequence.check();
+}
+
+namespace {
+
+int copies = 0;
+
+extern "C" int count_copy(MPI_Comm, int, void*, void* value, void* copied, int* is_copied) {
+  ++copies;
+  *static_cast<void**>(copied) = value;
+  *is_copied = 1;
+  return MPI_SUCCESS;
+}
+
+}  // namespace
+
+TEST_CASE("what a program keeps with its communicator is copied when it asks for that") {
+  int key = MPI_KEYVAL_INVALID;
+  MPI_OK(MPI_Comm_create_keyval(count_copy, MPI_COMM_NULL_DELETE_FN, &key, nullptr));
+  const Comm comm(Comm::duplicate());
+  MPI_OK(MPI_Comm_set_attr(comm, key, &copies));
+  MPI_OK(MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN));  // there is no domain across nodes
+  copies = 0;
+  MPI_OK(MPIX_Comm_prepare_stream(comm, MPI_INFO_NULL));
+  MPIX_Dev domain = MPIX_DEV_NULL;
+  if (MPIX_Dev_create(comm, 1, MPI_INFO_NULL, &domain) == MPI_SUCCESS) MPI_OK(MPIX_Dev_free(&domain));
+  MPIX_Halo halo = MPIX_HALO_NULL;
+  MPI_OK(MPIX_Halo_create(comm, 0, nullptr, MPI_INFO_NULL, &halo));
+  MPI_OK(MPIX_Halo_free(&halo));
+  CHECK(copies == 0);
+  (void)Comm(Comm::duplicate(comm));
+  CHECK(copies == 1);
+  MPI_OK(MPI_Comm_delete_attr(comm, key));
+  MPI_OK(MPI_Comm_free_keyval(&key));
 }
 
 TEST_CASE("communicators come and go") {

@@ -7,6 +7,8 @@
 #include <dlfcn.h>
 
 #include <atomic>
+#include <stdexcept>
+#include <string>
 
 #include "support/wrong_calls.h"
 
@@ -555,6 +557,42 @@ TEST_CASE("errors of calls without a window") {
   MPI_OK(MPIX_Host_stream_destroy(&stream));
   MPI_OK(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_ARE_FATAL));
 }
+
+TEST_CASE("memory of a negative size") {
+  MPI_OK(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN));
+  void* base = nullptr;
+  MPI_Win win = MPI_WIN_NULL;
+  CHECK(error_class(MPI_Win_allocate(-1, 1, DeviceInfo(), MPI_COMM_WORLD, static_cast<void*>(&base), &win)) ==
+        MPI_ERR_SIZE);
+  MPI_OK(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_ARE_FATAL));
+}
+
+#ifdef MPICH  // Open MPI does not notice that the handle is wrong
+
+namespace {
+
+extern "C" void throw_error(MPI_Comm*, int*, ...) { throw std::runtime_error("the program's"); }
+
+}  // namespace
+
+// MPI calls it below libmpix here, which looks at the group.
+TEST_CASE("what an error handler throws arrives") {
+  MPI_Errhandler handler;
+  MPI_OK(MPI_Comm_create_errhandler(throw_error, &handler));
+  MPI_OK(MPI_Comm_set_errhandler(MPI_COMM_WORLD, handler));
+  Window window(Memory::device, 64);
+  std::string caught;
+  try {
+    MPI_Win_start(0x12345678, MPIX_MODE_STREAM, window);
+  } catch (const std::runtime_error& error) {
+    caught = error.what();
+  }
+  CHECK(caught == "the program's");
+  MPI_OK(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_ARE_FATAL));
+  MPI_OK(MPI_Errhandler_free(&handler));
+}
+
+#endif
 
 TEST_CASE("the text names the window") {
   Window window(Memory::device, 64);

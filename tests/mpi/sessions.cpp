@@ -21,6 +21,13 @@ void require(bool condition, const char* what) {
   std::abort();
 }
 
+int errors_of_comm = 0;
+extern "C" void note_error(MPI_Comm*, int* code, ...) {
+  int its_class = MPI_SUCCESS;
+  MPI_Error_class(*code, &its_class);
+  if (its_class == MPI_ERR_COUNT) ++errors_of_comm;
+}
+
 bool is_active() {
   int active = -1;
   require(MPIX_Query_stream_rma(&active) == MPI_SUCCESS, "MPIX_Query_stream_rma");
@@ -75,6 +82,14 @@ int main() {
     }
     MPI_Win_free(&win);
   }
+  MPI_Errhandler handler = MPI_ERRHANDLER_NULL;
+  MPI_Comm_create_errhandler(note_error, &handler);
+  MPI_Comm_set_errhandler(comm, handler);
+  double sum = 0;
+  require(MPIX_Allreduce_stream(MPI_IN_PLACE, &sum, -1, MPI_DOUBLE, MPI_SUM, comm, stream) != MPI_SUCCESS &&
+              errors_of_comm == 1,
+          "a wrong call is told to the communicator's handler");
+  MPI_Errhandler_free(&handler);
   MPIX_Host_stream_destroy(&stream);
   require(MPI_Free_mem(early) == MPI_SUCCESS, "MPI_Free_mem");
   MPI_Group_free(&targets);

@@ -2,6 +2,9 @@
 // Copyright (c) the libmpix authors
 //
 // MPI_THREAD_MULTIPLE.
+#include <atomic>
+#include <string>
+
 #include "support/catch.h"
 #include "support/epochs.h"
 
@@ -119,6 +122,49 @@ TEST_CASE("threads create and free windows and streams at the same time") {
     for (int turn = 0; turn < 3; ++turn) Exchange(i + turn, comms[i]).run(10);
   });
   for (MPI_Comm& comm : comms) MPI_OK(MPI_Comm_free(&comm));
+}
+
+namespace {
+
+std::atomic<int> refusals{0};
+
+extern "C" void note_class(MPI_Comm*, int* code, ...) {
+  int its_class = MPI_SUCCESS;
+  MPI_Error_class(*code, &its_class);
+  if (its_class == MPI_ERR_ROOT) ++refusals;
+}
+
+}  // namespace
+
+// MPI may call handlers under a lock that libmpix's calls need, too.
+TEST_CASE("an error handler asks for the class of an error while another thread meets new ones") {
+  MPI_Comm comm = MPI_COMM_NULL;
+  MPI_OK(MPI_Comm_dup(MPI_COMM_WORLD, &comm));
+  MPI_Errhandler handler = MPI_ERRHANDLER_NULL;
+  MPI_OK(MPI_Comm_create_errhandler(note_class, &handler));
+  MPI_OK(MPI_Comm_set_errhandler(comm, handler));
+  Window window(Memory::device, 64);
+  MPI_OK(MPI_Win_set_errhandler(window, MPI_ERRORS_RETURN));
+  constexpr int texts = 400;  // codes carry fewer than 500
+  std::atomic<bool> ends{false};
+  refusals = 0;
+  int calls = 0;
+  in_threads(2, [&](int thread) {
+    if (thread == 0) {
+      Stream stream;
+      for (int i = 0; i < texts; ++i) {
+        const std::string name = "window of many names " + std::to_string(i);
+        MPI_OK(MPI_Win_set_name(window, name.c_str()));
+        EXPECT(MPIX_Win_complete_stream(window, stream) != MPI_SUCCESS, "no epoch is open");
+      }
+      ends = true;
+    } else {
+      for (; !ends; ++calls) MPI_Bcast(nullptr, 0, MPI_BYTE, size() + 7, comm);
+    }
+  });
+  CHECK(refusals == calls);
+  MPI_OK(MPI_Errhandler_free(&handler));
+  MPI_OK(MPI_Comm_free(&comm));
 }
 
 // A callback may call MPI, also on a window, under MPI_THREAD_MULTIPLE.
