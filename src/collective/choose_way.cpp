@@ -27,6 +27,12 @@ constexpr std::uint64_t most_staged_of_a_rank = 128 * 1024;
 
 std::uint64_t rounded_up(std::uint64_t n, std::uint64_t unit) { return (n + unit - 1) / unit * unit; }
 
+std::size_t packs_above(const Device::PackForm::Above& bytes, CollectiveKind kind) {
+  if (kind == CollectiveKind::allreduce) return bytes.allreduce;
+  if (kind == CollectiveKind::bcast) return bytes.bcast;
+  return kind == CollectiveKind::reduce ? bytes.reduce : bytes.others;
+}
+
 }  // namespace
 
 /// `blocks`: 0: by size.
@@ -178,7 +184,7 @@ void Collectives::choose_way(CollectiveLaunch& launch, const Call& call, Collect
                                     : has_shares(c)                   ? SIZE_MAX
                                     : c.is_rooted() && c.ranks() == 2 ? pack_form_.most_attached_rooted_bytes
                                                                       : pack_form_.most_attached_bytes;
-  const bool is_best_by_packs = c.bytes > pack_form_.above_bytes && c.bytes <= most_by_packs;
+  const bool is_best_by_packs = c.bytes > packs_above(pack_form_.above, c.kind) && c.bytes <= most_by_packs;
   if (way == CollectiveWay::packs || (way == CollectiveWay::automatic && is_best_by_packs)) {
     if (choose_packs(c, blocks_wanted)) return;
     way = CollectiveWay::automatic;

@@ -287,8 +287,12 @@ class Device {
   struct PackForm {
     std::uint32_t groups = 0;  ///< of a part; 0: not at all
     std::uint32_t turns = 0;   ///< at once
-    /// Where that is the best way: up to where memory is attached, and where none is.
-    std::size_t above_bytes = 0, most_attached_bytes = 0, most_bytes = 0;
+    /// Where that is the best way: what is smaller goes by lines.
+    struct Above {
+      std::size_t allreduce = 0, bcast = 0, reduce = 0, others = 0;
+    } above;
+    /// And up to where memory is attached, and where none is.
+    std::size_t most_attached_bytes = 0, most_bytes = 0;
     std::size_t shared_above_bytes = SIZE_MAX;          ///< all-reduce is in shares
     std::size_t most_attached_rooted_bytes = SIZE_MAX;  ///< of two ranks, bcast and reduce
   };

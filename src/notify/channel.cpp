@@ -26,8 +26,8 @@ constexpr auto quiet_for_long = std::chrono::milliseconds(100);
 constexpr auto quiet_nap = std::chrono::milliseconds(2);
 /// From the last task to the first nap of an idle one, and to naps of the longest kind.
 constexpr auto awake_for = std::chrono::microseconds(200);
-/// What is to be there soon: words that a kernel is writing.
-constexpr auto grace = std::chrono::seconds(2);
+/// What is to be there soon: words that a kernel is writing. A thread of a host kernel may be without a core for long.
+constexpr auto grace = std::chrono::seconds(5);
 /// In a row, where its thread has a core of its own.
 constexpr std::uint32_t looks_at_gpus = 64;
 

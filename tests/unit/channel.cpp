@@ -273,7 +273,7 @@ TEST_CASE("garbage in a place breaks the channel", "[channel]") {
 
 TEST_CASE("a post that ends in the middle breaks the channel when it is disarmed", "[channel]") {
   const bool is_queue = GENERATE(false, true);
-  const std::uint32_t lanes = GENERATE(1u, 3u);
+  const std::uint32_t lanes = is_queue ? 3u : GENERATE(1u, 3u);
   const TaskService service = GENERATE(TaskService::own, TaskService::caller);
   CAPTURE(is_queue, lanes);
   TestChannel channel(channel_options(lanes, 4, is_queue, service));
@@ -287,7 +287,7 @@ TEST_CASE("a post that ends in the middle breaks the channel when it is disarmed
     (void)fetch_add_on_device(&channel.device().lane[lanes - 1].posted, 1);
   const auto begin = Clock::now();
   const std::string text = text_of_error([&] { channel->disarm(); });
-  CHECK(seconds_since(begin) < 10);
+  CHECK(seconds_since(begin) < 60);
   const std::string ring = is_queue ? "the queue" : "lane " + std::to_string(lanes - 1);
   CHECK(text.find("task 2 of 2 of " + ring + " was begun, and has not come: a kernel ended in the middle of a post") !=
         std::string::npos);

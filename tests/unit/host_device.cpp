@@ -232,13 +232,13 @@ TEST_CASE("several threads share a stream", "[stream]") {
 }
 
 TEST_CASE("no wake-up is lost between a bell and a sleeper", "[bell]") {
-  // Two threads hand a number to and fro, each asleep while it waits: a lost wake-up would show as half a
+  // Two threads hand a number to and fro, each asleep while it waits: a lost wake-up would show as a tenth of a
   // second, so that the rounds would take minutes.
   static Bell bells[2];
   static std::uint64_t word;
   std::memset(bells, 0, sizeof bells);
   word = 0;
-  constexpr std::uint64_t rounds = 4000;
+  constexpr std::uint64_t rounds = 2000;
   const auto begin = std::chrono::steady_clock::now();
   const auto play = [&](std::uint64_t parity) {
     for (std::uint64_t turn = parity; turn < rounds; turn += 2) {
@@ -259,7 +259,7 @@ TEST_CASE("no wake-up is lost between a bell and a sleeper", "[bell]") {
 TEST_CASE("a ring between the last look and the sleep ends the sleep", "[bell]") {
   static Bell bell;
   static std::uint64_t word;
-  constexpr auto one_sleep = std::chrono::milliseconds(500);
+  constexpr auto one_sleep = std::chrono::milliseconds(100);
   auto shortest = std::chrono::steady_clock::duration::max();
   // A busy machine may be late itself, but not always.
   for (int attempt = 0; attempt < 10 && shortest >= one_sleep / 2; ++attempt) {

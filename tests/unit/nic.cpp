@@ -61,7 +61,9 @@ TEST_CASE("nobody sees the signal before the data", "[nic]") {
 }
 
 TEST_CASE("without the chain the signal is seen too early: the test above can fail", "[nic]") {
-  CHECK(violations(1 << 15, 4, 50, Form::cut) > 0);
+  int seen = 0;
+  for (int attempt = 0; attempt < 40 && seen == 0; ++attempt) seen = violations(1 << 15, 4, 50, Form::cut);
+  CHECK(seen > 0);
 }
 
 TEST_CASE("nothing moves before the start", "[nic]") {

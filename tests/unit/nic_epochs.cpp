@@ -175,7 +175,7 @@ TEST_CASE("any number of epochs needs the counters, blocks and memory of a few",
     EXPECT(side.registrations() == (marks ? 4 : 3));  // the window, its doorsteps and slots, and an inlet
     side.window.reset();
     // The thread that sends late posts may have a look at them still.
-    for (int i = 0; i < 2000 && side.registrations() > 0; ++i)
+    for (int i = 0; i < 10000 && side.registrations() > 0; ++i)
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     EXPECT(side.registrations() == 0);
     bootstrap.allgather(0);

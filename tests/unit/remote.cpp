@@ -872,14 +872,15 @@ TEST_CASE("who waits for room is told at once when a stream is done, though it s
     return std::chrono::duration<double>(late).count();
   };
   // A nap takes 2 ms. A busy machine may be late itself, but not always.
+  const double soon = std::min(1.5e-3, 300e-6 * test::time_scale());
   double best = 1;
-  for (int attempt = 0; attempt < 200 && best > 300e-6; ++attempt) {
+  for (int attempt = 0; attempt < 200 && best > soon; ++attempt) {
     std::vector<double> late;
     for (int i = 0; i < 21; ++i) late.push_back(play());
     std::nth_element(late.begin(), late.begin() + 10, late.end());
     best = std::min(best, late[10]);
   }
-  CHECK(best <= 300e-6);
+  CHECK(best <= soon);
 }
 
 TEST_CASE("with the policy application a call fails, and works once there is room", "[remote]") {
@@ -1270,15 +1271,15 @@ TEST_CASE("a rank that is only late is reported; one that is dead breaks the win
 
 TEST_CASE("a call that waits for the budget breaks nothing where only its stream is late", "[remote]") {
   Settings settings = settings_for(Throttle::adaptive, GENERATE(0, 1000));
-  settings.timeout_seconds = 0.1 * test::time_scale();
+  settings.timeout_seconds = 0.25 * test::time_scale();
   settings.log = LogLevel::error;
   auto device = make_host_device(settings, 2);
   ThreadRanks(2, 1).run([&](Bootstrap& bootstrap) {
     Rank rank(bootstrap, *device, settings, {3, 3}, 64);
     const int peer = 1 - rank.me;
     const char data[8] = "1234567";
-    rank.stream->launch([](void*) { std::this_thread::sleep_for(std::chrono::milliseconds(700 * test::time_scale())); },
-                        nullptr);
+    rank.stream->launch(
+        [](void*) { std::this_thread::sleep_for(std::chrono::milliseconds(1000 * test::time_scale())); }, nullptr);
     for (int epoch = 0; epoch < 10; ++epoch) {
       rank.window->post_stream({peer}, rank.stream);
       rank.window->start_stream({peer});
@@ -1378,7 +1379,7 @@ TEST_CASE("a call that waits for the budget finds that another has closed its ep
 TEST_CASE("a complete that its time-out released names the post that it misses", "[remote]") {
   Settings settings = settings_for(Throttle::adaptive, 1000);
   settings.mailbox_slots = GENERATE(1u, 2u);
-  settings.timeout_seconds = 0.2 * test::time_scale();
+  settings.timeout_seconds = 0.5 * test::time_scale();
   settings.log = LogLevel::error;
   const bool met = GENERATE(false, true);
   auto device = make_host_device(settings, 2);

@@ -85,7 +85,7 @@ TEST_CASE("notes that go on for too long are reported; those that stop, or go on
 
 TEST_CASE("a guard that nobody satisfies is reported, released and then an error", "[waits]") {
   Settings settings = guarded_settings();
-  settings.timeout_seconds = 0.2 * test::time_scale();
+  settings.timeout_seconds = 0.5 * test::time_scale();
   auto device = make_host_device(settings, 2);
   ThreadRanks(2).run([&](Bootstrap& bootstrap) {
     const Allocation memory = device->allocate(4096);

@@ -15,6 +15,7 @@
 #define GPU_HAS_RANGES 1
 #endif
 
+#include "device/cuda/machine_links.h"
 #include "wire/guard.h"
 
 /// CUDA's names for what device/gpu uses, and the few calls that the vendors do not share.
@@ -143,19 +144,6 @@ inline gpuError_t gpu_wait_for_event(gpuStream_t stream, gpuEvent_t event, bool 
   return cudaStreamWaitEvent(stream, event, captured ? cudaEventWaitExternal : cudaEventWaitDefault);
 }
 
-/// Its atomic operations reach the memory of every GPU that it can map.
-inline bool gpu_has_atomics_for_peers(int device) {
-  int count = 0, native = 0, can = 0;
-  bool all = cudaGetDeviceCount(&count) == cudaSuccess;
-  for (int other = 0; all && other < count; ++other)
-    all = other == device || (cudaDeviceCanAccessPeer(&can, device, other) == cudaSuccess &&
-                              (can == 0 || (cudaDeviceGetP2PAttribute(&native, cudaDevP2PAttrNativeAtomicSupported,
-                                                                      device, other) == cudaSuccess &&
-                                            native != 0)));
-  if (!all) (void)cudaGetLastError();
-  return all;
-}
-
 /// What eight neighbouring threads store at once comes as one over NVLink, which is what has atomic operations for
 /// other GPUs' memory; and so it does within a GPU.
 constexpr bool gpu_has_packs = true;
@@ -167,14 +155,6 @@ __device__ inline void gpu_load_two(const std::uint64_t* from, std::uint64_t* wo
 }
 __device__ inline bool gpu_all_of_warp(bool yes) { return __all_sync(0xffffffffu, yes) != 0; }
 __device__ inline void gpu_converge_warp() { __syncwarp(); }
-inline bool gpu_link_carries_packs(int device, int other) {
-  int major = 0, native = 0;
-  const bool yes =
-      cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess && major >= 7 &&
-      cudaDeviceGetP2PAttribute(&native, cudaDevP2PAttrNativeAtomicSupported, device, other) == cudaSuccess;
-  if (!yes) (void)cudaGetLastError();
-  return yes && native != 0;
-}
 
 /// How many blocks of a kernel the multiprocessors of this process have room for (under MPS a process may have a
 /// share).
@@ -306,16 +286,80 @@ inline bool gpu_is_time_sliced(int device) {
   return mps == 0;
 }
 
+// ---- links -----------------------------------------------------------------------------------------
+
 /// A number that stands for the GPU, and for no other of any node; 0: not known.
 inline std::uint64_t gpu_place(int device) {
   static const auto get_device = gpu_driver_call<CUresult (*)(CUdevice*, int)>("cuDeviceGet");
   static const auto get_uuid = gpu_driver_call<CUresult (*)(CUuuid*, CUdevice)>("cuDeviceGetUuid");
   CUdevice handle;
-  CUuuid uuid{};
-  if (!get_uuid || get_device(&handle, device) != CUDA_SUCCESS || get_uuid(&uuid, handle) != CUDA_SUCCESS) return 0;
-  std::uint64_t number = 14695981039346656037u;  // FNV-1a
-  for (char byte : uuid.bytes) number = (number ^ static_cast<unsigned char>(byte)) * 1099511628211u;
-  return number | 1;
+  MachineLinks::Uuid uuid{};
+  static_assert(sizeof uuid == sizeof(CUuuid));
+  if (!get_uuid || get_device(&handle, device) != CUDA_SUCCESS ||
+      get_uuid(reinterpret_cast<CUuuid*>(uuid.data()), handle) != CUDA_SUCCESS)
+    return 0;
+  return MachineLinks::place_of(uuid);
+}
+
+/// The atomic operations of each of two that the process sees reach the other's memory.
+inline bool gpu_has_atomics_for(int device, int other) {
+  int native = 0;
+  if (cudaDeviceGetP2PAttribute(&native, cudaDevP2PAttrNativeAtomicSupported, device, other) == cudaSuccess)
+    return native != 0;
+  (void)cudaGetLastError();
+  return false;
+}
+
+inline int gpu_visible_devices() {
+  int count = 0;
+  if (cudaGetDeviceCount(&count) == cudaSuccess) return count;
+  (void)cudaGetLastError();
+  return 0;
+}
+
+/// Its atomic operations reach the memory of every GPU that it can map.
+inline bool gpu_has_atomics_for_peers(int device) {
+  const int count = gpu_visible_devices();
+  for (int other = 0; other < count; ++other) {
+    int can = 0;
+    if (other == device) continue;
+    if (cudaDeviceCanAccessPeer(&can, device, other) != cudaSuccess) {
+      (void)cudaGetLastError();
+      return false;
+    }
+    if (can != 0 && !gpu_has_atomics_for(device, other)) return false;
+  }
+  if (sees_whole_machine(static_cast<std::size_t>(count))) return count > 0;
+  const MachineLinks* const links = MachineLinks::of_this_machine();
+  return links && links->has_atomics_for_peers(gpu_place(device));
+}
+
+/// Stores of neighbouring threads arrive as one over the link to the GPU with that place. NVLink does that; it is what
+/// has atomic operations, too.
+inline bool gpu_link_carries_packs(int device, std::uint64_t place) {
+  int major = 0;
+  if (cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) != cudaSuccess) {
+    (void)cudaGetLastError();
+    return false;
+  }
+  if (major < 7) return false;
+  const int count = gpu_visible_devices();
+  for (int other = 0; other < count; ++other)
+    if (other != device && gpu_place(other) == place) return gpu_has_atomics_for(device, other);
+  const MachineLinks* const links = MachineLinks::of_this_machine();
+  return links && links->has_atomics(gpu_place(device), place);
+}
+/// Of some GPU that the process sees. For what has to be laid out before others are known.
+inline bool gpu_some_link_carries_packs() {
+  const int count = gpu_visible_devices();
+  for (int one = 0; one < count; ++one)
+    for (int other = 0; other < one; ++other)
+      if (gpu_has_atomics_for(one, other)) return true;
+  if (sees_whole_machine(static_cast<std::size_t>(count))) return false;
+  const MachineLinks* const links = MachineLinks::of_this_machine();
+  for (int one = 0; links && one < count; ++one)
+    if (links->has_atomics_for_some(gpu_place(one))) return true;
+  return false;
 }
 
 // ---- captures --------------------------------------------------------------------------------------

@@ -211,7 +211,8 @@ __device__ inline void gpu_load_two(const std::uint64_t* from, std::uint64_t* wo
 }
 __device__ inline bool gpu_all_of_warp(bool yes) { return __all(yes) != 0; }
 __device__ inline void gpu_converge_warp() {}
-inline bool gpu_link_carries_packs(int, int) { return false; }
+inline bool gpu_link_carries_packs(int, std::uint64_t) { return false; }
+inline bool gpu_some_link_carries_packs() { return false; }
 
 /// A number that stands for the GPU, and for no other of any node; 0: not known.
 inline std::uint64_t gpu_place(int device) {
