@@ -261,19 +261,19 @@ class GpuDevice final : public Device {
   std::size_t preferred_line_bytes(std::uint32_t ranks) const noexcept override {
     return 1024 * 1024 / std::max(ranks - 1, 1u);
   }
-  /// On 2 H100 lines are as fast up to 128 KiB, on 2 H200, captured, all-reduce up to 256 KiB (3.96 us for 4.01; 320
-  /// KiB 5.0 for 4.2), bcast up to 320 KiB (3.09 for 3.28; 384 KiB 3.48 for 3.29), reduce up to 384 KiB (3.41 for 3.58;
-  /// 448 KiB 3.80 for 3.58). With attached memory direct calls are the fastest from 16 MiB on, bcast and reduce from 8
-  /// MiB on; without, packs are the fastest at all sizes; on 3 and 4 as well, and of what has no shares attached memory
-  /// goes direct from 1 MiB on. With more ranks this has not been measured.
+  /// On 2 H100 lines are as fast up to 128 KiB, on 2 H200, captured, calls up to 256 KiB (all-reduce 3.96 us for 4.01;
+  /// 320 KiB 5.0 for 4.2), bcast up to 320 KiB (3.09 for 3.28; 384 KiB 3.48 for 3.29), reduce up to 384 KiB (3.41
+  /// for 3.58; 448 KiB 3.80 for 3.58). With attached memory direct calls are the fastest from 16 MiB on, bcast and
+  /// reduce from 8 MiB on; without, packs are the fastest at all sizes; on 3 and 4 as well, and of what has no shares
+  /// attached memory goes direct from 1 MiB on. With more ranks this has not been measured.
   PackForm pack_form(std::uint32_t ranks) const noexcept override {
     if (!gpu_has_packs || ranks < 2 || ranks > Collective::most_near) return {};
     PackForm form;
     form.groups = pack_movers / Pack::lanes;
     form.turns = ranks <= 2 ? 4 : ranks <= 4 ? 2 : 1;
-    const std::size_t some = 128 * 1024 / (ranks - 1);
-    form.above = {some, some, some, some};
-    if (ranks == 2) form.above = {256 * 1024, 320 * 1024, 384 * 1024, some};
+    const std::size_t bytes = 128 * 1024 / (ranks - 1);
+    form.above = {bytes, bytes, bytes, bytes};
+    if (ranks == 2) form.above = {256 * 1024, 320 * 1024, 384 * 1024, 256 * 1024};
     form.most_attached_bytes = ranks == 2 ? 16 << 20 : 2 * preferred_line_bytes(ranks);
     form.most_bytes = SIZE_MAX;
     // Where the bytes that shares save take as long as their second step; measured with 3 and 4 ranks.
