@@ -8,6 +8,7 @@
 #include <limits>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 #include "collective/collectives_memory.h"
@@ -88,14 +89,22 @@ void Collectives::measure_borders(Bootstrap& bootstrap) {
   const std::uint64_t usual = device_.preferred_line_bytes(node_ranks());
   // With one rank on the node, or very many, there is nothing to choose; nodes may differ in that.
   const bool chooses = node_ranks() > 1 && node_ranks() <= PlaceTable::most;
+  std::optional<const Buffer> send_buffer, recv_buffer;
+  std::unique_ptr<OwnStream> stream;
+  if (chooses) {
+    const std::uint64_t bytes = size_of(sizes - 1, usual) * node_ranks();
+    send_buffer.emplace(device_, bytes);
+    recv_buffer.emplace(device_, bytes);
+    stream = device_.new_stream();
+  }
+  // Calls wait for all: a rank that has no memory for them ends here, and the others with it.
+  (void)bootstrap.allgather(char{});
   if (chooses) {
     const std::lock_guard<std::mutex> hold(mutex_);
-    const Buffer send(device_, size_of(sizes - 1, usual) * node_ranks()), recv(device_, send.bytes);
-    const std::unique_ptr<OwnStream> stream = device_.new_stream();
     memory_->reports->begin();
     for (const CollectiveKind kind : measured_kinds)
       for (std::size_t i = 0; i < sizes; ++i) {
-        const Call call = sample_call(kind, size_of(i, usual), send.base, recv.base);
+        const Call call = sample_call(kind, size_of(i, usual), send_buffer->base, recv_buffer->base);
         mine.lines[index_of(kind)][i] = seconds_of(call, CollectiveWay::lines, *stream);
         mine.direct[index_of(kind)][i] = seconds_of(call, CollectiveWay::direct, *stream);
       }

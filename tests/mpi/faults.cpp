@@ -41,6 +41,8 @@ std::atomic<bool> is_other_build{false};  ///< so the others see it
 /// Once this rank has told its build, which it does for the first window of a communicator, there is no memory.
 std::atomic<bool> runs_out_of_memory{false};
 thread_local bool next_new_fails = false;
+/// Exchanges of libmpix so far; and behind which there is no memory. 0: there is.
+std::atomic<int> exchanges{0}, last_with_memory{0};
 
 /// Receives of large data: libmpix has posted them, and MPI is late with them.
 class LateReceives {
@@ -150,6 +152,7 @@ STANDS_IN_FRONT int PMPI_Allgather(const void* mine, int count, MPI_Datatype typ
   }
   const int code = real(&PMPI_Allgather, "PMPI_Allgather")(mine, count, type, all, all_count, all_type, comm);
   if (tells_build && runs_out_of_memory.exchange(false)) next_new_fails = true;
+  if (type == MPI_BYTE && ++exchanges == last_with_memory) next_new_fails = true;
   return code;
 }
 
@@ -227,6 +230,42 @@ TEST_CASE("a rank that runs out of memory in the first window of a communicator 
     stream.synchronize();
   }
   MPI_OK(MPI_Comm_free(&comm));
+}
+
+// Wherever it is, up to where calls are measured.
+TEST_CASE("a rank that runs out of memory while a communicator is prepared", "[calls]") {
+  const int poor = size() - 1;
+  Info info;
+  info.set("mpix_coll_select", "model");
+  const auto prepare = [&](MPI_Comm comm, int last) {
+    exchanges = 0;
+    last_with_memory = rank() == poor ? last : 0;
+    const int code = MPIX_Comm_prepare_stream(comm, info);
+    last_with_memory = 0;
+    next_new_fails = false;
+    return code;
+  };
+  MPI_Comm comm = MPI_COMM_NULL;
+  MPI_OK(MPI_Comm_dup(MPI_COMM_WORLD, &comm));
+  MPI_OK(prepare(comm, 0));
+  const int all = exchanges;
+  MPI_OK(MPI_Comm_free(&comm));
+  REQUIRE(all > 3);
+  int failed = 0;
+  constexpr int of_times = 2;  // the last, of more bytes than go in one
+  for (int last = 1; last < all - of_times; ++last) {
+    MPI_OK(MPI_Comm_dup(MPI_COMM_WORLD, &comm));
+    MPI_OK(MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN));
+    const int code = prepare(comm, last);
+    INFO("behind exchange " << last << " of " << all << ": " << error_text(code));
+    int codes[2] = {code != MPI_SUCCESS, code == MPI_SUCCESS};
+    MPI_OK(MPI_Allreduce(MPI_IN_PLACE, codes, 2, MPI_INT, MPI_SUM, MPI_COMM_WORLD));
+    CHECK((codes[0] == 0 || codes[1] == 0));
+    failed += codes[0] != 0;
+    CHECK(prepare(comm, 0) == MPI_SUCCESS);
+    MPI_OK(MPI_Comm_free(&comm));
+  }
+  CHECK(failed > 0);
 }
 
 TEST_CASE("what MPI refuses within a call is what the call returns", "[calls]") {
