@@ -96,7 +96,8 @@ extern "C" {
  * capture or in none.
  * Close it with MPIX_Win_wait_stream or MPIX_Win_complete_wait_stream. `group` may be freed at once.
  * Errors: MPI_ERR_RMA_SYNC (an exposure epoch is open), MPI_ERR_GROUP, MPI_ERR_RANK (a process that is
- * not in the window's group), MPI_ERR_ARG (not a stream of the device in use, or of another GPU). */
+ * not in the window's group), MPI_ERR_ARG (not a stream of the device in use, or of another GPU), MPI_ERR_NO_MEM (for
+ * what a rank takes that is named for the first time). */
 MPIX_PUBLIC int MPIX_Win_post_stream(MPI_Group group, MPI_Win win, void* stream);
 
 /* Enqueue, and close the access epoch that MPI_Win_start(group, MPIX_MODE_STREAM, win) opened: for each

@@ -113,7 +113,7 @@ MPIX_PUBLIC int MPIX_Channel_get_stats(MPIX_Channel channel, MPIX_Channel_stats*
 /* ---- Threads as blocks -------------------------------------------------------------------------- */
 
 /* Enqueue fn(team, arg) in a host stream, by `blocks` threads at once; what is enqueued behind runs when all are back.
- * Errors: MPI_ERR_ARG (no such stream, null function, fewer than one block). */
+ * Errors: MPI_ERR_ARG (no such stream, null function, fewer than one block), MPI_ERR_NO_MEM (no threads to be had). */
 struct MPIX_Host_stream_s;
 MPIX_PUBLIC int MPIX_Host_stream_launch_grid(struct MPIX_Host_stream_s* stream, int blocks,
                                              void (*fn)(const MPIX_Dev_team* team, void* arg), void* arg);

@@ -68,11 +68,12 @@ typedef struct MPIX_Halo_message {
  *   mpix_gather      bytes (8192): messages no longer than that, to one rank, go in one of MPI; 0: each goes by itself
  *   mpix_packers     blocks of a launch, at most; 0: by the device and the messages
  *   mpix_halves      1; 2: buffers of a message, so that an exchange need not wait for the sends of the one before
+ *   mpix_coherence   coherent; noncoherent memory is refused
  *   mpix_name        for reports
  *
  * Errors, on all ranks: MPI_ERR_ARG, MPI_ERR_RANK, MPI_ERR_TAG, MPI_ERR_TRUNCATE (the two ends of a message differ in
- * bytes); MPI_ERR_TAG also where one end alone names a message; MPI_ERR_INFO_VALUE,
- * MPI_ERR_UNSUPPORTED_OPERATION (MPI_THREAD_MULTIPLE is needed). */
+ * bytes); MPI_ERR_TAG also where one end alone names a message; MPI_ERR_COMM (none, or an inter-communicator),
+ * MPI_ERR_INFO_VALUE, MPI_ERR_NO_MEM, MPI_ERR_UNSUPPORTED_OPERATION (MPI_THREAD_MULTIPLE is needed). */
 MPIX_PUBLIC int MPIX_Halo_create(MPI_Comm comm, int messages, const MPIX_Halo_message message[], MPI_Info info,
                                  MPIX_Halo* halo);
 /* Collective: waits until all exchanges of this process that were enqueued are over, and for all ranks where some go by

@@ -86,8 +86,7 @@ ChannelOptions options_from(int lanes, int flags, MPI_Info info) {
   if (choice_in<bool>(info, "mpix_words", false, {{"host", false}, {"auto", false}, {"device", true}}))
     throw Error(Fault::unsupported,
                 "info mpix_words=device: words in memory of the GPU, which the CPU cannot write here");
-  int level = MPI_THREAD_SINGLE;
-  check(PMPI_Query_thread(&level));
+  const int level = threads_of_mpi();
   const TaskService preset = level == MPI_THREAD_MULTIPLE ? TaskService::own : TaskService::caller;
   options.service = choice_in<TaskService>(
       info, "mpix_service", preset,

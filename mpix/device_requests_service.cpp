@@ -71,8 +71,10 @@ bool DeviceRequests::look_once() noexcept {
     return round();
   } catch (const std::exception& error) {
     break_for(error.what());
-    return false;
+  } catch (...) {  // MPI has called an error handler of the program
+    break_for("an error handler has thrown what is no std::exception");
   }
+  return false;
 }
 
 bool DeviceRequests::round() {

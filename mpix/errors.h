@@ -5,6 +5,9 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
+#include <new>
+#include <optional>
+#include <stdexcept>
 #include <string>
 
 #include "base/error.h"
@@ -86,6 +89,21 @@ int guarded(const Caller& caller, Body body) {
     failure = current_failure();
   }
   return raise(caller, failure);
+}
+
+/// What body() fails with, where others have to be told before a call returns; none: it has not failed.
+template <class Body>
+std::optional<Error> error_of(Body body) {
+  try {
+    body();
+    return std::nullopt;
+  } catch (const Error& error) {
+    return error;
+  } catch (const std::bad_alloc&) {
+    return Error(Fault::memory, "out of memory");
+  } catch (const std::length_error&) {
+    return Error(Fault::memory, "out of memory");
+  }
 }
 
 /// What messages call a window.

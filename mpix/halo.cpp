@@ -90,38 +90,27 @@ HaloPlace place_of(MPI_Comm comm, const Device& device, bool by_memory) {
 void build(MPIX_Halo_s& made, MPI_Comm comm, int count, const MPIX_Halo_message* messages, MPI_Info info) {
   Runtime& runtime = ensure_runtime(launcher_local_ranks());
   std::vector<HaloContent> contents;
-  std::optional<Error> own;
   HaloOptions options;
   Device* device = nullptr;
   HaloDevice here;
-  try {
-    device = &usable_device(runtime);
-    here = HaloDevice{device->place(), device->wants_guards_where_shared() ? 1ull : 0ull};
-    options = halo_options(info, comm, *device, runtime.settings);
-    contents = halo_contents(count, messages, comm);
-  } catch (const Error& error) {
-    own = error;
-  }
-  agree(made.comm, own);
+  agree(made.comm, error_of([&] {
+          device = &usable_device(runtime);
+          here = HaloDevice{device->place(), device->wants_guards_where_shared() ? 1ull : 0ull};
+          options = halo_options(info, comm, *device, runtime.settings);
+          contents = halo_contents(count, messages, comm);
+        }));
   const Sharing sharing = sharing_of(made.comm, here);
   options.engine.sharers = sharing.sharers;
   options.engine.no_steps_why = sharing.no_steps_why;
-  try {
-    made.halo = std::make_unique<Halo>(options.engine, contents, *device, runtime.settings);
-  } catch (const Error& error) {
-    own = error;
-  }
-  agree(made.comm, own);
+  agree(made.comm,
+        error_of([&] { made.halo = std::make_unique<Halo>(options.engine, contents, *device, runtime.settings); }));
   const HaloTags tags = compare_ends(made.comm, contents, messages, made.halo->cargo(), options.engine.chunk,
                                      options.calls.gather, place_of(made.comm, *device, options.by_memory));
   HaloSegments segments = connect_segments(made.comm, messages, *made.halo, tags, *device);
-  try {
-    made.halo->use_ends(std::move(segments.own), segments.ends);
-    if (made.halo->serves_any()) require_threads("a thread of the library sends what does not go by memory");
-  } catch (const Error& error) {
-    own = error;
-  }
-  agree(made.comm, own);
+  agree(made.comm, error_of([&] {
+          made.halo->use_ends(std::move(segments.own), segments.ends);
+          if (made.halo->serves_any()) require_threads("a thread of the library sends what does not go by memory");
+        }));
   const int mine = made.halo->is_shared() ? 1 : 0;
   int any = 0;
   check(PMPI_Allreduce(&mine, &any, 1, MPI_INT, MPI_MAX, made.comm));

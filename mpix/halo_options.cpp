@@ -168,7 +168,7 @@ std::vector<HaloContent> halo_contents(int count, const MPIX_Halo_message* messa
   if (count > 0 && !messages) throw Error(Fault::argument, "no messages");
   int size = 0, *most_tag = nullptr, known = 0;
   check(PMPI_Comm_size(comm, &size));
-  check(PMPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, static_cast<void*>(&most_tag), &known));
+  check(PMPI_Comm_get_attr(mpi_is_up() ? MPI_COMM_WORLD : comm, MPI_TAG_UB, static_cast<void*>(&most_tag), &known));
   std::vector<HaloContent> all;
   std::set<std::pair<int, int>> sends, receives;
   for (int i = 0; i < count; ++i) {

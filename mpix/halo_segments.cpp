@@ -77,7 +77,7 @@ HaloSegments connect_segments(MPI_Comm comm, const MPIX_Halo_message* messages, 
     made.own = std::make_unique<HaloSegment>(device, cargo, tags.by_memory, may_take_lines);
     card.exported = made.own->exported();
     card.is_there = 1;
-  } catch (const Error& error) {
+  } catch (const std::exception& error) {
     log(LogLevel::info, std::string("halo: all messages go by MPI: ") + error.what());
     made.own.reset();
   }

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <exception>
+#include <new>
 #include <optional>
 #include <string>
 #include <vector>
@@ -97,13 +98,18 @@ std::optional<Error> failure_of(MpiBootstrap& bootstrap, Fault of_others, Body b
   std::optional<Error> own;
   bool is_own = false;
   std::string verdict;
+  const auto fail = [&](const Error& error) {
+    own = error;
+    is_own = !bootstrap.knows_of_failure();
+    verdict = bootstrap.agree(error.what(), error.fault());
+  };
   try {
     body();
     return std::nullopt;
   } catch (const Error& error) {
-    own = error;
-    is_own = !bootstrap.knows_of_failure();
-    verdict = bootstrap.agree(error.what(), error.fault());
+    fail(error);
+  } catch (const std::bad_alloc&) {
+    fail(Error(Fault::memory, "out of memory"));
   } catch (const std::exception& error) {
     verdict = bootstrap.agree(error.what());
   }

@@ -69,9 +69,10 @@ MPIX_DEV_FN void count_parts(const MPIX_Dev_halo& halo, std::uint32_t parts, std
     fence_on_device();
     store_after_loads(&words.over, runner.launch);
   }
-  if (runner.done == 0) return;
-  fence_stores();
-  store_after_loads(&words.done, runner.done);
+  if (runner.done != 0) {
+    fence_stores();
+    store_after_loads(&words.done, runner.done);
+  }
   wake_waiters(halo);
 }
 

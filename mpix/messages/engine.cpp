@@ -105,7 +105,11 @@ void MessageEngine::hide(std::uint64_t key) noexcept {
       log(LogLevel::error, "memory of a window is given back though large data are still on their way into it");
       return;
     }
-    test();
+    try {
+      test();
+    } catch (const std::exception& error) {
+      receives_.fail(error.what());
+    }
     hold.unlock();
     std::this_thread::sleep_for(std::chrono::microseconds(100));
     hold.lock();

@@ -148,6 +148,7 @@ bool MessageReceives::apply(Place& place) {
   place.large_end.clear();
   place.nowhere.clear();
   place.large_records = place.large_done = 0;
+  place.is_damaged = false;
   return true;
 }
 
@@ -230,7 +231,6 @@ void MessageReceives::continue_blocked() {
     while (!places.empty()) {
       Place& first = places.front();
       if (!large_have_come(first) || !apply(first)) break;
-      first.is_damaged = false;
       post(first);
       posted_.splice(posted_.end(), places, places.begin());
     }

@@ -47,7 +47,15 @@ void MessageSends::start(MessageBuffer& outgoing) {
     held_.push_back({&outgoing, false, Clock::now()});
     return;
   }
-  send(outgoing, held ? &held->signal : nullptr);
+  try {
+    send(outgoing, held ? &held->signal : nullptr);
+  } catch (const std::exception& error) {  // no memory: the post that goes in front is not this window's
+    if (held) {
+      held->failure = error.what();
+      pool_.let_go(held);
+    }
+    throw;
+  }
   if (!held) return;
   held->failure = outgoing.failure;
   handed_over(*held);

@@ -121,7 +121,7 @@ const Row rows[] = {
      [](Settings& s, Info i, Text t) { s.stats = parse_flag(i, t); }},
     {{"MPIX_EAGER_SIZE", "bytes (k, m), 0 to 1m, or auto", "auto",
       "most bytes an epoch sends to one target through its mailbox; with more, all its puts go direct. The same on all "
-      "ranks. auto: 64 on the host, 128k on a GPU, 512k where NVLink connects some"},
+      "ranks. auto: 64 on the host, 128k on a GPU, 512k where packs are used"},
      [](Settings& s, Info i, Text t) {
        if (t != "auto") s.eager_bytes = parse_size(i, t, 1024 * 1024);
      }},

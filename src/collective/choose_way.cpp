@@ -137,12 +137,29 @@ WayCandidates Collectives::candidates(const Collective& c) const {
   return ways;
 }
 
+bool Collectives::has_tree(const Collective& c) const {
+  return !trees_.empty() && can_be_direct(c) &&
+         (c.kind == CollectiveKind::allreduce || c.kind == CollectiveKind::reduce || c.kind == CollectiveKind::bcast);
+}
+
+bool Collectives::can_be_direct(const Collective& c) {
+  return c.kind != CollectiveKind::barrier && c.bytes > 0 && c.ranks() > 1 && c.ranks() <= PlaceTable::most &&
+         c.operation != Operation::by_function;
+}
+
+/// What cannot go the way that is forced goes as where none is.
+CollectiveWay Collectives::if_possible(CollectiveWay forced, const Collective& c) const {
+  const bool is_tree = forced >= CollectiveWay::gsb && forced <= CollectiveWay::btb_gsb;
+  if (is_tree && !has_tree(c)) return CollectiveWay::automatic;
+  Collective by_packs = c;
+  if (forced == CollectiveWay::packs && !choose_packs(by_packs, 0)) return CollectiveWay::automatic;
+  return forced;
+}
+
 /// False: it is no call that goes along a tree. Else it does.
 bool Collectives::choose_tree(CollectiveLaunch& launch, const Call& call) const {
   Collective& c = launch.call;
-  const bool has_tree =
-      c.kind == CollectiveKind::allreduce || c.kind == CollectiveKind::reduce || c.kind == CollectiveKind::bcast;
-  if (trees_.empty() || !has_tree) return false;
+  if (!has_tree(c)) return false;
   launch.tree = trees_[c.root];
   c.direct = true;
   place_buffers(c, call, true);
@@ -168,10 +185,8 @@ bool Collectives::is_copied(const Collective& c) {
 void Collectives::choose_way(CollectiveLaunch& launch, const Call& call, CollectiveWay forced) const {
   Collective& c = launch.call;
   WayCandidates& ways = launch.ways;
-  const bool can_be_direct = c.kind != CollectiveKind::barrier && c.bytes > 0 && c.ranks() > 1 &&
-                             c.ranks() <= PlaceTable::most && c.operation != Operation::by_function;
-  if (can_be_direct && choose_tree(launch, call)) return;
-  const bool is_free = can_be_direct && forced == CollectiveWay::automatic;
+  if (choose_tree(launch, call)) return;
+  const bool is_free = can_be_direct(c) && forced == CollectiveWay::automatic;
   const WayTable::Choice* const known = is_free && ways_.table && ways_.selection != WaySelection::dynamic
                                             ? ways_.table->find(c.kind, c.ranks(), sharers_, c.bytes)
                                             : nullptr;
@@ -195,7 +210,7 @@ void Collectives::choose_way(CollectiveLaunch& launch, const Call& call, Collect
     ways = {};
   }
   const bool is_large = c.bytes > border_of(c.kind);
-  c.direct = can_be_direct && (way == CollectiveWay::direct || (way == CollectiveWay::automatic && is_large));
+  c.direct = can_be_direct(c) && (way == CollectiveWay::direct || (way == CollectiveWay::automatic && is_large));
   if (c.direct) {
     c.parts = direct_parts(c, blocks_wanted);
     place_buffers(c, call, false);

@@ -88,6 +88,7 @@ Collectives::Went Collectives::enqueue_on_node(const Call& call, const InStream&
     }
     way = CollectiveWay::automatic;
   }
+  way = if_possible(way, c);
   if (is_staged(c, way)) {
     enqueue_staged(c, in);
     return Went::staged;

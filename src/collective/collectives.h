@@ -148,6 +148,9 @@ class Collectives final : public WaitsForPeers {
   // In choose_way.cpp:
   bool is_staged(const Collective& c, CollectiveWay forced) const;
   static bool is_copied(const Collective& c);
+  static bool can_be_direct(const Collective& c);
+  bool has_tree(const Collective& c) const;
+  CollectiveWay if_possible(CollectiveWay forced, const Collective& c) const;
   void choose_way(CollectiveLaunch& launch, const Call& call, CollectiveWay forced) const;
   bool choose_tree(CollectiveLaunch& launch, const Call& call) const;
   void choose_lines(Collective& c, std::uint32_t blocks) const;

@@ -36,8 +36,10 @@ bool parse(const std::string& word, bool has_unit, std::uint64_t least, std::uin
     if (shift) digits.pop_back();
   }
   if (digits.empty() || digits.size() > 12 || digits.find_first_not_of("0123456789") != std::string::npos) return false;
-  *number = std::stoull(digits) << shift;
-  return *number >= least && *number <= most;
+  *number = std::stoull(digits);
+  if (*number > most >> shift) return false;
+  *number <<= shift;
+  return *number >= least;
 }
 
 /// For a message.

@@ -219,6 +219,11 @@ std::optional<Grant> OperationBudget::try_admit(const void* window, const Grant&
       !is_plenty(used_.operations, wanted.operations, capacity_.operations) ||
       !is_plenty(used_.transfers, wanted.transfers, capacity_.transfers))
     reclaim(Until::first_under_way);
+  // Behind one that waits for long, others come and go, where there is room for any number.
+  if (holders_.size() >= look_at_) {
+    reclaim(Until::end);
+    look_at_ = std::max(few_holders, 2 * holders_.size());
+  }
   if (capacity_.operations == 0 || capacity_.transfers == 0)
     throw Error(Fault::memory, "all triggered operations are held by epochs of windows that broke");
   windows_.try_emplace(window);

@@ -171,6 +171,8 @@ class OperationBudget {
   std::size_t most_used_ = 0;
   bool has_warned_ = false;
   unsigned admissions_ = 0;
+  static constexpr std::size_t few_holders = 64;
+  std::size_t look_at_ = few_holders;  ///< so many holders are looked at, all of them
   struct Holding {
     Grant held;
     Clock::time_point moved = Clock::now();

@@ -163,7 +163,7 @@ void Halo::exchange(Stream stream) {
       launch_exchange(stream, 0);
     else
       announced([&] {
-        wait_for_early_end(stream);
+        wait_for_end_of_steps(stream);
         launch_exchange(stream, launches_ + 1);
       });
     if (!captured) ++launches_;
@@ -191,7 +191,7 @@ void Halo::begin_steps(std::uint64_t steps, Stream stream) {
     run.steps = steps;
     run.ready = ready_;
     launch(stream, run, false);
-    ++launches_;
+    stepped_ = ++launches_;
   }
   to_come_ = steps;
   stepping_ = stream;
@@ -213,6 +213,13 @@ void Halo::gate(Stream stream, const HaloGate& gate) {
 void Halo::wait_for_early_end(Stream stream) {
   if (stopped_ != 0) gate(stream, HaloGate::What::over, stopped_);
   stopped_ = 0;
+}
+
+/// The last step is over before the launch is, and only then does the launch say that it is over: behind an exchange
+/// that says so of itself the word would fall.
+void Halo::wait_for_end_of_steps(Stream stream) {
+  if (stepped_ != 0) gate(stream, HaloGate::What::over, stepped_);
+  stepped_ = stopped_ = 0;
 }
 
 void Halo::step_ready(Stream stream) {

@@ -199,6 +199,7 @@ class Halo final : public Poller, public WaitsForPeers {
   void gate(Stream stream, HaloGate::What what, std::uint64_t value);
   void gate(Stream stream, const HaloGate& gate);
   void wait_for_early_end(Stream stream);
+  void wait_for_end_of_steps(Stream stream);
   HaloRun run_of(HaloPlan::Range range, std::uint32_t blocks) const;
   void launch(Stream stream, const HaloRun& run, bool captured);
   void wait_for_room();
@@ -236,6 +237,7 @@ class Halo final : public Poller, public WaitsForPeers {
   Stream stepping_ = nullptr;  ///< the stream whose launch runs them
   std::uint64_t launches_ = 0;
   std::uint64_t stopped_ = 0;  ///< the last launch, where it was ended early
+  std::uint64_t stepped_ = 0;  ///< the last launch for steps, where nothing has waited for its end
   std::deque<InFlight> in_flight_;
   /// That wait for steps, and the waits of each. A stream that is gone may have given its name to another, which tells
   /// of more waits, and in any order where both still do.

@@ -270,6 +270,28 @@ TEST_CASE("threads have a communicator and a stream each") {
   for (const auto& work : works) work->sequence.check();
 }
 
+TEST_CASE("what cannot go the way that is forced goes as where none is") {
+  NEEDS(device().is_host() && size() > 1 && !spans_nodes() && !std::getenv("MPIX_COLL"), "ranks of one node, on hosts");
+  constexpr int words = 1 << 17;
+  const Buffer send(8 * words), recv(8 * words * static_cast<std::size_t>(size()));
+  Stream stream;
+  for (const char* const way : {"gsb", "packs"}) {
+    Info info;
+    info.set("mpix_coll", way);
+    const Comm comm(Comm::duplicate());
+    MPI_OK(MPIX_Comm_prepare_stream(comm, info));
+    if (way == std::string("gsb"))
+      MPI_OK(MPIX_Allgather_stream(send.data(), words, MPI_DOUBLE, recv.data(), words, MPI_DOUBLE, comm, stream));
+    else
+      MPI_OK(MPIX_Allreduce_stream(send.data(), recv.data(), words, MPI_INT64_T, MPI_BXOR, comm, stream));
+    stream.synchronize();
+    MPIX_Comm_stats stats{};
+    MPI_OK(MPIX_Comm_get_stats(comm, &stats, sizeof stats));
+    INFO(way);
+    CHECK(stats.calls_direct == 1);
+  }
+}
+
 TEST_CASE("calls are counted") {
   const Comm comm(Comm::duplicate());
   MPIX_Comm_stats stats{};

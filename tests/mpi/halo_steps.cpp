@@ -10,6 +10,7 @@
 //   mpiexec -n N halo_steps beside          two halos at once, beside stream epochs
 //   mpiexec -n N halo_steps wrong           wrong calls
 //   mpiexec -n N halo_steps never           steps that are never ready: a report, and an end
+#include <algorithm>
 #include <chrono>
 #include <thread>
 
@@ -96,6 +97,15 @@ void steps(int wanted) {
     one.compare(nullptr);
     support::synchronize();
     one.expect(++all);
+    // An exchange right behind the last step, which is over before its launch is.
+    const int turns = std::min(most, 300);
+    for (int turn = 0; turn < turns; ++turn) {
+      CHECK_MPI(MPIX_Halo_begin_stream(one.halo(), 1, beside.handle()));
+      run_steps(one, 1, nullptr);
+      run_exchanges(one, 1);
+    }
+    support::synchronize();
+    one.expect(all += 2 * static_cast<std::uint64_t>(turns));
     // Gone before the stream has come to its wait.
     CHECK_MPI(MPIX_Halo_begin_stream(one.halo(), 1, beside.handle()));
     one.fill(nullptr);

@@ -90,6 +90,12 @@ int main() {
               errors_of_comm == 1,
           "a wrong call is told to the communicator's handler");
   MPI_Errhandler_free(&handler);
+  MPIX_Channel channel = MPIX_CHANNEL_NULL;
+  require(MPIX_Channel_create(1, 0, MPI_INFO_NULL, &channel) == MPI_SUCCESS, "MPIX_Channel_create");
+  require(MPIX_Channel_free(&channel) == MPI_SUCCESS, "MPIX_Channel_free");
+  MPIX_Halo halo = MPIX_HALO_NULL;
+  require(MPIX_Halo_create(comm, 0, nullptr, MPI_INFO_NULL, &halo) == MPI_SUCCESS, "MPIX_Halo_create");
+  require(MPIX_Halo_free(&halo) == MPI_SUCCESS, "MPIX_Halo_free");
   MPIX_Host_stream_destroy(&stream);
   require(MPI_Free_mem(early) == MPI_SUCCESS, "MPI_Free_mem");
   MPI_Group_free(&targets);

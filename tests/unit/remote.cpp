@@ -647,6 +647,27 @@ TEST_CASE("what is over makes room, also behind an epoch that waits for a peer",
   }
 }
 
+TEST_CASE("what is over behind an epoch that waits for a peer goes, also where there is room for any number",
+          "[remote]") {
+  OperationBudget budget(std::make_unique<FakeNetwork>(Capacity{}, 1u, false), settings_for(Throttle::adaptive, 0));
+  std::vector<std::weak_ptr<Holder>> holders;
+  const auto take = [&] {
+    const int window = 0;
+    OperationBudget::Turn turn;
+    const std::optional<Grant> grant = budget.try_admit(&window, {2, 1}, turn);
+    REQUIRE(grant);
+    auto holder = std::make_shared<Holder>(*grant);
+    budget.enlist(holder);
+    holders.emplace_back(holder);
+    return holder;
+  };
+  const auto waits = take();
+  for (int i = 0; i < 10000; ++i) take()->over = true;
+  const auto are_there = std::count_if(holders.begin(), holders.end(), [](const auto& one) { return !one.expired(); });
+  CHECK(are_there > 0);
+  CHECK(are_there < 200);
+}
+
 TEST_CASE("a window that has ended is sure of nothing any more", "[remote]") {
   OperationBudget budget(std::make_unique<FakeNetwork>(Capacity{4, 4}, 1u, false), settings_for(Throttle::adaptive, 0));
   const int one = 0, other = 0;

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/block_pool.h"
+#include "base/log.h"
 #include "net/fabric/check.h"
 #include "net/fabric/cxi.h"
 
@@ -155,10 +156,14 @@ bool TriggeredQueue::cancel(Chain& chain) {
 
 void TriggeredQueue::take_back(Chain* chain) noexcept {
   Hold hold(mutex_);
-  if (clear(*chain))
-    recycle(*chain);
-  else
-    leaving_.push_back(chain);
+  try {
+    if (clear(*chain))
+      recycle(*chain);
+    else
+      leaving_.push_back(chain);
+  } catch (const std::exception& error) {  // it is not used again
+    log(LogLevel::warn, error.what());
+  }
 }
 
 void TriggeredQueue::reclaim() {
