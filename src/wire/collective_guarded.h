@@ -94,6 +94,7 @@ class GuardedCall {
     if (!crew_.agree(good)) return give_up_call(crew_, c_, state_);
     if (c_.gets_result() && !(c_.combines() ? combine_all() : take_all())) return give_up_call(crew_, c_, state_);
     state_.step = step_;
+    (void)crew_.agree(true);  // what has run reads no memory of others any more
     leave_state(crew_, c_, state_, 1);
     if (crew_.part != 0 || workers.index != 0) return true;
     if (c_.ranks() > 1) step(c_.all_came(c_.me), -1);

@@ -17,6 +17,7 @@
 /// | tell          | rings the rank's bell          | nothing                                                 |
 /// | now           | nanoseconds                    | cycles of its multiprocessor                            |
 /// | batch         | lines looked at in one go      |                                                         |
+/// | root_has_all  | no                             | yes: see collective_direct.h                            |
 namespace mpix {
 
 MPIX_STEP CollectiveState load_state(const CollectiveState* from) {

@@ -119,15 +119,23 @@ class PackCall {
     (void)crew_.agree(true);  // all have loaded what the first of them writes when it leaves
     if (!await_call_before(crew_, c_, state)) return false;
     state.call = next_number(state.call);
+    // A call whose state is written has run: nobody reads or writes memory of the library any more.
+    if (!crew_.agree(run_turns(mine, sent, state.call))) return give_up_call(crew_, c_, state);
+    leave(state);
+    return true;
+  }
+
+ private:
+  MPIX_STEP bool run_turns(TurnOfPacks<each>& mine, Words* sent, std::uint32_t call) {
     const Workers askers = crew_.askers();
     for (std::uint32_t rank = askers.index; crew_.part == 0 && rank < c_.ranks(); rank += askers.size)
-      if (rank != c_.me) write_line(c_.call_line(rank, c_.me, state.call), c_.word, state.call);
+      if (rank != c_.me) write_line(c_.call_line(rank, c_.me, call), c_.word, call);
     bool good = true;
     for (std::uint32_t begin = 0;;) {
       if (begin == 0 || !in_shares) send(mine, sent, differ(), 0);
       if (begin == 0 && askers.index < askers.size) {
         for (std::uint32_t rank = askers.index; good && rank < c_.ranks(); rank += askers.size)
-          if (in_shares ? rank != c_.me : hears(rank)) good = calls_the_same(crew_, c_, c_.word, state.call, rank);
+          if (in_shares ? rank != c_.me : hears(rank)) good = calls_the_same(crew_, c_, c_.word, call, rank);
         crew_.judge(good);
       }
       if (movers_.index >= movers_.size) break;
@@ -138,25 +146,21 @@ class PackCall {
         for (std::uint32_t w = 0; w < each * own; ++w) all[rank][w] = differ() ? sent[rank][w] : sent[0][w];
       }
       // Nobody writes a result before all have been asked what they call.
-      if (!receive(mine, all, state.call, 0) || (begin == 0 && !crew_.judged_good()))
-        return give_up_call(crew_, c_, state);
+      if (!receive(mine, all, call, 0) || (begin == 0 && !crew_.judged_good())) return false;
       const TurnOfPacks<each> now = mine;
       begin += each * of_turn_;
       const bool goes_on = begin < packs_;
       if (goes_on) mine = turn_behind(begin);
       if constexpr (in_shares) {
-        if (!exchange_shares(now, all, state.call, goes_on, mine, sent)) return give_up_call(crew_, c_, state);
+        if (!exchange_shares(now, all, call, goes_on, mine, sent)) return false;
       }
       if (c_.gets_result()) store(now, all);
       if (!goes_on) break;
       if (!in_shares) load(mine, sent);
     }
-    if (!good) return give_up_call(crew_, c_, state);
-    leave(state);
-    return true;
+    return good;
   }
 
- private:
   static MPIX_STEP std::uint32_t packs_of(const Collective& c) {
     return static_cast<std::uint32_t>(((c.bytes + 7) / 8 + Pack::words - 1) / Pack::words);
   }
@@ -277,6 +281,7 @@ class PackCall {
   /// False: released.
   MPIX_STEP bool receive(const TurnOfPacks<each>& mine, Words* all, std::uint32_t call, std::uint32_t step) const {
     const bool from_all = in_shares && all_tell(mine);
+    crew_.converge();
     for (std::uint32_t polls = 1;; ++polls) {
       std::uint32_t lacking = c_.ranks();
       MPIX_UNROLL

@@ -24,6 +24,7 @@ constexpr std::uint32_t parts_of_a_rank = 3;
 /// A crew of one thread, which is one of several of its rank.
 struct PartCrew {
   static constexpr std::uint32_t counted_parts = most_parts, batch = 4;
+  static constexpr bool root_has_all = true;
   const Collective& call;
   std::uint32_t part;
   std::uint64_t cost;

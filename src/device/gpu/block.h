@@ -30,6 +30,7 @@ __device__ inline Waited poll(const Program& program, const Peer& peer, const Tu
 template <Reach reach, class Peer, class Ready>
 __device__ inline Waited poll_together(const Program& program, const Peer& peer, const Turn& turn, Ready ready) {
   std::uint64_t polls = 1;
+  gpu_converge_warp();
   for (; !gpu_all_of_warp(ready()); ++polls) {
     if (polls % polls_between_notes != 0) continue;
     const std::uint32_t beat = beat_of(polls);
@@ -55,6 +56,7 @@ __device__ inline bool await_line(const Program& program, const ReceivePeer& pee
 /// A pack whose header is there, by whole warps. False when the wait is released for one of them.
 __device__ inline bool await_pack(const Program& program, const ReceivePeer& peer, const Pack* pack, std::uint32_t lane,
                                   std::uint64_t number, std::uint64_t* words) {
+  gpu_converge_warp();
   for (std::uint64_t polls = 1;; ++polls) {
     gpu_load_two(pack->word + 2 * lane, words);
     if (gpu_all_of_warp(lane != Pack::lanes - 1 || words[1] == number)) return true;

@@ -29,6 +29,7 @@ GPU_OUT_OF_LINE void tell_of_difference(const Collective& c, std::uint32_t rank,
 /// The crew of a block (wire/collective_lines.h).
 struct CollectiveBlock {
   static constexpr std::uint32_t counted_parts = most_parts, batch = 4, polls_between_looks = 4096;
+  static constexpr bool root_has_all = true;
   const Collective& call;
   std::uint32_t part;
 

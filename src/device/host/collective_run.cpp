@@ -19,6 +19,7 @@ namespace {
 /// The crew of a host stream (wire/collective_lines.h).
 struct Alone {
   static constexpr std::uint32_t counted_parts = 1, batch = 1, part = 0;
+  static constexpr bool root_has_all = false;
   const Collective& call;
   const Polling& polling;
 
