@@ -4,9 +4,9 @@
 // Ranks inside a kernel: the stencil of Fig. 2 of the dCUDA paper (Gysi, Bär, Hoefler, SC16). Each rank has some rows
 // of a field, and puts the first and the last of them to its neighbours.
 //
-//     mpicxx -std=c++17 -o dev_stencil dev_stencil.cpp -lmpix            the ranks are threads; run with
-//     MPIX_DEVICE=host nvcc -std=c++17 -arch=native -ccbin mpicxx -o dev_stencil_gpu dev_stencil_gpu.cu -lmpix they are
-//     blocks mpiexec -n 2 ./dev_stencil [ranks of each process] [steps]
+//     mpicxx -std=c++17 -o dev_stencil dev_stencil.cpp -lmpix        the ranks are threads, with MPIX_DEVICE=host
+//     nvcc -std=c++17 -arch=native -ccbin mpicxx -o dev_stencil_gpu dev_stencil_gpu.cu -lmpix     they are blocks
+//     mpiexec -n 2 ./dev_stencil [ranks of each process] [steps]
 //
 // The rows of a process lie in one array, and its ranks' parts of a window overlap: between them nothing is moved.
 #include <mpi.h>

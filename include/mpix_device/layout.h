@@ -109,6 +109,7 @@ struct alignas(64) Inbox {
   std::uint64_t barriers[comms];   ///< that the rank has been through
   std::uint64_t open[comms];       ///< bits: windows that it has opened
   std::uint64_t has_put, far_put;  ///< see MPIX_Dev_ctx; from one launch to the next
+  std::uint64_t finished;          ///< launches, in whatever order they came: they are one after another by `lock`
 };
 
 /// A notification, as it lies in the entry's lines.
@@ -221,7 +222,7 @@ struct alignas(128) RankNote {
   std::uint32_t failed_call, failure;
   std::int32_t failed_window, failed_rank;
   std::int64_t failed_values[2];
-  std::uint64_t launch;  ///< the last that it has finished
+  std::uint64_t finished;  ///< launches
 };
 
 /// What kernels tell (MPIX_Dev_log), in memory of the host: a ring, line n at n modulo its length. The host reads it

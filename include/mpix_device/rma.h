@@ -371,8 +371,9 @@ MPIX_DEV_CALL void finish(Ctx& c) {
     c.inbox->reading = c.state;
     c.inbox->has_put = c.has_put;
     c.inbox->far_put = c.far_put;
+    if (c.p.launch > 0)
+      store_release(&c.p.notes[c.rank - c.p.first_rank].finished, c.inbox->finished = c.inbox->finished + 1);
     store_release(&c.inbox->lock, 0);
-    if (c.p.launch > 0) store_release(&c.p.notes[c.rank - c.p.first_rank].launch, c.p.launch);
   }
   sync_team(c);
 }

@@ -290,7 +290,7 @@ std::unique_lock<std::mutex> Domain::held_if_idle(bool or_unseen) {
   std::unique_lock<std::mutex> hold(launching_, std::try_to_lock);
   bool is_idle = hold && (or_unseen || !launches_unseen_);
   for (std::uint32_t i = 0; is_idle && i < param_.ranks_here; ++i)
-    is_idle = is_broken() || load_acquire(&param_.notes[i].launch) >= launches_;
+    is_idle = is_broken() || load_acquire(&param_.notes[i].finished) >= launches_;
   if (hold && !is_idle) hold.unlock();
   return hold.owns_lock() ? std::move(hold) : std::unique_lock<std::mutex>();
 }
@@ -301,7 +301,7 @@ bool Domain::wait_for_launches(const std::function<void()>& meanwhile) {
   const auto nap_until = begin + std::chrono::milliseconds(1);
   double reported = 0;
   for (std::uint32_t i = 0; i < param_.ranks_here;) {
-    if (load_acquire(&param_.notes[i].launch) >= launches_) {
+    if (load_acquire(&param_.notes[i].finished) >= launches_) {
       ++i;
       continue;
     }
@@ -320,6 +320,12 @@ bool Domain::wait_for_launches(const std::function<void()>& meanwhile) {
     reports_->release();
     return false;
   }
+  // They say so under their lock, and are in the segment until they leave that.
+  for (std::uint32_t i = 0; i < param_.ranks_here; ++i)
+    while (device_.read_word(&inbox(i)->lock) != 0) {
+      if (reports_->is_released()) return false;
+      std::this_thread::sleep_for(std::chrono::microseconds(20));
+    }
   return true;
 }
 
@@ -328,7 +334,7 @@ bool Domain::have_ranks_left() const {
   const auto until = AwakeClock::now() + time_to_leave;
   const auto have_finished = [this] {
     for (std::uint32_t i = 0; i < param_.ranks_here; ++i)
-      if (load_acquire(&param_.notes[i].launch) < launches_) return false;
+      if (load_acquire(&param_.notes[i].finished) < launches_) return false;
     return true;
   };
   while (device_.is_host() ? host_launches_->load(std::memory_order_acquire) > 0 : !have_finished()) {
@@ -349,7 +355,7 @@ Domain::Failure Domain::failure() const {
     const dev::RankNote& note = param_.notes[i];
     if (load_acquire(&note.failed) == 0) continue;
     std::string text = failure_text(note, param_.first_rank + i);
-    if (is_list_full(note) && load_acquire(&note.launch) >= launches_) text += commonest_text(set_aside(i));
+    if (is_list_full(note) && load_acquire(&note.finished) >= launches_) text += commonest_text(set_aside(i));
     return Failure{static_cast<dev::Result>(note.failure), std::move(text)};
   }
   return {};

@@ -9,6 +9,10 @@
 //     steps of random neighbours; afterwards the process has as much memory as before
 //   mpiexec -n N domain crossing [ROUNDS]
 //     large gets and puts in both directions at once, more than is between two nodes
+//   mpiexec -n N domain turns [LAUNCHES]
+//     launches in two streams that nothing orders: each rank runs them one after another
+//   mpiexec -n N domain crowd [RANKS]
+//     so many ranks in each process, which meet in barriers: those that wait leave the cores to the others
 //   mpiexec -n N domain leave
 //     a domain is alive when MPI ends
 //   mpiexec -n N domain calls
@@ -25,6 +29,7 @@
 
 #include "support/domain.h"
 #include "support/domain_kernels.h"
+#include "support/streams.h"
 
 namespace {
 
@@ -161,6 +166,66 @@ void steady(std::uint32_t steps) {
   for (const test::Findings& one : findings) EXPECT(one.operations == steps / 10 * 10);
   domain.check();
   if (rank == 0) std::printf("%u steps, and %ld KB more\n", steps, more);
+}
+
+struct Turns {
+  volatile std::uint64_t* running;
+  test::Findings* findings;
+  MPIX_DEV_METHOD void operator()(MPIX_Dev_ctx& c) const {
+    if (!mpix::dev::is_first(c)) return;
+    const std::uint32_t here = c.rank - c.p.first_rank;
+    if (running[here] != 0) test::fault(c, findings[here], __LINE__, 0);
+    running[here] = 1;
+    for (const std::uint64_t begin = MPIX_Dev_clock(); MPIX_Dev_clock() - begin < 20000;) {
+    }
+    running[here] = 0;
+    ++findings[here].operations;
+  }
+};
+
+void turns(int launches) {
+  const int here = 2;
+  support::Domain domain(MPI_COMM_WORLD, here);
+  support::Stream streams[2];
+  Turns kernel{};
+  kernel.running = reinterpret_cast<std::uint64_t*>(domain.allocate(sizeof(std::uint64_t) * here));
+  std::vector<test::Findings> findings(here);
+  kernel.findings = reinterpret_cast<test::Findings*>(domain.allocate(sizeof findings[0] * here));
+  for (int i = 0; i < launches; ++i) CHECK_MPI(support::launch(domain, kernel, 64, streams[i % 2].handle()));
+  for (support::Stream& stream : streams) stream.synchronize();
+  support::to_host(findings.data(), kernel.findings, sizeof findings[0] * here);
+  report(findings);
+  for (const test::Findings& one : findings) EXPECT(one.operations == static_cast<std::uint64_t>(launches));
+  domain.check();
+}
+
+struct Crowd {
+  Steps between;
+  MPIX_DEV_METHOD void operator()(MPIX_Dev_ctx& c) const {
+    for (int i = 0; i < 3; ++i) {
+      between(c);
+      if (MPIX_Dev_barrier(&c, MPIX_DEV_WORLD) != 0)
+        test::fault(c, between.findings[c.rank - c.p.first_rank], __LINE__, static_cast<std::uint64_t>(i));
+    }
+  }
+};
+
+void crowd(int here) {
+  support::Domain domain(MPI_COMM_WORLD, here);
+  Crowd kernel{};
+  Steps& steps = kernel.between;
+  const auto count = static_cast<std::size_t>(here);
+  steps.base = domain.allocate(Steps::part * count);
+  steps.window = domain.window_over(steps.base, Steps::part);
+  steps.steps = 5;
+  std::vector<test::Findings> findings(count);
+  steps.findings = reinterpret_cast<test::Findings*>(domain.allocate(sizeof findings[0] * count));
+  CHECK_MPI(support::launch(domain, kernel, 64));
+  support::synchronize();
+  support::to_host(findings.data(), steps.findings, sizeof findings[0] * count);
+  report(findings);
+  for (const test::Findings& one : findings) EXPECT(one.operations == 3 * steps.steps);
+  domain.check();
 }
 
 /// Of each process the first rank reads from its like in the next one, and the others put there, all at once: what is
@@ -611,6 +676,10 @@ int main(int argc, char** argv) {
     crossing(number(2, 100));
   else if (what == "calls")
     calls();
+  else if (what == "turns")
+    turns(number(2, 100));
+  else if (what == "crowd")
+    crowd(number(2, 100));
   else if (what == "leave")
     leave();
   else

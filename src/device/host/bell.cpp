@@ -33,9 +33,7 @@ void futex_wait(std::uint32_t* word, std::uint32_t value, std::chrono::nanosecon
 
 void futex_wake_all(std::uint32_t* word) { syscall(SYS_futex, word, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0); }
 
-constexpr std::chrono::nanoseconds longest_sleep = std::chrono::milliseconds(100);
-constexpr std::chrono::nanoseconds shortest_nap = std::chrono::microseconds(10),
-                                   longest_nap = std::chrono::microseconds(100);
+constexpr std::chrono::nanoseconds shortest_nap = std::chrono::microseconds(10);
 
 /// A nap takes no longer than that beyond what was meant, but where the process is stopped.
 constexpr auto longest_oversleep = std::chrono::milliseconds(200);
@@ -74,7 +72,7 @@ void Patience::pause() {
   if (about_to_sleep_) {
     // The look since then found nothing, and whoever changes a word from here on rings.
     const std::chrono::nanoseconds nap =
-        remote_ ? std::clamp(waited() / 8, shortest_nap, longest_nap) : std::chrono::nanoseconds(longest_sleep);
+        longest_nap_ < longest_sleep ? std::clamp(waited() / 8, shortest_nap, longest_nap_) : longest_nap_;
     const Clock::time_point begin = Clock::now();
     futex_wait(&bell_->rings, rings_seen_, nap);
     // As AwakeClock has it, but found out here: this thread may be awake before the service is.

@@ -33,10 +33,17 @@ struct Polling {
 ///
 /// A thread that waits for what comes from another node then naps, for an eighth of the time that it has waited so far:
 /// it is woken by what rings, and sees the rest at most that much late. And it never polls without giving the core
-/// away, for a network in software needs one to bring what is waited for.
+/// away, for a network in software needs one to bring what is waited for. So does one of which not all that it has to
+/// look at rings: `longest_nap`.
 class Patience {
  public:
-  Patience(Bell* bell, Polling polling, bool remote = false) : bell_(bell), polling_(polling), remote_(remote) {}
+  static constexpr std::chrono::nanoseconds longest_sleep = std::chrono::milliseconds(100),
+                                            longest_remote_nap = std::chrono::microseconds(100);
+
+  Patience(Bell* bell, Polling polling, bool remote = false)
+      : Patience(bell, polling, remote, remote ? longest_remote_nap : longest_sleep) {}
+  Patience(Bell* bell, Polling polling, bool remote, std::chrono::nanoseconds longest_nap)
+      : bell_(bell), polling_(polling), remote_(remote), longest_nap_(longest_nap) {}
   ~Patience();
   Patience(const Patience&) = delete;
   Patience& operator=(const Patience&) = delete;
@@ -59,6 +66,7 @@ class Patience {
   Bell* bell_;
   const Polling polling_;
   const bool remote_;
+  const std::chrono::nanoseconds longest_nap_;
   unsigned looks_ = 0;
   Clock::time_point since_{};  ///< of the first look in vain; zero before
   bool about_to_sleep_ = false;
