@@ -21,13 +21,14 @@
  * Results. Operands are combined in the order of the ranks, from 0 on: ((x0 op x1) op x2) op ... Where the ranks are on
  * several nodes, those of each node are, in their order, and then the nodes, in the order of their lowest ranks; but
  * all in the order of the ranks where an operation of MPI_Op_create does not commute. So all ranks have the same bits,
- * in each run, whatever way the data take; but along trees (MPIX_COLL=gsb and its like) sums and products of floating
- * numbers are combined as the tree has it.
+ * in each run, whatever way the data take; but along trees (MPIX_COLL=gsb and its like) floating numbers are combined
+ * as the tree has it: sums and products may have other last bits, minima and maxima may be another NaN, a number in
+ * place of one, or the other zero.
  *
  * Arguments are those of MPI. MPI_IN_PLACE is taken where MPI takes it. Every predefined operation works with every
  * type that MPI allows for it. What libmpix leaves to MPI is for host streams, under MPI_THREAD_MULTIPLE: numbers of
- * more than 8 bytes (long double), what contains them, and operations of MPI_Op_create on predefined types, which must
- * live until the call has run. Derived types must be contiguous, and only move data.
+ * more than 8 bytes (long double), what contains them, and operations of MPI_Op_create on predefined types of numbers,
+ * which must live until the call has run. Derived types must be contiguous, and only move data.
  *
  * Errors. MPI_SUCCESS or an MPI error code, through the communicator's error handler; MPI_Error_string has the reason.
  * A call that returns an error has enqueued nothing, but for errors of a GPU's driver in calls of several launches,

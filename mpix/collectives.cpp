@@ -156,6 +156,7 @@ void set_reduction(Collectives::Call& call, const Collectives& collectives, int 
   call.element = reduction.element;
   call.bytes = static_cast<std::size_t>(count) * reduction.element_bytes;
   call.function = reduction.function;
+  call.said_function = reduction.said_function;
   call.context = reduction.context.get();
   call.commutes = reduction.commutes;
   call.keep = reduction.context;

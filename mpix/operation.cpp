@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "collective/said_function.h"
 #include "errors.h"
 #include "runtime.h"
 
@@ -109,6 +110,23 @@ Element element_of(const Type& type, std::size_t bytes) {
   return Element::bytes;
 }
 
+/// Of what element_of() has no name for.
+WideElement wide_element_of(const Type& type) {
+  switch (type.group) {
+    case complex:
+      return WideElement::long_double_complex;
+    case pair:
+      return WideElement::long_double_int;
+    case floating:
+      return type.handle == MPI_LONG_DOUBLE ? WideElement::long_double : WideElement::f128;
+    case integer:
+    case logical:
+    case byte:
+      break;
+  }
+  return WideElement::i128;
+}
+
 struct OfMpi {
   MPI_Op op;
   MPI_Datatype type;
@@ -156,12 +174,16 @@ Reduction reduction_of(MPI_Op op, MPI_Datatype type, bool on_host) {
   const auto known = std::find_if(types.begin(), types.end(), [type](const Type& one) { return one.handle == type; });
   if (predefined == operations.end()) {
     if (known == types.end())
-      throw Error(Fault::unsupported,
-                  "an operation of the program on " + name_of_type(type) + ": a predefined datatype is needed");
+      throw Error(Fault::unsupported, "an operation of the program on " + name_of_type(type) +
+                                          ": a predefined datatype of numbers is needed");
     set_function(reduction, op, type, on_host, "an operation of the program");
     int commutes = 0;
     check(PMPI_Op_commutative(op, &commutes));
     reduction.commutes = commutes != 0;
+    const Element element = element_of(*known, reduction.element_bytes);
+    reduction.said_function = element != Element::bytes
+                                  ? said_function::of_program(reduction.commutes, element)
+                                  : said_function::of_program(reduction.commutes, wide_element_of(*known));
     return reduction;
   }
   if (known == types.end())
@@ -172,6 +194,7 @@ Reduction reduction_of(MPI_Op op, MPI_Datatype type, bool on_host) {
   reduction.element = element_of(*known, reduction.element_bytes);
   if (reduction.element == Element::bytes) {
     set_function(reduction, op, type, on_host, "a reduction of long double, or of what contains it");
+    reduction.said_function = said_function::of_mpi(predefined->operation, wide_element_of(*known));
     return reduction;
   }
   reduction.operation = predefined->operation;

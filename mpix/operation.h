@@ -19,6 +19,7 @@ struct Reduction {
   /// For Operation::by_function.
   void (*function)(void* context, const void* in, void* inout, std::uint64_t bytes) = nullptr;
   std::shared_ptr<void> context;
+  std::uint32_t said_function = 0;  ///< see collective/said_function.h
   bool commutes = true;
 };
 

@@ -181,8 +181,10 @@ void Collectives::enqueue(const Call& call, Stream stream) {
   check(call);
   InStream in{stream, device_.check_stream(stream) != 0, 0, memory_};
   was_captured_ = was_captured_ || in.captured;
-  in.word =
-      CallWord{call.kind, call.operation, call.element, static_cast<std::uint32_t>(call.root), call.bytes}.packed();
+  if (was_captured_ && !in.captured && !last_point_) last_point_ = device_.new_point();  // may fail
+  in.word = CallWord{call.kind,  call.operation,    call.element, static_cast<std::uint32_t>(call.root),
+                     call.bytes, call.said_function}
+                .packed();
   using Both = std::pair<std::shared_ptr<const void>, std::shared_ptr<const void>>;
   if (call.keep) in.keep = std::make_shared<Both>(memory_, call.keep);
   memory_->reports->begin();
@@ -203,7 +205,6 @@ void Collectives::enqueue(const Call& call, Stream stream) {
   if (!in.captured) {
     last_word_ = in.word;
     all_words_ = (all_words_ ^ in.word) * 0x9e3779b97f4a7c15u + 1;
-    if (was_captured_ && !last_point_) last_point_ = device_.new_point();
     if (last_point_) last_point_->set(stream);
   }
   ++counts_.calls;

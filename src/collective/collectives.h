@@ -59,6 +59,7 @@ class Collectives final : public WaitsForPeers {
     bool in_place = false;
     void (*function)(void* context, const void* in, void* inout, std::uint64_t bytes) = nullptr;
     void* context = nullptr;
+    std::uint32_t said_function = 0;  ///< see said_function.h
     bool commutes = true;
     std::shared_ptr<const void> keep;  ///< for as long as the call may run
   };

@@ -9,6 +9,7 @@
 
 #include "base/log.h"
 #include "collective/node_notes.h"
+#include "collective/said_function.h"
 
 namespace mpix {
 namespace {
@@ -37,46 +38,15 @@ const char* name_of(CollectiveKind kind) {
   return "?";
 }
 
-const char* name_of(Operation operation) {
-  static const char* const names[] = {
-      "",         "MPI_SUM",  "MPI_PROD", "MPI_MAX",  "MPI_MIN",    "MPI_LAND",   "MPI_LOR",
-      "MPI_LXOR", "MPI_BAND", "MPI_BOR",  "MPI_BXOR", "MPI_MAXLOC", "MPI_MINLOC", "an operation by function"};
-  const auto index = static_cast<std::size_t>(operation);
-  return index < sizeof names / sizeof *names ? names[index] : "?";
-}
-
-const char* name_of(Element element) {
-  static const char* const names[] = {"bytes",
-                                      "1-byte integers",
-                                      "1-byte unsigned integers",
-                                      "2-byte integers",
-                                      "2-byte unsigned integers",
-                                      "4-byte integers",
-                                      "4-byte unsigned integers",
-                                      "8-byte integers",
-                                      "8-byte unsigned integers",
-                                      "4-byte floating point",
-                                      "8-byte floating point",
-                                      "8-byte complex",
-                                      "16-byte complex",
-                                      "MPI_FLOAT_INT",
-                                      "MPI_DOUBLE_INT",
-                                      "MPI_LONG_INT",
-                                      "MPI_2INT",
-                                      "MPI_SHORT_INT",
-                                      "MPI_2REAL",
-                                      "MPI_2DOUBLE_PRECISION"};
-  const auto index = static_cast<std::size_t>(element);
-  return index < sizeof names / sizeof *names ? names[index] : "?";
-}
-
 }  // namespace
 
 std::string text_of(const CallWord& call) {
   std::string text = name_of(call.kind);
   if (call.kind == CollectiveKind::barrier) return text;
   text += " (" + std::to_string(call.bytes) + " bytes";
-  if (call.operation != Operation::none)
+  if (call.operation == Operation::by_function)
+    text += ", " + said_function::text_of(call.function);
+  else if (call.operation != Operation::none)
     text += std::string(", ") + name_of(call.operation) + " of " + name_of(call.element);
   if (call.kind == CollectiveKind::bcast || call.kind == CollectiveKind::reduce)
     text += ", root " + std::to_string(call.root);

@@ -143,8 +143,6 @@ struct PostRaise {
 class PostStreams {
  public:
   virtual ~PostStreams() = default;
-  /// Another for a later stream with the same handle, unless the end of the first has waited for all that was in it.
-  virtual std::uint64_t number_of(Stream stream) const noexcept = 0;
   virtual std::shared_ptr<StreamPoint> new_point() = 0;
   /// At once, whatever streams wait for.
   virtual void raise(const std::vector<PostRaise>& raises) = 0;
@@ -314,6 +312,8 @@ class Device {
     copy(stream, RowCopy{static_cast<char*>(to), 0, static_cast<const char*>(from), 0, bytes, 1});
   }
   virtual void run_memory_ops(Stream stream, MemoryOps ops) = 0;
+  /// Another for a later stream with the same handle, unless the end of the first has waited for all that was in it.
+  virtual std::uint64_t number_of(Stream stream) const noexcept = 0;
   /// Null: every post is a launch.
   virtual PostStreams* post_streams() { return nullptr; }
 

@@ -185,7 +185,7 @@ bool Launching::may_be_free(const ExposurePlan& plan, const StreamNow& in) const
 }
 
 bool Launching::set_free_post(const ExposurePlanOf& plan, const StreamNow& in) {
-  const std::uint64_t stream_number = device_.post_streams()->number_of(in.stream);
+  const std::uint64_t stream_number = device_.number_of(in.stream);
   auto point = free_posts_->add(in.stream, stream_number, *plan, enqueued_);
   if (!point) return false;
   to_carry_ = CarriedPost{plan, in, std::move(point), stream_number};
@@ -200,9 +200,8 @@ void Launching::keep_behind_posts(const StreamNow& in) {
 
 void Launching::carry_post(Launch& launch, const StreamNow& in) {
   if (!to_carry_.plan) return;
-  const bool same_stream =
-      to_carry_.point ? in.capture == 0 && device_.post_streams()->number_of(in.stream) == to_carry_.stream_number
-                      : to_carry_.in.stream == in.stream || !is_alive(to_carry_.in.stream);
+  const bool same_stream = to_carry_.point ? in.capture == 0 && device_.number_of(in.stream) == to_carry_.stream_number
+                                           : to_carry_.in.stream == in.stream || !is_alive(to_carry_.in.stream);
   if (same_stream) {
     add_posts(launch, to_carry_.plan, 0, to_carry_.plan->posts.count());
   } else if (to_carry_.point) {

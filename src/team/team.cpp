@@ -15,7 +15,7 @@ namespace mpix {
 namespace {
 
 /// Grows with every change of what ranks write into each other's memory, or tell each other.
-constexpr std::uint32_t wire_version = 6;
+constexpr std::uint32_t wire_version = 7;
 
 /// In front of all that ranks tell each other, and the same for ever: which library this is.
 struct Build {
@@ -57,6 +57,7 @@ struct Team::Card {
   Waits waits;
   bool needs_relay;  ///< this rank's kernels cannot reach other nodes, or so it shall seem
   bool gathers_small;
+  bool marks_messages;  ///< see Network::keeps_words_whole()
   char nic_setting[8];
   char network[16];  ///< its name; empty: none
   NetworkAddress address;
@@ -78,6 +79,7 @@ Team::Card Team::make_card(Device& device, const Settings& settings, const Netwo
   if (!network) return card;
   try {
     card.address = network->address();
+    card.marks_messages = network->keeps_words_whole();
     card.gathers_small = !settings.nic_eager_bytes && network->capacity().operations != Capacity::any;
     std::snprintf(card.network, sizeof card.network, "%s", network->name().c_str());
   } catch (const Error& error) {
@@ -127,9 +129,12 @@ void Team::connect(const std::vector<Card>& cards, Network& network) {
     if (std::strcmp(mine.network, there.network) != 0)
       return difference(cards, "the network differs",
                         [](const Card& card) { return card.network[0] ? std::string(card.network) : "none"; });
-    if (mine.network_eager_setting == there.network_eager_setting) return "";
-    return difference(cards, "MPIX_NIC_EAGER_SIZE differs",
-                      [](const Card& card) { return number_text(card.network_eager_setting); });
+    if (mine.network_eager_setting != there.network_eager_setting)
+      return difference(cards, "MPIX_NIC_EAGER_SIZE differs",
+                        [](const Card& card) { return number_text(card.network_eager_setting); });
+    if (mine.marks_messages == there.marks_messages) return "";
+    return difference(cards, "MPIX_NIC_CHAIN differs",
+                      [](const Card& card) { return std::string(card.marks_messages ? "auto" : "on"); });
   };
   for (int rank = 0; rank < size(); ++rank) {
     const Card& card = cards[static_cast<std::size_t>(rank)];

@@ -60,16 +60,20 @@ enum class CollectiveKind : std::uint8_t { barrier, bcast, reduce, allreduce, re
 /// As a call announces itself to the others: all that has to be the same.
 struct CallWord {
   static constexpr unsigned byte_bits = 36, root_bits = 16, element_bits = 5, operation_bits = 4;
+  static constexpr std::uint32_t functions_of_a_kind = 1u << element_bits;
   CollectiveKind kind;
   Operation operation;
   Element element;
-  std::uint32_t root;   ///< 0 where there is none
-  std::uint64_t bytes;  ///< of a block
+  std::uint32_t root;          ///< 0 where there is none
+  std::uint64_t bytes;         ///< of a block
+  std::uint32_t function = 0;  ///< which, where the operation is by one; see collective/said_function.h
 
   MPIX_FN std::uint64_t packed() const {
+    const bool by_function = operation == Operation::by_function;
     std::uint64_t word = static_cast<std::uint64_t>(kind) + 1;
-    word = word << operation_bits | static_cast<std::uint64_t>(operation);
-    word = word << element_bits | static_cast<std::uint64_t>(element);
+    word = word << operation_bits |
+           (static_cast<std::uint64_t>(operation) + (by_function ? function / functions_of_a_kind : 0));
+    word = word << element_bits | (by_function ? function % functions_of_a_kind : static_cast<std::uint64_t>(element));
     word = word << root_bits | root;
     return word << byte_bits | (bytes & ((std::uint64_t{1} << byte_bits) - 1));
   }
@@ -79,9 +83,17 @@ struct CallWord {
     word >>= byte_bits;
     call.root = static_cast<std::uint32_t>(word & ((1u << root_bits) - 1));
     word >>= root_bits;
-    call.element = static_cast<Element>(word & ((1u << element_bits) - 1));
+    const auto element = static_cast<std::uint32_t>(word & ((1u << element_bits) - 1));
     word >>= element_bits;
-    call.operation = static_cast<Operation>(word & ((1u << operation_bits) - 1));
+    const auto operation = static_cast<std::uint32_t>(word & ((1u << operation_bits) - 1));
+    constexpr auto by_function = static_cast<std::uint32_t>(Operation::by_function);
+    if (operation < by_function) {
+      call.operation = static_cast<Operation>(operation);
+      call.element = static_cast<Element>(element);
+    } else {
+      call.operation = Operation::by_function;
+      call.function = (operation - by_function) * functions_of_a_kind + element;
+    }
     call.kind = static_cast<CollectiveKind>((word >> operation_bits) - 1);
     return call;
   }

@@ -205,6 +205,59 @@ TEST_CASE("ranks that call different things") {
   for (const Difference& difference : differences) try_out(difference, turn++ % size());
 }
 
+namespace {
+
+void keep_as_it_is(void*, void*, int*, MPI_Datatype*) {}
+
+struct OwnOperation {
+  explicit OwnOperation(bool commutes) { MPI_OK(MPI_Op_create(keep_as_it_is, commutes, &op)); }
+  ~OwnOperation() { MPI_Op_free(&op); }
+  MPI_Op op = MPI_OP_NULL;
+};
+
+}  // namespace
+
+TEST_CASE("reductions by functions that differ") {
+  NEEDS_RANKS(2);
+  NEEDS(device().is_host(), "functions of the host");
+  REQUIRE(settings_made);
+  const OwnOperation any_order(true), in_order(false);
+  const What sum = What::allreduce;
+  const char* const by_program = "an operation of the program that commutes, of ";
+  const std::vector<Difference> differences = {
+      {"the operation",
+       call_of(sum, 4, MPI_LONG_DOUBLE, MPI_SUM),
+       call_of(sum, 4, MPI_LONG_DOUBLE, MPI_MAX),
+       {"MPI_SUM of long double", "MPI_MAX of long double"}},
+      {"the type",
+       call_of(sum, 4, MPI_LONG_DOUBLE, MPI_SUM),
+       call_of(sum, 2, MPI_C_LONG_DOUBLE_COMPLEX, MPI_SUM),
+       {"MPI_SUM of long double", "MPI_SUM of long double complex"}},
+      {"where the least is",
+       call_of(sum, 4, MPI_LONG_DOUBLE_INT, MPI_MAXLOC),
+       call_of(sum, 4, MPI_LONG_DOUBLE_INT, MPI_MINLOC),
+       {"MPI_MAXLOC of MPI_LONG_DOUBLE_INT", "MPI_MINLOC of MPI_LONG_DOUBLE_INT"}},
+      {"the program's and MPI's",
+       call_of(sum, 4, MPI_LONG_DOUBLE, MPI_SUM),
+       call_of(sum, 4, MPI_LONG_DOUBLE, any_order.op),
+       {"MPI_SUM of long double", by_program}},
+      {"the type of the program's",
+       call_of(sum, 4, MPI_DOUBLE, any_order.op),
+       call_of(sum, 4, MPI_LONG, any_order.op),
+       {by_program, "8-byte integers"}},
+      {"the size of the program's type",
+       call_of(sum, 4, MPI_DOUBLE, any_order.op),
+       call_of(sum, 8, MPI_INT, any_order.op),
+       {by_program, "4-byte integers"}},
+      {"whether it commutes",
+       call_of(sum, 4, MPI_DOUBLE, any_order.op),
+       call_of(sum, 4, MPI_DOUBLE, in_order.op),
+       {by_program, "does not commute"}},
+  };
+  int turn = 0;
+  for (const Difference& difference : differences) try_out(difference, turn++ % size());
+}
+
 // A rank that finds out tells its node, and other nodes; and so does each that is told.
 TEST_CASE("ranks of two nodes that call different things are all told", "[nodes]") {
   NEEDS_RANKS(2);

@@ -48,6 +48,7 @@ class ForwardingDevice : public mpix::Device {
   bool waits_for_launches() const noexcept override { return to_.waits_for_launches(); }
   bool serves_remote_work() const noexcept override { return to_.serves_remote_work(); }
   std::uint64_t check_stream(mpix::Stream stream) const override { return to_.check_stream(stream); }
+  std::uint64_t number_of(mpix::Stream stream) const noexcept override { return to_.number_of(stream); }
   bool reads_plans_later() const noexcept override { return to_.reads_plans_later(); }
   void keep_for_graph(mpix::Stream stream, std::shared_ptr<const void> what) override {
     to_.keep_for_graph(stream, std::move(what));

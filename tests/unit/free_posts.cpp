@@ -39,7 +39,6 @@ Settings free_settings() {
 class Counting final : public PostStreams {
  public:
   explicit Counting(PostStreams& to) : to_(to) {}
-  std::uint64_t number_of(Stream stream) const noexcept override { return to_.number_of(stream); }
   std::shared_ptr<StreamPoint> new_point() override { return to_.new_point(); }
   void raise(const std::vector<PostRaise>& raised) override {
     ++raises;
@@ -359,7 +358,6 @@ namespace {
 /// Points that pass when the test says so, and raises that are only written down.
 class Marked final : public PostStreams {
  public:
-  std::uint64_t number_of(Stream) const noexcept override { return 0; }
   std::shared_ptr<StreamPoint> new_point() override { return std::make_shared<Point>(*this); }
   void raise(const std::vector<PostRaise>& raises) override { raised = raises.front().epochs; }
   bool have_raised() noexcept override { return true; }

@@ -1443,22 +1443,29 @@ TEST_CASE("a wait that its time-out released names the rank", "[remote]") {
 }
 
 TEST_CASE("ranks of other nodes whose settings differ are refused on both sides", "[remote]") {
-  const bool by_slots = GENERATE(false, true);
+  enum class By { slots, eager_size, chain };
+  const By by = GENERATE(By::slots, By::eager_size, By::chain);
   const Settings settings = settings_for(Throttle::adaptive, 1000);
   auto device = make_host_device(settings, 2);
   ThreadRanks(2, 1).run([&](Bootstrap& bootstrap) {
     Settings own = settings;
-    if (bootstrap.rank() == 1 && by_slots) own.mailbox_slots = 2 * settings.mailbox_slots;
-    if (bootstrap.rank() == 1 && !by_slots) own.nic_eager_bytes = 999;
+    const bool differs = bootstrap.rank() == 1;
+    if (differs && by == By::slots) own.mailbox_slots = 2 * settings.mailbox_slots;
+    if (differs && by == By::eager_size) own.nic_eager_bytes = 999;
     const auto text = error_of(
         [&] {
-          Rank rank(bootstrap, *device, own, {8, 8}, 64);
+          Rank rank(bootstrap, *device, own, {8, 8}, 64, by == By::chain && !differs);
           rank.window->start_stream({1 - rank.me});
         },
         Fault::unsupported);
-    EXPECT(contains(text, by_slots ? "MPIX_MAILBOX_SLOTS differs between the ranks: "
-                                   : "MPIX_NIC_EAGER_SIZE differs between the ranks: "));
-    EXPECT(contains(text, by_slots ? std::to_string(2 * settings.mailbox_slots) + " on rank 1" : "999 on rank 1"));
+    EXPECT(contains(text, std::string(by == By::slots        ? "MPIX_MAILBOX_SLOTS"
+                                      : by == By::eager_size ? "MPIX_NIC_EAGER_SIZE"
+                                                             : "MPIX_NIC_CHAIN") +
+                              " differs between the ranks: "));
+    EXPECT(contains(text, (by == By::slots        ? std::to_string(2 * settings.mailbox_slots)
+                           : by == By::eager_size ? "999"
+                                                  : "on") +
+                              std::string(" on rank 1")));
     bootstrap.allgather(0);
   });
 }

@@ -318,6 +318,9 @@ class GpuDevice final : public Device {
     if (!error.empty()) throw Error(Fault::other, error);
   }
 
+  std::uint64_t number_of(Stream stream) const noexcept override {
+    return gpu_stream_number(static_cast<gpuStream_t>(stream));
+  }
   PostStreams* post_streams() override {
     (void)memory();
     return post_streams_.get();

@@ -59,9 +59,6 @@ class GpuPostStreams final : public PostStreams {
   }
   // What is left of the streams goes with the process: to destroy one may wait.
 
-  std::uint64_t number_of(Stream stream) const noexcept override {
-    return gpu_stream_number(static_cast<gpuStream_t>(stream));
-  }
   std::shared_ptr<StreamPoint> new_point() override { return std::make_shared<GpuPoint>(device_); }
 
   void raise(const std::vector<PostRaise>& raises) override {

@@ -104,7 +104,7 @@ inline bool gpu_is_capturing(gpuStream_t stream) {
 }
 
 /// HIP has no numbers of streams, and its graphs do not wait for events outside.
-inline std::uint64_t gpu_stream_number(gpuStream_t) { return 0; }
+inline std::uint64_t gpu_stream_number(gpuStream_t stream) { return reinterpret_cast<std::uintptr_t>(stream); }
 inline gpuError_t gpu_wait_for_event(gpuStream_t stream, gpuEvent_t event, bool) {
   return hipStreamWaitEvent(stream, event, 0);
 }

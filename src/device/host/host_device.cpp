@@ -164,6 +164,8 @@ class HostDevice final : public Device {
     (void)own.release();
   }
   void run_memory_ops(Stream stream, MemoryOps ops) override { host_stream_launch(stream, std::move(ops)); }
+  /// To destroy a stream is to wait for it.
+  std::uint64_t number_of(Stream stream) const noexcept override { return reinterpret_cast<std::uintptr_t>(stream); }
   PostStreams* post_streams() override { return free_posts_ ? &post_streams_ : nullptr; }
 
   // Threads that wait give their core away.

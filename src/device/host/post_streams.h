@@ -15,8 +15,6 @@ namespace mpix {
 /// where there is no GPU.
 class HostPostStreams final : public PostStreams {
  public:
-  /// To destroy a stream is to wait for it.
-  std::uint64_t number_of(Stream stream) const noexcept override { return reinterpret_cast<std::uintptr_t>(stream); }
   std::shared_ptr<StreamPoint> new_point() override;
   void raise(const std::vector<PostRaise>& raises) override;
   bool have_raised() noexcept override { return true; }
