@@ -4,6 +4,7 @@
 // Collectives on streams: include/mpix_collectives.h has the contract.
 #include "collectives.h"
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <exception>
@@ -42,11 +43,14 @@ auto& alive = *new std::set<CommState*>;  // to the end of the process
 
 constexpr const char way_key[] = "mpix_coll", selection_key[] = "mpix_coll_select", blocks_key[] = "mpix_coll_blocks";
 
-std::string name_of(MPI_Comm comm) {
+/// One without a name is told from others by the number in which its collectives on streams were made, 0: not yet.
+std::string name_of(MPI_Comm comm, int number = 0) {
   char name[MPI_MAX_OBJECT_NAME + 1] = "";
   int length = 0;
   if (PMPI_Comm_get_name(comm, name, &length) == MPI_SUCCESS && length > 0) return name;
-  return "unnamed";
+  const CommState* const state = number == 0 ? find_comm_state(comm) : nullptr;
+  if (state && state->collectives) return state->collectives->name();
+  return number == 0 ? "unnamed" : "unnamed #" + std::to_string(number);
 }
 
 /// As the environment says, and `info` for this communicator. The table is for what neither forces.
@@ -67,7 +71,9 @@ void build(MPI_Comm comm, MPI_Info info) {
   if (!here)
     throw Error(Fault::unsupported,
                 "libmpix does not stand in front of MPI here (mpicc app.c -lmpix, and no -lmpi before it)");
-  const WaitForRanks first("collectives of '" + name_of(comm) + "': the first call on the communicator",
+  static std::atomic<int> made{0};
+  const std::string name = name_of(comm, ++made);
+  const WaitForRanks first("collectives of '" + name + "': the first call on the communicator",
                            "MPIX_Comm_prepare_stream", here->settings.timeout_seconds);
   CommState& ranks = comm_state_of(comm);
   MpiBootstrap bootstrap(comm, ranks, 0, 1);
@@ -75,8 +81,8 @@ void build(MPI_Comm comm, MPI_Info info) {
     Runtime& runtime = ensure_runtime(launcher_local_ranks());
     const Collectives::Ways ways = ways_of(runtime, info);
     OperationBudget* const budget = make_team_if_none(ranks, bootstrap, runtime);
-    ranks.collectives = std::make_shared<Collectives>(ranks.team, bootstrap, *runtime.device, budget, runtime.settings,
-                                                      ways, name_of(comm));
+    ranks.collectives =
+        std::make_shared<Collectives>(ranks.team, bootstrap, *runtime.device, budget, runtime.settings, ways, name);
     if (ways.selection == WaySelection::model && ways.way == CollectiveWay::automatic)
       ranks.collectives->measure_borders(bootstrap);
   });

@@ -320,12 +320,12 @@ bool Domain::wait_for_launches(const std::function<void()>& meanwhile) {
     reports_->release();
     return false;
   }
-  // They say so under their lock, and are in the segment until they leave that.
+  // They say so under their lock, and are in the segment until they leave that, which is at once. A kernel that the
+  // program has launched by itself may have ended with it.
+  const auto until = Clock::now() + std::chrono::seconds(1);
   for (std::uint32_t i = 0; i < param_.ranks_here; ++i)
-    while (device_.read_word(&inbox(i)->lock) != 0) {
-      if (reports_->is_released()) return false;
+    while (device_.read_word(&inbox(i)->lock) != 0 && Clock::now() < until)
       std::this_thread::sleep_for(std::chrono::microseconds(20));
-    }
   return true;
 }
 

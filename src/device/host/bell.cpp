@@ -59,7 +59,7 @@ void Patience::refresh() {
   if (looks_ == 0) return;
   stand_up();
   looks_ = 0;
-  since_ = Clock::time_point{};
+  since_ = left_ = Clock::time_point{};
 }
 
 std::chrono::nanoseconds Patience::waited() const {
@@ -75,9 +75,12 @@ void Patience::pause() {
         longest_nap_ < longest_sleep ? std::clamp(waited() / 8, shortest_nap, longest_nap_) : longest_nap_;
     const Clock::time_point begin = Clock::now();
     futex_wait(&bell_->rings, rings_seen_, nap);
-    // As AwakeClock has it, but found out here: this thread may be awake before the service is.
-    const Clock::duration slept = Clock::now() - begin;
-    if (slept > nap + longest_oversleep) since_ += slept - nap;
+    // As AwakeClock has it, but found out here: this thread may be awake before the service is. The process may have
+    // been stopped in a look, too.
+    const Clock::time_point end = Clock::now();
+    if (end - begin > nap + longest_oversleep) since_ += end - begin - nap;
+    if (left_ != Clock::time_point{} && begin - left_ > longest_oversleep) since_ += begin - left_;
+    left_ = end;
     rings_seen_ = __atomic_load_n(&bell_->rings, __ATOMIC_ACQUIRE);
     full_fence();
     return;
@@ -87,11 +90,13 @@ void Patience::pause() {
     relax();
     return;
   }
-  if (waited() < (remote_ ? polling_.network_limit : polling_.limit)) {
+  const Clock::duration limit = remote_ ? polling_.network_limit : polling_.limit;
+  if (waited() < limit) {
     // With a core of its own, once in a while: the cores may have been counted wrong.
     sched_yield();
     return;
   }
+  if (waited() > limit + longest_oversleep) since_ = Clock::now() - limit;  // likewise
   __atomic_fetch_add(&bell_->sleepers, 1, __ATOMIC_RELAXED);
   about_to_sleep_ = true;
   rings_seen_ = __atomic_load_n(&bell_->rings, __ATOMIC_ACQUIRE);

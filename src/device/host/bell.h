@@ -69,6 +69,7 @@ class Patience {
   const std::chrono::nanoseconds longest_nap_;
   unsigned looks_ = 0;
   Clock::time_point since_{};  ///< of the first look in vain; zero before
+  Clock::time_point left_{};   ///< the last nap; zero before
   bool about_to_sleep_ = false;
   bool slept_ = false;
   std::uint32_t rings_seen_ = 0;
