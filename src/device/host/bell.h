@@ -33,8 +33,8 @@ struct Polling {
 ///
 /// A thread that waits for what comes from another node then naps, for an eighth of the time that it has waited so far:
 /// it is woken by what rings, and sees the rest at most that much late. And it never polls without giving the core
-/// away, for a network in software needs one to bring what is waited for. So does one of which not all that it has to
-/// look at rings: `longest_nap`.
+/// away, for a network in software needs one to bring what is waited for. Naps are for any thread that waits for what
+/// rings, and has to look now and then at what does not: `longest_nap`.
 class Patience {
  public:
   static constexpr std::chrono::nanoseconds longest_sleep = std::chrono::milliseconds(100),
