@@ -4,6 +4,7 @@
 // The halo engine: include/mpix_halo.h has the contract.
 #include "halo.h"
 
+#include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <memory>
@@ -12,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/awake_clock.h"
 #include "base/job_environment.h"
 #include "base/log.h"
 #include "errors.h"
@@ -35,6 +37,9 @@ struct MPIX_Halo_s {
 
 namespace mpix {
 namespace {
+
+/// In MPI_Finalize.
+constexpr auto most_for_sends = std::chrono::seconds(10);
 
 Handles<MPIX_Halo>& handles() {
   static auto& all = *new Handles<MPIX_Halo>("halo");
@@ -122,7 +127,16 @@ void build(MPIX_Halo_s& made, MPI_Comm comm, int count, const MPIX_Halo_message*
 }  // namespace
 
 void end_halos() noexcept {
-  for (const MPIX_Halo halo : handles().all()) {
+  const auto left = handles().all();
+  if (left.empty()) return;
+  {
+    // Others wait for what this rank has packed, though it forgets its halo.
+    const auto until = AwakeClock::now() + most_for_sends;
+    Progress progress(Progress::Call::of_mpi);
+    const auto meanwhile = progress.meanwhile();
+    for (const MPIX_Halo halo : left) halo->halo->wait_for_sends(meanwhile, until);
+  }
+  for (const MPIX_Halo halo : left) {
     log(LogLevel::warn, "MPI_Finalize: a halo was not freed");
     halo->halo->break_for("MPI_Finalize was called");
     halo->halo->end_service();

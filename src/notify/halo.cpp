@@ -320,20 +320,18 @@ bool Halo::wait_for_all(const std::function<void()>& meanwhile) {
     }
   }
   if (waits_untold_) keep_for_ever(memory_);
-  // The last sends, which no kernel waits for.
-  for (bool over = false; !over;) {
-    if (is_broken()) return false;
-    {
-      const std::lock_guard<std::mutex> hold(mutex_);
-      over = true;
-      for (const std::uint32_t m : sends_)
-        if (progress_[m].send.over < channel_.flag(m)) over = false;
-    }
-    if (over) break;
-    if (meanwhile) meanwhile();
-    std::this_thread::sleep_for(std::chrono::microseconds(50));
-  }
+  wait_for_sends(meanwhile, Clock::time_point::max());
   return !is_broken();
+}
+
+void Halo::wait_for_sends(const std::function<void()>& meanwhile, Clock::time_point until) {
+  for (Naps naps(meanwhile); !is_broken() && !is_all_sent() && Clock::now() < until;) naps.next();
+}
+
+bool Halo::is_all_sent() {
+  const std::lock_guard<std::mutex> hold(mutex_);
+  return std::all_of(sends_.begin(), sends_.end(),
+                     [this](std::uint32_t m) { return progress_[m].send.over >= channel_.flag(m); });
 }
 
 Halo::Counts Halo::counts() {

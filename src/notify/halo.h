@@ -129,6 +129,8 @@ class Halo final : public Poller, public WaitsForPeers {
   void require_no_steps();
   /// Asleep, until all that was enqueued here, but for graphs, has run. False: it is broken.
   bool wait_for_all(const std::function<void()>& meanwhile = nullptr);
+  /// Of what kernels have packed: no kernel waits for the last ones.
+  void wait_for_sends(const std::function<void()>& meanwhile, Clock::time_point until);
   std::unique_lock<std::mutex> held_if_idle(bool or_unseen) override;
   /// Nobody serves it any more.
   void end_service();
@@ -210,6 +212,7 @@ class Halo final : public Poller, public WaitsForPeers {
   void launch_exchange(Stream stream, std::uint64_t number);
   bool serve();
   bool have_streams_passed();
+  bool is_all_sent();
   bool start_moves();
   void end_move(const HaloTransport::Over& of);
   void end_copies();
