@@ -43,7 +43,7 @@ std::string build(WinState& state, MPI_Win win, MPI_Comm comm, const NewWindow& 
                              static_cast<std::size_t>(created.displacement_unit), created.lazy_post};
     OperationBudget* const budget = make_team_if_none(ranks, bootstrap, runtime);
     state.window = std::make_unique<Window>(name_of(win), memory, ranks.team, bootstrap, *runtime.device,
-                                            runtime.settings, budget, runtime.no_budget);
+                                            runtime.settings, budget, why_no_budget(ranks, runtime));
   });
   *flags = bootstrap.flags_of_all();
   if (*flags & MpiBootstrap::lacks_team) forget_comm_state(comm);
@@ -122,7 +122,8 @@ bool some_may_hide(MPI_Comm comm) {
 }  // namespace
 
 bool hide_from_mpi(const void* base, MPI_Aint bytes) {
-  const Runtime* runtime = find_runtime();
+  // It may be the first that the process hears of libmpix.
+  const Runtime* runtime = base && mpi_works() ? &ensure_runtime(launcher_local_ranks()) : find_runtime();
   if (!runtime || !runtime->device || !runtime->device->hidden_from_host(base)) return false;
   if (!runtime->settings.mpi_gpu_aware.value_or(mpi_says_gpu_aware())) return true;
   if (runtime->settings.mpi_gpu_aware || !is_mpich()) return false;

@@ -32,15 +32,23 @@ struct OrdinaryCall {
   std::optional<Ordinary> waits = {};  ///< in MPI for peers, for ever where a port has forgotten a stream call
 };
 
-/// From now on, until the result goes, the call is reported if it hangs.
-std::unique_ptr<BlockedCall> watched(Window& window, const OrdinaryCall& call) {
-  try {
-    return window.watch_ordinary(call.name, *call.waits);
-  } catch (const std::exception& error) {  // no memory, no thread: then nobody looks
-    log(LogLevel::info, std::string(call.name) + ": " + error.what());
-    return nullptr;
+/// While it lives the call is reported if it hangs.
+class Watched {
+ public:
+  Watched(Window& window, const OrdinaryCall& call) : window_(window) {
+    try {
+      window.watch_ordinary(call.name, *call.waits);
+    } catch (const std::exception& error) {  // no memory, no thread: then nobody looks
+      log(LogLevel::info, std::string(call.name) + ": " + error.what());
+    }
   }
-}
+  ~Watched() { window_.end_watch(); }
+  Watched(const Watched&) = delete;
+  Watched& operator=(const Watched&) = delete;
+
+ private:
+  Window& window_;
+};
 
 /// Refused where it collides with a stream epoch, else MPI's; what it opens or closes is noted once MPI has done it.
 template <class Check, class Forward, class Change>
@@ -48,6 +56,7 @@ int ordinary(const OrdinaryCall& call, MPI_Win win, Check check, Forward forward
   WinState* state = find_state(win);
   Window* window = state ? state->window.get() : nullptr;
   if (!window) return forward();
+  window->end_watch();  // of a call that an error handler has left by a jump
   bool may_hang = false;
   const int allowed = guarded(Caller::on_window(call.name, win), [&] {
     may_hang = window->check_ordinary(call.opens_epoch, call.waits,
@@ -56,7 +65,8 @@ int ordinary(const OrdinaryCall& call, MPI_Win win, Check check, Forward forward
   if (allowed != MPI_SUCCESS) return allowed;
   int done = MPI_SUCCESS;
   {
-    const std::unique_ptr<BlockedCall> reported = may_hang ? watched(*window, call) : nullptr;
+    std::optional<Watched> watched;
+    if (may_hang) watched.emplace(*window, call);
     done = forward();
   }
   if (done == MPI_SUCCESS) {

@@ -136,11 +136,13 @@ namespace {
 /// Who is on whose node must be the same to all. Who has wrong settings says nothing about it. Empty: they agree.
 std::string disagreement_on_nodes(const Runtime& runtime) {
   const int size = runtime.settings.node_size;
-  int most_and_least[] = {INT_MIN, INT_MIN};
+  constexpr int none = INT_MIN;
+  int most_and_least[] = {none, none};
   if (runtime.device) most_and_least[0] = size, most_and_least[1] = -size;
   check(PMPI_Allreduce(MPI_IN_PLACE, most_and_least, 2, MPI_INT, MPI_MAX, MPI_COMM_WORLD));
+  if (!runtime.device || most_and_least[0] == none) return "";  // what is wrong with its settings has been said
   const int most = most_and_least[0], least = -most_and_least[1];
-  if (most == INT_MIN || most == least) return "";
+  if (most == least) return "";
   return "MPIX_NODE_SIZE differs between the ranks: " + std::to_string(size) + " here, from " + std::to_string(least) +
          " to " + std::to_string(most) + " on all (0: not set)";
 }

@@ -110,12 +110,17 @@ MPI_Comm own_comm_like(MPI_Comm comm) {
   return own;
 }
 
+std::string why_no_budget(const CommState& ranks, const Runtime& runtime) {
+  // Until this thread has asked for it another one may be writing the text.
+  return ranks.spans_nodes() ? runtime.no_budget : "";
+}
+
 OperationBudget* make_team_if_none(CommState& ranks, Bootstrap& bootstrap, Runtime& runtime) {
   Device& device = usable_device(runtime);
   OperationBudget* const budget = ranks.spans_nodes() ? open_budget(runtime) : nullptr;
   if (!ranks.team)
     ranks.team = std::make_shared<const Team>(bootstrap, device, runtime.settings,
-                                              budget ? &budget->network() : nullptr, runtime.no_budget);
+                                              budget ? &budget->network() : nullptr, why_no_budget(ranks, runtime));
   return budget;
 }
 

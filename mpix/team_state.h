@@ -44,6 +44,8 @@ CommState& comm_state_of(MPI_Comm comm);
 /// The communicator has a team afterwards. Returns the way to ranks of other nodes; null: there are none, or there is
 /// no way (Runtime::no_budget). Throws Error where there is no device.
 OperationBudget* make_team_if_none(CommState& ranks, Bootstrap& bootstrap, Runtime& runtime);
+/// Of those ranks; empty: there is a way, or nobody needs one. Behind make_team_if_none().
+std::string why_no_budget(const CommState& ranks, const Runtime& runtime);
 /// Null: there is none.
 CommState* find_comm_state(MPI_Comm comm);
 /// Another communicator of the same ranks, whose calls meet nobody else's; errors are returned. Collective. It is no

@@ -33,28 +33,44 @@ void report(const WinState& state) {
   log(LogLevel::error, "window '" + state.window->name() + "': " + describe(state.window->stats()));
 }
 
+/// MPI has not freed it. MPICH removes the attributes before it looks whether a window may be freed.
+void go_on_with(MPI_Win win, WinState& state) {
+  state.being_freed = false;
+  if (state.window) {
+    state.window->end_watch();
+    state.window->say_farewell(Farewell::none);
+  }
+  if (state.detached) guarded(Caller::on_window("MPI_Win_free", win), [&] { attach(win, &state); });
+  state.detached = false;
+}
+
+int free_in_mpi(MPI_Win* win, WinState& state) {
+  const MPI_Win handle = *win;
+  try {
+    const int freed = PMPI_Win_free(win);
+    if (freed != MPI_SUCCESS) go_on_with(handle, state);
+    return freed;
+  } catch (...) {  // by an error handler
+    go_on_with(handle, state);
+    throw;
+  }
+}
+
 int free_window(MPI_Win* win, WinState& state) {
   const MPI_Win handle = *win;
+  if (state.being_freed) go_on_with(handle, state);  // an error handler has left the call before by a jump
   const int ready = guarded(Caller::on_window("MPI_Win_free", handle), [&] { quiesce(state); });
   if (ready != MPI_SUCCESS) return ready;
   state.being_freed = true;
-  std::unique_ptr<BlockedCall> reported;
   try {
-    if (state.window) reported = state.window->watch_free();
+    if (state.window) state.window->watch_free();
   } catch (const std::exception& error) {  // no memory, no thread: then nobody looks
     log(LogLevel::info, std::string("MPI_Win_free: ") + error.what());
   }
-  const int freed = PMPI_Win_free(win);
-  reported.reset();
-  if (freed != MPI_SUCCESS) {
-    // MPICH removes the attributes before it looks whether the window may be freed.
-    state.being_freed = false;
-    if (state.window) state.window->say_farewell(Farewell::none);
-    if (state.detached) guarded(Caller::on_window("MPI_Win_free", handle), [&] { attach(handle, &state); });
-    state.detached = false;
-    return freed;
-  }
-  forget_cached_states();
+  const int freed = free_in_mpi(win, state);
+  if (freed != MPI_SUCCESS) return freed;
+  if (state.window) state.window->end_watch();
+  forget_handle(state);
   return guarded(Caller::on_world("MPI_Win_free"), [&] {
     const std::unique_ptr<WinState> last(&state);
     report(state);

@@ -38,9 +38,11 @@ class StatesByHandle {
     std::lock_guard<std::shared_mutex> hold(mutex_);
     states_[win] = state;
   }
-  void remove(MPI_Win win) {
+  /// MPI may have given the handle to another window by now.
+  void remove(MPI_Win win, const WinState* state) {
     std::lock_guard<std::shared_mutex> hold(mutex_);
-    states_.erase(win);
+    const auto own = states_.find(win);
+    if (own != states_.end() && own->second == state) states_.erase(own);
   }
 
  private:
@@ -72,12 +74,11 @@ thread_local CachedState cache[1u << cache_bits];
 /// it.
 extern "C" int delete_state(MPI_Win, int, void* value, void*) {
   auto* state = static_cast<WinState*>(value);
-  states().remove(state->win);
-  forget_cached_states();
   if (state->being_freed) {
     state->detached = true;
     return MPI_SUCCESS;
   }
+  forget_handle(*state);
   try {
     Progress progress(Progress::Call::of_mpi);
     if (state->window) state->window->drain(progress.meanwhile());
@@ -151,14 +152,17 @@ void attach(MPI_Win win, WinState* state) {
   try {
     check(PMPI_Win_set_attr(win, window_keyval(), state));
   } catch (...) {
-    states().remove(win);
+    states().remove(win, state);
     throw;
   }
   state->win = win;
-  forget_cached_states();
+  generation.fetch_add(1, std::memory_order_release);
 }
 
-void forget_cached_states() { generation.fetch_add(1, std::memory_order_release); }
+void forget_handle(const WinState& state) {
+  states().remove(state.win, &state);
+  generation.fetch_add(1, std::memory_order_release);
+}
 
 void release_window_keyval() {
   std::lock_guard<std::mutex> hold(keyval_mutex);

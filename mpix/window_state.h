@@ -81,8 +81,8 @@ Window& stream_window(WinState& state);
 
 /// Attach the state to a new window, or again after a failed MPI_Win_free.
 void attach(MPI_Win win, WinState* state);
-/// No thread takes a state from its cache any more.
-void forget_cached_states();
+/// After MPI has freed the window: no thread takes the state from its cache any more.
+void forget_handle(const WinState& state);
 void release_window_keyval();
 
 bool any_window_alive();

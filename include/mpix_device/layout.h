@@ -110,6 +110,7 @@ struct alignas(64) Inbox {
   std::uint64_t open[comms];       ///< bits: windows that it has opened
   std::uint64_t has_put, far_put;  ///< see MPIX_Dev_ctx; from one launch to the next
   std::uint64_t finished;          ///< launches, in whatever order they came: they are one after another by `lock`
+  std::uint64_t waits;             ///< of the rank so far
 };
 
 /// A notification, as it lies in the entry's lines.
@@ -127,6 +128,13 @@ enum Kind : std::uint32_t { direct = 0, in_lines = 1, was_read = 2, flushing = 3
 constexpr std::uint64_t after_puts = std::uint64_t{1} << 63;
 constexpr std::uint64_t dead = ~std::uint64_t{0};  ///< no tag is that large
 constexpr std::uint32_t entry_lines = 2;
+
+/// Which lap of its lane a line was written in, as the line says; it is never 0, as lines say in which nothing was
+/// written, nor no_lap. They come again after hours and days of small puts, when no line has one of the lap before.
+MPIX_FN std::uint32_t lap_of_line(std::uint64_t line, std::uint32_t lane_shift) {
+  return (static_cast<std::uint32_t>(line >> lane_shift) & 0x7fffffffu) + 1;
+}
+constexpr std::uint32_t no_lap = ~0u;  ///< of lines that nobody looks at
 
 MPIX_FN std::uint64_t what_of(std::uint32_t tag, std::uint32_t source, std::uint32_t window) {
   return tag | std::uint64_t{source} << 32 | std::uint64_t{window} << 56;
@@ -263,7 +271,7 @@ MPIX_FN Waiting waiting_in(const RankNote& note) {
 
 /// Where a thread of the host back end sleeps: the bell of its rank, or that of its process. It never sleeps for longer
 /// than a moment where nobody might ring.
-enum class Sleep : std::uint32_t { for_notifications, for_room, for_barrier };
+enum class Sleep : std::uint32_t { for_notifications, for_room, for_barrier, for_turn };
 
 /// What the library does for ranks that are threads.
 struct Hooks {

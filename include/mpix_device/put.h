@@ -36,11 +36,10 @@ MPIX_DEV_FN void write_lines(const Ctx& c, const Team& team, const Aim& aim, std
   MPIX_NO_UNROLL
   for (std::uint32_t i = team.size - 1 - team.index; i < count; i += team.size) {
     const std::uint64_t n = begin + entry_lines + i;
-    write_line(aim.lane + (n & mask), load_some(data, i, bytes), static_cast<std::uint32_t>(n >> shift) + 1);
+    write_line(aim.lane + (n & mask), load_some(data, i, bytes), lap_of_line(n, shift));
   }
   // The data first: who sees the entry finds them there as a rule.
-  if (team.index == 0)
-    write_entry(aim.lane + (begin & mask), what, how, static_cast<std::uint32_t>(begin >> shift) + 1);
+  if (team.index == 0) write_entry(aim.lane + (begin & mask), what, how, lap_of_line(begin, shift));
 }
 
 /// The team: an entry for the rank that is aimed at, with data where `how` says so. The team has met since it wrote the
@@ -183,7 +182,9 @@ MPIX_DEV_CALL void copy_rows(const Team team, char* to, const char* from, const 
   if (whole) {
     const auto each = static_cast<std::uint32_t>(rows.width / 16);
     const auto all = each * static_cast<std::uint32_t>(rows.height);
-    const auto place = [each](std::uint32_t i, std::size_t stride) { return i / each * stride + i % each * 16; };
+    const auto place = [each](std::uint32_t i, std::size_t stride) {
+      return i / each * stride + std::size_t{i % each} * 16;
+    };
     constexpr std::uint32_t at_once = 4;
     MPIX_NO_UNROLL
     for (std::uint32_t begin = team.index; begin < all; begin += at_once * team.size) {

@@ -68,7 +68,7 @@ MPIX_DEV_FN Usual put_quads(Ctx& c, const Team& team, Aim& aim, std::uint64_t wh
   const auto announce = [&](std::uint64_t begin) {
     if (team.index != 0) return;
     entry = aim.lane + (static_cast<std::uint32_t>(begin) & mask);
-    lap = static_cast<std::uint32_t>(begin >> shift) + 1;
+    lap = lap_of_line(begin, shift);
     if (begin + entry_lines > aim.room_seen) aim.room_seen = load_before_stores(aim.room);
     has_room = begin + entry_lines <= aim.room_seen;
     if (has_room)
@@ -104,7 +104,7 @@ MPIX_DEV_FN Usual put_words(Ctx& c, const Team& team, Aim& aim, std::uint64_t wh
   };
   const auto write = [&](std::uint64_t begin, std::uint64_t data) {
     const std::uint64_t n = begin + k;
-    write_line(aim.lane + (static_cast<std::uint32_t>(n) & mask), data, static_cast<std::uint32_t>(n >> shift) + 1);
+    write_line(aim.lane + (static_cast<std::uint32_t>(n) & mask), data, lap_of_line(n, shift));
   };
   bool has_room = true;
   if (end <= warp_width() && end <= team.size) {

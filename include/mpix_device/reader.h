@@ -75,7 +75,7 @@ struct Reader {
   MPIX_DEV_METHOD const Line* entry() const {
     return found.process < processes ? line(found.process, found.at) : far_lane + (found.at & (far_lane_lines - 1));
   }
-  MPIX_DEV_METHOD std::uint32_t lap(std::uint64_t n) const { return static_cast<std::uint32_t>(n >> lane_shift) + 1; }
+  MPIX_DEV_METHOD std::uint32_t lap(std::uint64_t n) const { return lap_of_line(n, lane_shift); }
   MPIX_DEV_METHOD bool has_room() const { return state.live < most_pending; }
   MPIX_DEV_METHOD bool is_asked_for(std::uint64_t what) const { return asks && needs > 0 && matches(what, query); }
   /// There is a place for it: with who asks, among the pending, or it takes none.
@@ -133,8 +133,7 @@ MPIX_DEV_FN Look look_far(Reader& r, const Workers& warp) {
   bool here = false;
   if (warp.index == 0) {
     at = heads_of(r.inbox)[r.processes];
-    here = lines_arrived(r.far_lane + (at & (far_lane_lines - 1)), static_cast<std::uint32_t>(at >> far_lane_shift) + 1,
-                         data) == 3;
+    here = lines_arrived(r.far_lane + (at & (far_lane_lines - 1)), lap_of_line(at, far_lane_shift), data) == 3;
   }
   const bool fits = here && r.fits(data);
   if (ballot(warp, fits) != 0) {
@@ -248,6 +247,8 @@ MPIX_DEV_CALL void move_data(Ctx& c, const Found& found, const Workers& workers)
     }
 #if MPIX_ON_DEVICE
     if (looks >= looks_between_notes) store_after_loads(&c.p.notes[c.rank - c.p.first_rank].waits, 0);
+#else
+    if (looks > 64) c.p.hooks->refresh(c.p.waiter);
 #endif
     if (fits) store_word(to, i, bytes, word);
   }

@@ -280,6 +280,34 @@ MPIX_DEV_FN void* pointer(Ctx& c, int window, int target, std::size_t displaceme
   return entry.base && entry.present - 1 > displacement ? entry.base + displacement : nullptr;
 }
 
+/// As no other wait of the rank is numbered.
+constexpr std::uint64_t wait_for_turn = std::uint64_t{1} << 63;
+
+/// Somebody may be reading the lanes in this rank's place: not for long; or an earlier launch of the rank goes on, and
+/// leaves notes of its own. False: the domain is broken.
+MPIX_DEV_FN bool lock_inbox(Ctx& c) {
+  std::uint64_t* const note = &c.p.notes[c.rank - c.p.first_rank].waits;
+  bool released = false, noted = false;
+  for (std::uint32_t looks = 1; !released && !try_lock(&c.inbox->lock); ++looks) {
+#if MPIX_ON_DEVICE
+    doze(looks);
+    if (looks % looks_between_notes != 0) continue;
+    released = load_relaxed(c.p.released) != 0;
+#else
+    (void)looks;
+    released = !c.p.hooks->pause(c.p.waiter, Sleep::for_turn);
+#endif
+    if (load_relaxed(note) != 0) continue;
+    note_waiting(c, 0);
+    noted = true;
+  }
+#if !MPIX_ON_DEVICE
+  c.p.hooks->refresh(c.p.waiter);
+#endif
+  if (noted && load_relaxed(note) == wait_for_turn) store_after_loads(note, 0);
+  return !released;
+}
+
 MPIX_DEV_CALL Result init(Ctx& c, const MPIX_Dev_param& p, std::uint32_t team) {
 #if MPIX_ON_DEVICE
   const bool first = team == block_team ? thread_of_block() == 0 : thread_of_block() % warp_width() == 0;
@@ -311,7 +339,8 @@ MPIX_DEV_CALL Result init(Ctx& c, const MPIX_Dev_param& p, std::uint32_t team) {
     c.unflushed_count = 0;
     c.far_freed = c.far_taken = c.far_replies = c.far_flushes = 0;
     c.far_unflushed = c.far_put = 0;
-    c.waits = 0;
+    c.waits = wait_for_turn;
+    c.holds_inbox = false;
     c.call = DevCall::init;
     c.query = Query{-1, -1, -1};
     c.needs = c.total = 0;
@@ -322,23 +351,9 @@ MPIX_DEV_CALL Result init(Ctx& c, const MPIX_Dev_param& p, std::uint32_t team) {
       c.reading = c.inbox;
       c.reading_of = c.rank;
       c.lanes = lane_of(c, reinterpret_cast<char*>(c.inbox), 0);
-      // Somebody may be reading the lanes in this rank's place: not for long.
-      c.waits = 1;
-      for (std::uint32_t looks = 1; !try_lock(&c.inbox->lock); ++looks) {
-#if MPIX_ON_DEVICE
-        doze(looks);
-        if (looks % looks_between_notes != 0) continue;
-        const bool released = load_relaxed(p.released) != 0;
-#else
-        (void)looks;
-        const bool released = !p.hooks->pause(p.waiter, Sleep::for_room);
-#endif
-        note_waiting(c, 0);
-        if (!released) continue;
-        c.broken = Result::synchronization;
-        break;
-      }
-      store_after_loads(&p.notes[here].waits, 0);
+      c.holds_inbox = lock_inbox(c);
+      if (!c.holds_inbox) c.broken = Result::synchronization;
+      c.waits = c.inbox->waits;
       if (p.far_ranks) {
         c.far_replies = load_relaxed(&p.far_ranks[here].replies);
         c.far_flushes = load_relaxed(&p.far_ranks[here].flushed);
@@ -366,15 +381,20 @@ MPIX_DEV_CALL void finish(Ctx& c) {
   if (c.broken == Result::argument || c.broken == Result::other) return;
   if (c.broken == Result::ok) collect(c);
   sync_team(c);
-  if (is_first(c)) {
-    give_up(c, Result::argument);  // no call after this one
+  if (is_first(c) && c.holds_inbox) {
     c.inbox->reading = c.state;
     c.inbox->has_put = c.has_put;
     c.inbox->far_put = c.far_put;
     if (c.p.launch > 0)
       store_release(&c.p.notes[c.rank - c.p.first_rank].finished, c.inbox->finished = c.inbox->finished + 1);
+    c.inbox->waits = c.waits;
+#if !MPIX_ON_DEVICE
+    c.p.hooks->refresh(c.p.waiter);  // behind the lock the domain may be freed
+#endif
+    ring_rank(c, reinterpret_cast<char*>(c.inbox));  // another launch of the rank may wait for its turn
     store_release(&c.inbox->lock, 0);
   }
+  if (is_first(c)) give_up(c, Result::argument);  // no call after this one
   sync_team(c);
 }
 

@@ -96,7 +96,8 @@ struct MPIX_Dev_ctx {
   mpix::dev::Result broken;
   std::uint32_t unfenced;  ///< stores into windows have no fence behind them yet
   std::uint32_t has_put;   ///< without a notification, since all ranks met: targets have to fence
-  std::uint64_t waits;     ///< calls that waited
+  std::uint64_t waits;     ///< calls that waited, with those of earlier launches
+  bool holds_inbox;        ///< by its lock
 
   // Of the call:
   mpix::dev::Inbox* reading;  ///< the rank's own inbox, or that of one that runs no kernel
@@ -275,9 +276,7 @@ MPIX_DEV_FN Notification* pending_of(const Ctx& c, Inbox* inbox) {
 MPIX_DEV_FN Line* lane_of(const Ctx& c, char* inbox, std::uint32_t process) {
   return reinterpret_cast<Line*>(inbox + c.p.lanes_at) + std::uint64_t{process} * c.p.lane_lines;
 }
-MPIX_DEV_FN std::uint32_t lap_of(const Ctx& c, std::uint64_t line) {
-  return static_cast<std::uint32_t>(line >> c.p.lane_shift) + 1;
-}
+MPIX_DEV_FN std::uint32_t lap_of(const Ctx& c, std::uint64_t line) { return lap_of_line(line, c.p.lane_shift); }
 MPIX_DEV_FN std::uint64_t index_of(const Ctx& c, std::uint64_t line) { return line & (c.p.lane_lines - 1); }
 
 MPIX_DEV_FN void ring_rank(const Ctx& c, char* inbox) {

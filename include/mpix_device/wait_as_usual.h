@@ -96,7 +96,7 @@ MPIX_DEV_FN Announced take_announced(Ctx& c, const Workers& warp, std::uint32_t 
                                      std::uint64_t what, bool wants_status, std::uint32_t left) {
   const std::uint32_t shift = c.p.lane_shift, mask = (1u << shift) - 1;
   const Line* const second = c.lanes + (process << shift) + (static_cast<std::uint32_t>(at) & mask) + 1;
-  const auto lap = static_cast<std::uint32_t>(at >> shift) + 1;
+  const std::uint32_t lap = lap_of_line(at, shift);
   std::uint64_t how = 0;
   MPIX_NO_UNROLL
   for (std::uint32_t looks = 0; ballot(warp, !line_acquired(second, lap, &how)) != 0; ++looks)
@@ -106,8 +106,6 @@ MPIX_DEV_FN Announced take_announced(Ctx& c, const Workers& warp, std::uint32_t 
   if (warp.index == 0) hand_out(c, wants_status, what, how, process, at + entry_lines, left);
   return Announced::was_taken;
 }
-
-constexpr std::uint32_t no_lap = ~0u;  ///< of lines that nobody looks at
 
 /// First warp. Takes what is asked for of what is pending, oldest first: these are as few as the warp has threads.
 MPIX_DEV_FN void take_few_older(Ctx& c, const Workers& warp, const Sought& sought, bool wants_status,
@@ -165,8 +163,8 @@ MPIX_DEV_FN Step take_as_usual(Ctx& c, const Workers& warp, const Query& query, 
     const std::uint64_t n = head + entry_lines + 2 * pair;
     const Line* const entry = lane + (static_cast<std::uint32_t>(head) & mask);
     const Line* const own = lane + (static_cast<std::uint32_t>(n) & mask);
-    const std::uint32_t lap = mine ? static_cast<std::uint32_t>(head >> lane_shift) + 1 : no_lap;
-    const auto own_lap = static_cast<std::uint32_t>(n >> lane_shift) + 1;
+    const std::uint32_t lap = mine ? lap_of_line(head, lane_shift) : no_lap;
+    const std::uint32_t own_lap = lap_of_line(n, lane_shift);
     SeenLine seen[4];
     Ballot come = 0;
     std::uint32_t lap_seen = no_lap;
@@ -340,7 +338,7 @@ MPIX_DEV_FN void move_found(Ctx& c, const Team& team, char* to) {
   for (std::uint32_t i = team.index; i < words; i += team.size) {
     const std::uint64_t n = first + i;
     const Line* const line = lane + (static_cast<std::uint32_t>(n) & mask);
-    const auto lap = static_cast<std::uint32_t>(n >> shift) + 1;
+    const std::uint32_t lap = lap_of_line(n, shift);
     std::uint64_t word = 0;
     for (std::uint32_t looks = 1; !line_arrived(line, lap, &word); ++looks)
       if (looks % looks_between_notes == 0 && load_relaxed(c.p.released) != 0) break;

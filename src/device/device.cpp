@@ -37,6 +37,8 @@ const char* name_of(Call call) {
       return "MPIX_Win_wait_stream";
     case Call::complete_wait:
       return "MPIX_Win_complete_wait_stream";
+    case Call::free:
+      return "MPI_Win_free";
   }
   return "?";
 }

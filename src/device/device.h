@@ -46,7 +46,7 @@ struct Allocation {
 };
 
 /// Which call of the API a launch stands for; for reports.
-enum class Call { post, complete, wait, complete_wait };
+enum class Call { post, complete, wait, complete_wait, free };
 const char* name_of(Call call);
 
 /// What a device does about a launch that waits too long; one for each window.

@@ -200,7 +200,7 @@ void Courier::fill_lane(std::uint32_t rank_here) {
          lane.written + dev::entry_lines <= load_acquire(&rank.lines_read) + dev::far_lane_lines) {
     const Told& told = lane.waiting.front();
     write_entry(rank.lines + (lane.written & (dev::far_lane_lines - 1)), told.what, told.how,
-                static_cast<std::uint32_t>(lane.written >> dev::far_lane_shift) + 1);
+                dev::lap_of_line(lane.written, dev::far_lane_shift));
     lane.written += dev::entry_lines;
     lane.waiting.pop_front();
     any = true;

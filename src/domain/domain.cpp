@@ -30,9 +30,10 @@ bool is_power_of_two(std::uint64_t n) { return n != 0 && (n & (n - 1)) == 0; }
 /// Lines of a notification with so many bytes.
 std::uint32_t lines_with(std::uint32_t bytes) { return dev::lines_of(dev::how_in_lines(bytes, 0)); }
 
-std::uint32_t preset_lines(std::uint64_t ranks_of_a_process, std::uint64_t processes) {
+std::uint32_t preset_lines(std::uint64_t ranks_of_a_process, std::uint64_t processes_of_a_node) {
   std::uint32_t lines = most_preset_lines;
-  while (lines > least_preset_lines && ranks_of_a_process * processes * lines * sizeof(Line) > usual_lanes_bytes)
+  while (lines > least_preset_lines &&
+         ranks_of_a_process * processes_of_a_node * lines * sizeof(Line) > usual_lanes_bytes)
     lines /= 2;
   return lines;
 }
@@ -41,6 +42,7 @@ std::uint32_t preset_lines(std::uint64_t ranks_of_a_process, std::uint64_t proce
 
 struct Domain::Card {
   std::uint32_t abi, ranks_here;
+  std::uint32_t processes;                              ///< of its node
   std::int64_t lane_lines, most_pending, inline_bytes;  ///< as asked for; negative: not
   std::uint64_t place;
   std::uint32_t takes_turns;  ///< with other processes of the place
@@ -55,6 +57,7 @@ std::vector<Domain::Card> Domain::introduce(Bootstrap& bootstrap, std::uint32_t 
   Card card{};
   card.abi = MPIX_DEV_ABI;
   card.ranks_here = ranks_here;
+  card.processes = static_cast<std::uint32_t>(team_->locals().size());
   card.lane_lines = or_none(options.lane_lines);
   card.most_pending = or_none(options.most_pending);
   card.inline_bytes = or_none(options.inline_bytes);
@@ -88,16 +91,17 @@ std::vector<Domain::Card> Domain::introduce(Bootstrap& bootstrap, std::uint32_t 
 }
 
 void Domain::choose_sizes(const std::vector<Card>& cards, const DomainOptions& options) {
-  std::uint64_t most_here = 1;
+  std::uint64_t most_here = 1, most_processes = 1;
   std::uint32_t preferred = most_preset_inline;
   for (const Card& card : cards) {
     most_here = std::max<std::uint64_t>(most_here, card.ranks_here);
+    most_processes = std::max<std::uint64_t>(most_processes, card.processes);
     preferred = std::min(preferred, card.preferred_inline);
   }
   param_.most_pending = options.most_pending.value_or(preset_pending);
   if (param_.most_pending < 1 || param_.most_pending > most_of_pending)
     throw Error(Fault::argument, "info mpix_dev_pending is 1 to " + std::to_string(most_of_pending));
-  std::uint32_t lines = preset_lines(most_here, cards.size());
+  std::uint32_t lines = preset_lines(most_here, most_processes);
   // What was asked for travels with the notification, as far as there can be lanes for it.
   while (options.inline_bytes && lines < dev::most_lane_lines && lines_with(*options.inline_bytes) > lines / 2)
     lines *= 2;

@@ -51,6 +51,8 @@ class Waiter {
   bool pause(dev::Sleep sleep) {
     if (!patience_ && sleep == dev::Sleep::for_barrier)
       patience_.emplace(process_, polling_, courier_ != nullptr, nap_in_barrier_);
+    else if (!patience_ && sleep == dev::Sleep::for_turn)
+      patience_.emplace(rank_, polling_, false, nap_in_barrier_);
     else if (!patience_)
       patience_.emplace(rank_, polling_, sleep == dev::Sleep::for_room);
     patience_->pause();

@@ -42,7 +42,7 @@ std::string waiting_text(const dev::RankNote& note, std::uint32_t rank, std::uin
   switch (sought.call) {
     case dev::DevCall::init:
       return who +
-             "in MPIX_Dev_init: an earlier kernel, or an earlier MPIX_Dev_init of this one, has no MPIX_Dev_finish";
+             "in MPIX_Dev_init for its turn: an earlier launch of it has not come to MPIX_Dev_finish, or has none";
     case dev::DevCall::barrier:
       return who + "in " + barrier_of(sought);
     case dev::DevCall::flush:

@@ -53,6 +53,8 @@ void Launching::post(const ExposurePlanOf& plan, const StreamNow& in, OperationB
 
 void Launching::complete(const AccessPlanOf& plan, const StreamNow& in, OperationBudget::Lease lease) {
   launch_complete(plan, nullptr, Call::complete, in, std::move(lease));
+  // Where there is no target nothing has carried it, and the program may wait now for what a peer does with it.
+  if (to_carry_.plan && !to_carry_.point) launch_carried_post(in);
   sent(plan, in);
 }
 
@@ -207,9 +209,13 @@ void Launching::carry_post(Launch& launch, const StreamNow& in) {
   } else if (to_carry_.point) {
     launch_aside();
   } else {
-    launch_post(to_carry_.plan, to_carry_.in, {});
-    to_carry_ = CarriedPost{};
+    launch_carried_post(to_carry_.in);
   }
+}
+
+void Launching::launch_carried_post(const StreamNow& in) {
+  const ExposurePlanOf plan = to_carry_.plan;  // it is carried by the first launch of those that there may be
+  launch_post(plan, is_alive(to_carry_.in.stream) ? to_carry_.in : in, {});
 }
 
 /// Behind the point of the post, and not in its stream, which may be gone, or captured by now.

@@ -100,6 +100,7 @@ class Launching {
   bool set_free_post(const ExposurePlanOf& plan, const StreamNow& in);
   void keep_behind_posts(const StreamNow& in);
   void carry_post(Launch& launch, const StreamNow& in);
+  void launch_carried_post(const StreamNow& in);
   void launch_aside();
   bool is_alive(Stream stream) const;
   void enqueue(Launch& launch, const StreamNow& in);

@@ -116,22 +116,21 @@ void Window::check_usable() {
   throw Error(Fault::synchronization, "the window is broken: " + stall_.cause());
 }
 
-std::unique_ptr<BlockedCall> Window::watch_ordinary(const char* call, Ordinary side) {
+void Window::watch_ordinary(const char* call, Ordinary side) {
   const char* const why =
       side == Ordinary::access
           ? "an ordinary access epoch waits for its targets, and this rank has stream epochs on the window (are they "
             "late? was MPI_Win_start called without MPIX_MODE_STREAM?)"
           : "an ordinary exposure epoch waits for MPI_Win_complete of its origins, and this rank's access epochs are "
             "stream epochs (are they late? should it be MPIX_Win_post_stream and MPIX_Win_wait_stream?)";
-  return stall_.patience() > 0 ? std::make_unique<BlockedCall>(stall_, call, why) : nullptr;
+  if (stall_.patience() > 0) blocked_calls_.begin(stall_, call, why);
 }
 
-std::unique_ptr<BlockedCall> Window::watch_free() {
+void Window::watch_free() {
   constexpr auto why =
       "it is collective, and other ranks have not called it (are they late? do they wait in ordinary calls, as "
       "MPI_Win_wait, for epochs that are stream epochs here?)";
-  if (!has_stream_epochs() || stall_.patience() <= 0) return nullptr;
-  return std::make_unique<BlockedCall>(stall_, "MPI_Win_free", why);
+  if (has_stream_epochs() && stall_.patience() > 0) blocked_calls_.begin(stall_, "MPI_Win_free", why);
 }
 
 void Window::check_free() {

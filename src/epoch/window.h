@@ -65,7 +65,7 @@ class Window final : public WaitsForPeers {
 
   /// Before an ordinary call. Throws where `check` does, and where it opens an epoch and the window is broken. Whether
   /// the call, which `waits` for peers on that side, may hang in MPI as the program forgot a stream call: then
-  /// watch_ordinary() for as long as it lasts.
+  /// watch_ordinary() until end_watch().
   template <class Check>
   bool check_ordinary(bool opens_epoch, std::optional<Ordinary> waits, Check check) {
     std::lock_guard<std::mutex> hold(mutex_);
@@ -73,10 +73,11 @@ class Window final : public WaitsForPeers {
     check(std::as_const(state_));
     return waits && (*waits == Ordinary::access ? state_.has_stream_epochs() : state_.last_access_was_stream());
   }
-  /// Null: nobody wants to know.
-  std::unique_ptr<BlockedCall> watch_ordinary(const char* call, Ordinary side);
+  void watch_ordinary(const char* call, Ordinary side);
   /// Likewise: a peer that waits for a stream epoch by an ordinary call may have none itself, and so say nothing.
-  std::unique_ptr<BlockedCall> watch_free();
+  void watch_free();
+  /// Of this thread.
+  void end_watch() noexcept { blocked_calls_.end(); }
 
   /// After an ordinary call: what it has opened or closed.
   template <class Change>
@@ -136,6 +137,7 @@ class Window final : public WaitsForPeers {
   Neighbourhood peers_;
   const std::shared_ptr<HostWords> host_words_;
   StallReporter stall_;
+  BlockedCalls blocked_calls_;
   EnqueuedEpochs enqueued_;
   OffNode off_node_;
 

@@ -262,7 +262,11 @@ OperationBudget* OffNode::budget() const {
   return remote_->is_connected() ? &remote_->budget() : nullptr;
 }
 
-bool OffNode::has_run() { return (!remote_->is_connected() || remote_has_run()) && (!relay_ || relay_has_run()); }
+bool OffNode::has_run() {
+  const bool over = (!remote_->is_connected() || remote_has_run()) && (!relay_ || relay_has_run());
+  if (over) draining_since_.reset();
+  return over;
+}
 
 void OffNode::add_to(Stats& stats) const {
   if (relay_) relay_->add_to(stats);
@@ -289,16 +293,16 @@ bool OffNode::remote_has_run() {
   if (budget.is_idle(window_)) return true;
   // All streams are done with it. A peer that died is told by an error, or by nothing at all.
   const std::string failure = budget.failure_of(window_);
-  if (!failure.empty()) stall_.failed(Call::complete, failure);
+  if (!failure.empty()) stall_.failed(Call::free, failure);
   const auto now = AwakeClock::now();
   if (!draining_since_) draining_since_ = now;
   const double waited = std::chrono::duration<double>(now - *draining_since_).count();
   if (stall_.patience() > 0 && waited > stall_.patience()) {
     const std::string lost = budget.probe(window_);
     if (lost.empty())
-      stall_.stalled(Call::complete, budget.missing(window_), waited);
+      stall_.stalled(Call::free, budget.missing(window_), waited);
     else
-      stall_.failed(Call::complete, lost);
+      stall_.failed(Call::free, lost);
     draining_since_ = now;
   }
   return is_broken();
@@ -312,7 +316,7 @@ bool OffNode::relay_has_run() {
   const double waited = std::chrono::duration<double>(now - *draining_since_).count();
   const std::string unposted = relay_->unposted();
   if (stall_.patience() > 0 && waited > stall_.patience() && !unposted.empty()) {
-    stall_.stalled(Call::complete, unposted, waited);
+    stall_.stalled(Call::free, unposted, waited);
     draining_since_ = now;
   }
   return is_broken();

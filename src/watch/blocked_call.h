@@ -2,6 +2,12 @@
 // Copyright (c) the libmpix authors
 #pragma once
 
+#include <atomic>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <thread>
+
 #include "base/service.h"
 #include "watch/stall.h"
 
@@ -34,6 +40,20 @@ class BlockedCall final : public Poller {
   const Clock::duration patience_;
   const Clock::time_point since_ = Clock::now();
   Clock::duration reported_{};
+};
+
+/// Those of a window, one for each thread. An error handler of the program may leave MPI by a jump, and then nobody
+/// says that the call is over: the thread's next one does, or the end of the window.
+class BlockedCalls {
+ public:
+  /// Of the calling thread, both. Throws std::exception.
+  void begin(StallReporter& reporter, const char* call, const char* why);
+  void end() noexcept;
+
+ private:
+  std::mutex mutex_;
+  std::map<std::thread::id, std::unique_ptr<BlockedCall>> calls_;
+  std::atomic<bool> has_any_{false};
 };
 
 }  // namespace mpix

@@ -16,10 +16,16 @@
 //     the domain is freed, and MPI finalized, in a handler of exit(); started likewise
 //   mpiexec -n 2 domain_wrong patient
 //     a process that frees late, with nothing under way; started likewise
+//   mpiexec -n N domain_wrong launches
+//     waits of many launches, each of them short; started likewise
+//   mpiexec -n N domain_wrong behind
+//     a launch that waits for its turn behind one that waits, and the domain is freed before it has returned; started
+//     with MPIX_TIMEOUT=1
 //   mpiexec -n N domain_wrong apart TEXT
 //     the processes cannot have a domain, and all are told TEXT
 #include <mpi.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -316,6 +322,74 @@ void unfinished() {
   EXPECT(class_of(freed) == (process == 0 ? MPI_ERR_RMA_SYNC : MPI_SUCCESS));
 }
 
+/// A domain of two ranks, of which rank 1 waits for rank 0, which takes its time; and behind it all for something else.
+class TwoRanks {
+ public:
+  explicit TwoRanks(std::chrono::milliseconds until_notified, std::chrono::milliseconds behind_finish = {})
+      : until_notified_(until_notified), behind_finish_(behind_finish) {
+    CHECK_MPI(MPIX_Dev_create(MPI_COMM_SELF, 2, MPI_INFO_NULL, &dev_));
+    CHECK_MPI(MPIX_Dev_alloc(dev_, 2 * part, &base_));
+    void* bases[] = {base_, static_cast<char*>(base_) + part};
+    const std::size_t bytes[] = {part, part};
+    CHECK_MPI(MPIX_Dev_win_create(dev_, bases, bytes, &window_));
+  }
+  void launch(void* stream) { CHECK_MPI(MPIX_Dev_launch_host(dev_, run, this, stream)); }
+  void free() { CHECK_MPI(MPIX_Dev_free(&dev_)); }
+  int wrong() const { return wrong_; }
+
+ private:
+  static void run(MPIX_Dev_param param, void* self) { static_cast<TwoRanks*>(self)->run(param); }
+  void run(const MPIX_Dev_param& param) {
+    MPIX_Dev_ctx ctx;
+    int code = MPIX_Dev_init(&ctx, param);
+    if (code == MPI_SUCCESS && MPIX_Dev_rank(&ctx, MPIX_DEV_WORLD) == 0) {
+      std::this_thread::sleep_for(until_notified_);
+      code = MPIX_Dev_notify(&ctx, window_, 1, 7);
+    } else if (code == MPI_SUCCESS) {
+      code = MPIX_Dev_wait(&ctx, window_, MPIX_DEV_ANY_SOURCE, 7, 1);
+    }
+    if (code != MPI_SUCCESS) ++wrong_;
+    MPIX_Dev_finish(&ctx);
+    std::this_thread::sleep_for(behind_finish_);
+  }
+
+  const std::chrono::milliseconds until_notified_, behind_finish_;
+  MPIX_Dev dev_ = MPIX_DEV_NULL;
+  void* base_ = nullptr;
+  MPIX_Dev_win window_ = -1;
+  std::atomic<int> wrong_{0};
+};
+
+/// Together they wait for longer than MPIX_TIMEOUT, each for less: each is a wait of its own.
+void launches() {
+  TwoRanks ranks(std::chrono::milliseconds(300) * test::time_scale());
+  for (int i = 0; i < 10; ++i) ranks.launch(nullptr);
+  support::synchronize();
+  EXPECT(ranks.wrong() == 0);
+  ranks.free();
+}
+
+/// What a report says is what the rank that has begun waits for. One that waited for its turn has nothing to do with
+/// the domain when it has finished.
+void behind() {
+  const std::chrono::milliseconds unit(500 * test::time_scale());
+  TwoRanks ranks(5 * unit, unit);
+  MPIX_Host_stream streams[2];
+  for (MPIX_Host_stream& stream : streams) CHECK_MPI(MPIX_Host_stream_create(&stream));
+  test::Capture log(2);
+  ranks.launch(streams[0]);
+  ranks.launch(streams[1]);
+  ranks.free();
+  const std::string said = log.end();
+  for (MPIX_Host_stream& stream : streams) {
+    CHECK_MPI(MPIX_Host_stream_synchronize(stream));
+    CHECK_MPI(MPIX_Host_stream_destroy(&stream));
+  }
+  EXPECT(ranks.wrong() == 0);
+  EXPECT(said.find("rank 1 (process 0) waits for 1 of 1 notifications") != std::string::npos);
+  EXPECT(said.find("rank 1 (process 0) waits in MPIX_Dev_init") == std::string::npos);
+}
+
 void untaken(bool one_is_late) {
   static MPIX_Dev_win window = -1;
   MPIX_Dev dev = MPIX_DEV_NULL;
@@ -449,6 +523,10 @@ int main(int argc, char** argv) {
     return free_at_exit(), put_and_exit(), 0;
   else if (what == "patient")
     patient();
+  else if (what == "launches")
+    launches();
+  else if (what == "behind")
+    behind();
 #endif
   else if (what == "apart" && argc > 2)
     apart(argv[2]);

@@ -115,6 +115,34 @@ TEST_CASE("a post is behind the work of its stream, whichever stream has the nex
   }
 }
 
+TEST_CASE("a lazy post goes with the next call, though that has no target") {
+  NEEDS_RANKS(2);
+  const int last = size() - 1, before = size() - 2;
+  const bool waits = rank() == last, puts = rank() == before;
+  const std::size_t bytes = sizes[1];
+  Window window(Memory::device, bytes, 1, MPI_COMM_WORLD, 0, true);
+  Buffer source(bytes);
+  using Ranks = std::vector<int>;
+  const Group from(waits ? Ranks{before} : Ranks{}), to(puts ? Ranks{last} : Ranks{});
+  Stream stream, other;
+  for (int k = 1; k <= scaled(10); ++k) {
+    MPI_OK(MPIX_Win_post_stream(from, window, stream));
+    MPI_OK(MPI_Win_start(to, MPIX_MODE_STREAM, window));
+    if (puts) {
+      stream.fill(source.data(), bytes, ring_data(before, k));
+      MPI_OK(MPI_Put(source.data(), int(bytes), MPI_BYTE, last, 0, int(bytes), MPI_BYTE, window));
+    }
+    MPI_OK(MPIX_Win_complete_stream(window, puts || k % 2 ? stream : other));
+    stream.synchronize();
+    barrier();  // the promise has ended with the call before
+    MPI_OK(MPIX_Win_wait_stream(window, stream));
+    if (waits) stream.check(window.base(), bytes, ring_data(before, k), HERE("epoch " << k));
+    stream.synchronize();
+    barrier();
+  }
+  checked();
+}
+
 TEST_CASE("calls follow a post after any time") {
   for (std::size_t bytes : sizes) {
     Exchange exchange(bytes);

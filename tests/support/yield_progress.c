@@ -33,8 +33,8 @@ __attribute__((visibility("default"))) unsigned ucp_worker_progress(void* worker
     if (idle < 2000) {
       sched_yield();
     } else {
-      const struct timespec nap = {0, 50000 + naps * 2000}; /* longer with the wait so far, up to 0.5 ms */
-      if (naps < 225) ++naps;
+      const struct timespec nap = {0, 50000 + naps * 2000}; /* longer with the wait so far, up to 2 ms after a second */
+      if (naps < 975) ++naps;
       nanosleep(&nap, NULL);
       idle = 1990; /* ten polls, and the next nap */
     }

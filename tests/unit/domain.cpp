@@ -42,6 +42,20 @@ void random_operations(const std::vector<std::uint32_t>& ranks, const DomainOpti
   run_processes(ranks, options, body, domain_settings(), nodes);
 }
 
+TEST_CASE("the lap of a line is none that a line without data says, and differs from the lap before") {
+  using namespace mpix::dev;
+  for (const std::uint32_t shift : {4u, 9u, 16u})
+    for (const std::uint64_t lap :
+         {std::uint64_t{0}, std::uint64_t{1} << 31, std::uint64_t{1} << 32, std::uint64_t{3} << 32})
+      for (std::uint64_t near = lap > 2 ? lap - 2 : 0; near < lap + 3; ++near) {
+        const std::uint32_t own = lap_of_line(near << shift, shift), next = lap_of_line((near + 1) << shift, shift);
+        CHECK(own == lap_of_line(((near + 1) << shift) - 1, shift));
+        CHECK(own != 0);
+        CHECK(own != no_lap);
+        CHECK(own != next);
+      }
+}
+
 TEST_CASE("ranks of a domain exchange as a serial model allows", "[domain]") {
   const std::uint32_t rounds = test::sanitized ? 30 : 200;
   DomainOptions usual, narrow, apart;
