@@ -423,6 +423,7 @@ class Launcher {
         return Early{true, false, false};
       case Kind::both:
       case Kind::other:
+      case Kind::foreign:
         break;
     }
     return Early{};
