@@ -31,7 +31,6 @@
 #include "operation.h"
 #include "progress.h"
 #include "runtime.h"
-#include "team/differing.h"
 #include "team_state.h"
 #include "wait_for_ranks.h"
 
@@ -115,16 +114,6 @@ Collectives& collectives_of(MPI_Comm comm, MPI_Info info = MPI_INFO_NULL) {
 
 double patience() { return ensure_runtime(launcher_local_ranks()).settings.timeout_seconds; }
 
-/// Throws, on all ranks, where they have not made the same call.
-void check_same_call(const std::string& name, Bootstrap& ranks) {
-  struct Called {
-    char name[32];
-  } mine{};
-  name.copy(mine.name, sizeof mine.name - 1);
-  const std::string by_rank = differing(ranks.allgather(mine), [](const Called& called) { return called.name; });
-  if (!by_rank.empty()) throw Error(Fault::attach, "the ranks have made different calls: " + by_rank);
-}
-
 /// A collective call on a communicator that is prepared: body(collectives, bootstrap).
 template <class Body>
 int call_together(const char* name, MPI_Comm comm, Body body) {
@@ -133,7 +122,7 @@ int call_together(const char* name, MPI_Comm comm, Body body) {
     Collectives& collectives = collectives_of(comm);
     const WaitForRanks wait("collectives of '" + name_of(comm) + "': " + name, "", patience());
     together(comm, *find_comm_state(comm), [&](Bootstrap& all) {
-      check_same_call(name, all);
+      check_same_call(name, all, Fault::attach);
       body(collectives, all);
     });
   });

@@ -70,7 +70,10 @@ double patience() { return ensure_runtime(launcher_local_ranks()).settings.timeo
 template <class Body>
 void call_together(const char* call, const MPIX_Dev_s& dev, Body body) {
   const WaitForRanks wait(call, "", patience());
-  together(dev.ranks.node, dev.ranks, body);
+  together(dev.ranks.node, dev.ranks, [&](Bootstrap& all) {
+    check_same_call(call, all, Fault::other);
+    body(all);
+  });
 }
 
 /// As for a window (adopt.cpp): the team, if there is none, and then the domain.

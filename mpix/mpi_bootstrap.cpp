@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "errors.h"
+#include "team/differing.h"
 
 namespace mpix {
 namespace {
@@ -121,6 +122,15 @@ std::string MpiBootstrap::agree(const std::string& failure, Fault fault) {
     // The verdict says it.
   }
   return verdict_;
+}
+
+void check_same_call(const std::string& name, Bootstrap& ranks, Fault fault) {
+  struct Called {
+    char name[32];
+  } mine{};
+  name.copy(mine.name, sizeof mine.name - 1);
+  const std::string by_rank = differing(ranks.allgather(mine), [](const Called& called) { return called.name; });
+  if (!by_rank.empty()) throw Error(fault, "the ranks have made different calls: " + by_rank);
 }
 
 }  // namespace mpix

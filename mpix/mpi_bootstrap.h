@@ -117,6 +117,9 @@ std::optional<Error> failure_of(MpiBootstrap& bootstrap, Fault of_others, Body b
   return Error(own ? own->fault() : of_others, verdict);
 }
 
+/// Throws, on all ranks, where they have not made the same call.
+void check_same_call(const std::string& name, Bootstrap& ranks, Fault fault);
+
 /// A collective call of ranks that know each other: body(bootstrap) on all, or an error on all.
 template <class Body>
 void together(MPI_Comm comm, const CommState& ranks, Body body) {

@@ -278,6 +278,15 @@ void use() {
 #endif
   // Neither is an error of a rank.
   set.domain.check();
+  if (processes > 1) {
+    MPIX_Dev_win none = -1;
+    char why[MPI_MAX_ERROR_STRING + 1] = "";
+    int length = 0;
+    const int code = process == 0 ? MPIX_Dev_attach(set.domain, set.base, 64) : MPIX_Dev_win_free(set.domain, &none);
+    MPI_Error_string(code, why, &length);
+    EXPECT(class_of(code) == MPI_ERR_OTHER && std::strstr(why, "the ranks have made different calls: ") &&
+           std::strstr(why, "MPIX_Dev_attach") && std::strstr(why, "MPIX_Dev_win_free"));
+  }
   // Windows of which the processes think differently stay.
   MPIX_Dev_win others[2] = {set.domain.window_over(set.base, part), set.domain.window_over(set.base, part)};
   MPIX_Dev_win mine = others[process % 2];
