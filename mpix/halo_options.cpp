@@ -54,7 +54,8 @@ HaloBox box_of(const MPIX_Box& from, const std::string& where) {
   box.row_bytes = from.element;
   long counts[4] = {1, 1, 1, std::max(from.fields, 1)}, strides[4] = {0, 0, 0, from.field_stride};
   for (int d = 0; d < from.dims; ++d) {
-    if (from.count[d] < 0 || from.count[d] > INT_MAX) wrong("a count of " + std::to_string(from.count[d]));
+    if (from.count[d] < 0 || from.count[d] > INT_MAX)
+      wrong("a count of " + std::to_string(from.count[d]) + " (0 to 2147483647)");
     counts[d] = from.count[d];
     strides[d] = from.stride[d];
   }
@@ -62,7 +63,7 @@ HaloBox box_of(const MPIX_Box& from, const std::string& where) {
   bool is_too_long = false;
   for (const long count : counts)
     is_too_long = __builtin_mul_overflow(bytes, static_cast<std::uint64_t>(count), &bytes) || is_too_long;
-  if (is_too_long || bytes > INT_MAX) wrong("more than 2 GiB");
+  if (is_too_long || bytes > INT_MAX) wrong("2 GiB or more");
   // Elements, and rows, that follow each other are longer rows.
   bool follows = true;
   for (int d = 0; d < 4; ++d) {
@@ -98,7 +99,7 @@ std::vector<HaloBox> boxes_of(const MPIX_Box* from, int count, const std::string
     bytes += box.bytes();
     if (box.bytes() > 0) all.push_back(box);
   }
-  if (bytes > INT_MAX) throw Error(Fault::argument, where + ": more than 2 GiB");
+  if (bytes > INT_MAX) throw Error(Fault::argument, where + ": 2 GiB or more");
   return all;
 }
 

@@ -44,8 +44,15 @@ MPIX_DEV_CALL bool meet_blocks(const MPIX_Dev_halo& halo, std::uint32_t blocks, 
       wake_waiters(halo);
       return true;
     }
-    return wait_in_halo(halo, halo_meeting_flag(halo), HaloNote{blocks, come},
-                        [&] { return load_acquire(&words.met) != met; });
+    const MPIX_Dev_channel& c = halo.channel;
+    return dev::wait_as(
+        dev::Waiter{c.host, c.hooks, c.host->notes + c.lanes + halo_meeting_flag(halo)},
+        [&] {
+          const auto so_far = static_cast<std::uint32_t>(load_relaxed(&words.meeting));
+          const HaloNote note = halo_note_of_meeting(met, blocks, so_far < come ? come : so_far);
+          return dev::channel_note(dev::ChannelWait::flag, note.packed());
+        },
+        [&] { return dev::is_released(c); }, [&] { return load_acquire(&words.met) != met; });
   });
 }
 

@@ -118,8 +118,9 @@ MPIX_DEV_FN bool wait_for_end(const MPIX_Dev_halo& halo, std::uint32_t flag, con
   const MPIX_Dev_channel& c = halo.channel;
   std::uint64_t* const noted_at = c.host->notes + c.lanes + flag;
   return dev::wait_as(
-      dev::Waiter{halo.bell, c.hooks, noted_at, dev::channel_note(dev::ChannelWait::flag, note.packed())},
-      [&] { return dev::is_released(c); }, done);
+      dev::Waiter{halo.bell, c.hooks, noted_at},
+      [&] { return dev::channel_note(dev::ChannelWait::flag, note.packed()); }, [&] { return dev::is_released(c); },
+      done);
 }
 
 MPIX_DEV_FN void wake_end(const MPIX_Dev_halo& halo, const HaloPart& part) {

@@ -112,7 +112,7 @@ MPIX_FN std::uint32_t halo_meeting_flag(const MPIX_Dev_halo& halo) { return 2 * 
 MPIX_FN std::uint32_t halo_done_flag(const MPIX_Dev_halo& halo) { return 2 * halo.messages + 2; }
 constexpr std::uint32_t halo_extra_flags = 3;
 
-/// What is noted of a wait. Of one for other blocks: how many they are, in place of the step, and how many have come.
+/// What is noted of a wait.
 struct HaloNote {
   std::uint64_t step;
   std::uint32_t block;
@@ -121,6 +121,13 @@ struct HaloNote {
     return HaloNote{note & 0xffffffffff, static_cast<std::uint32_t>(note >> 40)};
   }
 };
+
+/// Of a wait for other blocks: which meeting it is and how many they are, in place of the step; and how many are
+/// missing, so that of two notes the later one is less.
+MPIX_FN HaloNote halo_note_of_meeting(std::uint64_t met, std::uint32_t blocks, std::uint32_t come) {
+  return HaloNote{(met & 0xffffff) << 16 | (blocks & 0xffff), blocks - come};
+}
+MPIX_FN std::uint32_t blocks_of_meeting(const HaloNote& note) { return static_cast<std::uint32_t>(note.step & 0xffff); }
 
 /// `done`, when no step follows: it lets pass whatever waits.
 constexpr std::uint64_t no_more_steps = std::uint64_t{1} << 62;

@@ -204,15 +204,24 @@ struct Waiter {
   ChannelHost* host;
   const ChannelHooks* hooks;  ///< host back end
   std::uint64_t* note_at;
-  std::uint64_t note;
 };
 
+/// Where several wait for one word, the least note stays: the watch takes one that changes for a new wait, and what is
+/// awaited first is missing first. Returns what this thread has noted, where it stands there; else 0.
+MPIX_DEV_FN std::uint64_t leave_note(std::uint64_t* at, std::uint64_t note) {
+  const std::uint64_t other = load_relaxed(at);
+  if (other != 0 && other <= note) return other == note ? note : 0;
+  store_after_loads(at, note);
+  return note;
+}
+
 /// One thread waits until `done`; false: nobody waits any more, which is looked at now and then. It leaves a note when
-/// it takes long.
-template <class Released, class Done>
-MPIX_DEV_FN bool wait_as(const Waiter& waiter, Released released, Done done) {
+/// it takes long, which no other wait for that word has: `note()` says what it is by then.
+template <class Note, class Released, class Done>
+MPIX_DEV_FN bool wait_as(const Waiter& waiter, Note note, Released released, Done done) {
   if (done()) return true;
-  bool well = true, noted = false, is_long = false;
+  bool well = true, is_long = false;
+  std::uint64_t noted = 0;
 #if !MPIX_ON_DEVICE
   void* patience = nullptr;
 #endif
@@ -224,10 +233,7 @@ MPIX_DEV_FN bool wait_as(const Waiter& waiter, Released released, Done done) {
     well = !released();  // each time: before it sleeps, lest it miss the ring
 #endif
     if (!well) break;
-    if (is_long) {
-      store_after_loads(waiter.note_at, waiter.note);
-      noted = true;
-    }
+    if (is_long) noted = leave_note(waiter.note_at, note());
 #if MPIX_ON_DEVICE
     pause_on_device(looks);
 #else
@@ -238,14 +244,14 @@ MPIX_DEV_FN bool wait_as(const Waiter& waiter, Released released, Done done) {
 #if !MPIX_ON_DEVICE
   if (patience) waiter.hooks->end(patience);
 #endif
-  if (noted) store_after_loads(waiter.note_at, 0);
+  if (noted != 0 && load_relaxed(waiter.note_at) == noted) store_after_loads(waiter.note_at, 0);
   return well;
 }
 
 template <class Done>
 MPIX_DEV_FN bool wait_in_channel(const MPIX_Dev_channel& c, std::uint64_t noted_at, std::uint64_t note, Done done) {
   return wait_as(
-      Waiter{c.host, c.hooks, c.host->notes + noted_at, note}, [&] { return is_released(c); }, done);
+      Waiter{c.host, c.hooks, c.host->notes + noted_at}, [=] { return note; }, [&] { return is_released(c); }, done);
 }
 
 MPIX_DEV_FN bool reaches(const std::uint64_t* word, std::uint64_t value, std::uint64_t* seen) {

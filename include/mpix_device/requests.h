@@ -153,7 +153,7 @@ MPIX_DEV_FN Post wait_for_request(const MPIX_Drequest& r) {
   const Post valid = look_at(r, &now);
   if (valid != Post::ok || now.is_inactive()) return valid;
   if (!wait_as(
-          Waiter{r.host, r.hooks, r.note, now.started}, [&] { return is_released(r); },
+          Waiter{r.host, r.hooks, r.note}, [&] { return now.started; }, [&] { return is_released(r); },
           [&] { return is_complete(r, now); }))
     return Post::released;
   retire(r, now);
@@ -200,8 +200,9 @@ MPIX_DEV_FN AnyFound wait_for_any(std::uint32_t count, const MPIX_Drequest* requ
   AnyFound found = look_for_any(count, requests);
   if (found.result != Post::ok || found.index >= 0 || found.active < 0) return found;
   const MPIX_Drequest& r = requests[found.active];
+  const std::uint64_t started = load_relaxed(&r.state->started);
   if (!wait_as(
-          Waiter{r.host, r.hooks, r.note, load_relaxed(&r.state->started)}, [&] { return is_released(r); },
+          Waiter{r.host, r.hooks, r.note}, [&] { return started; }, [&] { return is_released(r); },
           [&] {
             found = look_for_any(count, requests);
             return found.result != Post::ok || found.index >= 0 || found.active < 0;

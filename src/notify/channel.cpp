@@ -31,6 +31,8 @@ constexpr auto grace = std::chrono::seconds(5);
 /// In a row, where its thread has a core of its own.
 constexpr std::uint32_t looks_at_gpus = 64;
 
+bool waits_for_room(std::uint64_t note) { return (note & 3) == static_cast<std::uint64_t>(dev::ChannelWait::room); }
+
 }  // namespace
 
 /// The one thread of the library looks.
@@ -96,7 +98,8 @@ Channel::Channel(const ChannelOptions& options, MPIX_Channel handle, Explain exp
                                       ? flag_text(static_cast<std::uint32_t>(index) - lanes, note >> 2)
                                       : waiting_text(note, static_cast<std::uint32_t>(index), lanes);
                          },
-                         [this](Clock::time_point now) { watch_host(now); }},
+                         [this](Clock::time_point now) { watch_host(now); },
+                         [this](std::uint64_t note) { return handlers_move_ && waits_for_room(note); }},
       options.name, settings, [this](const std::string& why) { break_for(why); });
   if (options.service == TaskService::library) {
     library_ = std::make_unique<LibraryService>(*this);
@@ -173,6 +176,8 @@ void Channel::watch_host(Clock::time_point now) {
   // Those that wait for flags look at the time when they are awake.
   if (flag_waits_ > 0) ring(service_bell(param_.host));
   const std::uint64_t handled = handled_.load(std::memory_order_acquire);
+  // One that is at work takes no tasks meanwhile; of one that does not return is told below.
+  handlers_move_ = handled != watched_ || handled % 2 != 0;
   if (handled != watched_ || handled % 2 == 0) {
     watched_ = handled;
     watched_since_ = now;

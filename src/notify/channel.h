@@ -184,6 +184,7 @@ class Channel {
   std::uint64_t watched_ = 0;       ///< handled_, as it was
   Clock::time_point watched_since_{};
   double watched_reported_ = 0;
+  bool handlers_move_ = false;  ///< since the last look
   std::atomic<bool> armed_{false}, stop_{false};
   mutable std::mutex cause_mutex_;
   std::string cause_;

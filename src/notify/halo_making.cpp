@@ -55,8 +55,9 @@ std::string Halo::wait_text(const Known& known, std::uint32_t flag, std::uint64_
                                         : "step " + step + " was") +
            " not made ready (MPIX_Halo_ready_stream, MPIX_Halo_end_stream), and the launch for them waits" + advice;
   if (flag == 2 * count + 1)
-    return std::to_string(note.block) + " of " + step + " blocks of a grid have come to a meeting " +
-           "(MPIX_Dev_halo_begin, MPIX_Dev_halo_sync), and wait for the others";
+    return std::to_string(blocks_of_meeting(note) - note.block) + " of " + std::to_string(blocks_of_meeting(note)) +
+           " blocks of a grid have come to a meeting (MPIX_Dev_halo_begin, MPIX_Dev_halo_sync), and wait for the "
+           "others";
   return "a stream waits for step " + step + ", which is not over";
 }
 

@@ -46,10 +46,11 @@ Poller::Clock::duration WaitReports::look(Clock::time_point now) {
   const auto patience = std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds_));
   std::uint32_t due = 0;
   std::string first;
+  if (waits_.watch) waits_.watch(now);
   for (std::size_t i = 0; i < seen_.size(); ++i) {
     const std::uint64_t note = load_relaxed(waits_.notes + i);
     Seen& seen = seen_[i];
-    if (note != seen.note) {
+    if (note != seen.note || (note != 0 && waits_.moves && waits_.moves(note))) {
       seen = Seen{note, now, {}};
       continue;
     }
@@ -64,7 +65,6 @@ Poller::Clock::duration WaitReports::look(Clock::time_point now) {
   if (due > most_lines)
     log(LogLevel::warn, name_ + ": and " + std::to_string(due - most_lines) + " more " + waits_.what);
   if (due > 0 && fails_) fail_(first + "; MPIX_ON_TIMEOUT=error");
-  if (waits_.watch) waits_.watch(now);
   return std::clamp<Clock::duration>(patience / 50, std::chrono::milliseconds(10), between_looks);
 }
 

@@ -27,6 +27,8 @@ class WaitReports final : public Poller {
     const char* what;  ///< that wait, in the plural
     std::function<std::string(std::uint64_t note, std::size_t index)> text;
     std::function<void(Clock::time_point now)> watch = nullptr;  ///< called with each look
+    /// Whether what such a one waits for comes nearer, though it has not come: then it does not wait for long.
+    std::function<bool(std::uint64_t note)> moves = nullptr;
   };
   WaitReports(Waits waits, std::string name, const Settings& settings,
               std::function<void(const std::string& why)> fail);

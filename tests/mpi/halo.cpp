@@ -370,7 +370,7 @@ void wrong(int) {
   bad.count[0] = 8;
   one = self;
   one.send = &bad;
-  on_first(one, MPI_ERR_ARG, "more than 2 GiB");
+  on_first(one, MPI_ERR_ARG, "2 GiB or more");
   bad = box;
   bad.stride[0] = 0;
   one = self;
