@@ -25,8 +25,8 @@ std::mutex keyval_mutex;
 
 std::atomic<std::uint64_t> windows_born{0};
 
-/// The windows that have a state, by their handles. A handle leaves when MPI deletes the attribute of its window, which
-/// is before MPI can give the handle to another one, whoever frees the window.
+/// The windows that have a state, by their handles. A handle leaves when MPI has freed its window, or, where others do
+/// that, deletes its attribute.
 class StatesByHandle {
  public:
   WinState* find(MPI_Win win) {
@@ -143,7 +143,10 @@ WinState& state_of(MPI_Win win) {
 
 Window& stream_window(WinState& state) {
   note_stream_call();
-  if (state.window) return *state.window;
+  if (state.window) {
+    state.window->end_watch();  // of a call that an error handler has left by a jump
+    return *state.window;
+  }
   throw Error(state.unavailable_fault, state.unavailable);
 }
 

@@ -102,7 +102,6 @@ struct HaloWords {
   alignas(64) std::uint64_t done;
   alignas(64) std::uint64_t meeting;
   std::uint64_t met;
-  std::uint64_t passed[6];   ///< by stream that waits for steps: how many of its waits it has come through
   std::uint64_t arrived[1];  ///< by message, and again: those that unpack; more of them behind
 };
 

@@ -22,9 +22,9 @@
 ///
 /// A **lane** is a ring of lines (memory.h) from one process to one rank. A notification takes an even number of lines:
 /// two for the entry, and one for every 8 bytes of data that travel with it. Lines are numbered from 0 without end;
-/// line n lies at n modulo the length of the lane, and its flag is the lap: n / length + 1. So a line whose flag is
-/// right was written in this lap, and no word says how far a lane is filled. Flags have 32 bits; an old one could be
-/// taken for a new one after 2³² laps without a write, and every lap writes.
+/// line n lies at n modulo the length of the lane, and its flag is the lap (lap_of_line). So a line whose flag is right
+/// was written in this lap, and no word says how far a lane is filled. An old flag could be taken for a new one after
+/// 2³¹ laps without a write to the line.
 ///
 /// Who writes each word, who looks at it, and why that is enough (o: a rank that notifies, O its process, t: its
 /// target):

@@ -29,7 +29,7 @@
 /// | last           | device  | kernels: what they set `up` to  | the same            | program order |
 /// | released       | pinned  | the host                        | those that wait, now and then | relaxed |
 /// | generation     | device  | the host, when the channel is freed | all calls       | relaxed: to be caught, not to be safe |
-/// | notes          | pinned  | those that wait for long        | the watch           | relaxed; 0: nobody |
+/// | notes          | pinned  | those that wait for long        | the watch, those that wait | relaxed; 0: nobody |
 ///
 /// Tags have 31 bits. A head is written for every task, and a reply for every number, so the one before in its place
 /// is depth older. A word's line may be left out for long; the service clears the words of each place once in 2³⁰
@@ -207,7 +207,7 @@ struct Waiter {
 };
 
 /// Where several wait for one word, the least note stays: the watch takes one that changes for a new wait, and what is
-/// awaited first is missing first. Returns what this thread has noted, where it stands there; else 0.
+/// awaited first is missing first. Returns the note where it stands there, else 0.
 MPIX_DEV_FN std::uint64_t leave_note(std::uint64_t* at, std::uint64_t note) {
   const std::uint64_t other = load_relaxed(at);
   if (other != 0 && other <= note) return other == note ? note : 0;
@@ -233,7 +233,8 @@ MPIX_DEV_FN bool wait_as(const Waiter& waiter, Note note, Released released, Don
     well = !released();  // each time: before it sleeps, lest it miss the ring
 #endif
     if (!well) break;
-    if (is_long) noted = leave_note(waiter.note_at, note());
+    if (is_long)
+      if (const std::uint64_t left = leave_note(waiter.note_at, note())) noted = left;  // what it left last is to go
 #if MPIX_ON_DEVICE
     pause_on_device(looks);
 #else

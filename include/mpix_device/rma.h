@@ -280,23 +280,38 @@ MPIX_DEV_FN void* pointer(Ctx& c, int window, int target, std::size_t displaceme
   return entry.base && entry.present - 1 > displacement ? entry.base + displacement : nullptr;
 }
 
-/// As no other wait of the rank is numbered.
+/// Waits for the rank's turn are numbered by the launch, as no other waits are.
 constexpr std::uint64_t wait_for_turn = std::uint64_t{1} << 63;
 
+/// The launch is counted, and the next one of the rank may have its turn.
+MPIX_DEV_FN void unlock_inbox(Ctx& c) {
+  if (c.p.launch > 0)
+    store_release(&c.p.notes[c.rank - c.p.first_rank].finished, c.inbox->finished = c.inbox->finished + 1);
+#if !MPIX_ON_DEVICE
+  c.p.hooks->refresh(c.p.waiter);  // behind the lock the domain may be freed
+#endif
+  ring_rank(c, reinterpret_cast<char*>(c.inbox));
+  store_release(&c.inbox->lock, 0);
+}
+
 /// Somebody may be reading the lanes in this rank's place: not for long; or an earlier launch of the rank goes on, and
-/// leaves notes of its own. False: the domain is broken.
+/// leaves notes of its own. False: the domain is broken. What is in front leaves then, as a rule at once: so that this
+/// launch is counted, too.
 MPIX_DEV_FN bool lock_inbox(Ctx& c) {
   std::uint64_t* const note = &c.p.notes[c.rank - c.p.first_rank].waits;
-  bool released = false, noted = false;
-  for (std::uint32_t looks = 1; !released && !try_lock(&c.inbox->lock); ++looks) {
+  bool noted = false;
+  std::uint32_t looks_in_vain = 0;  // since it is broken
+  c.holds_inbox = try_lock(&c.inbox->lock);
+  for (std::uint32_t looks = 1; !c.holds_inbox && looks_in_vain < 16;
+       c.holds_inbox = try_lock(&c.inbox->lock), ++looks) {
 #if MPIX_ON_DEVICE
     doze(looks);
     if (looks % looks_between_notes != 0) continue;
-    released = load_relaxed(c.p.released) != 0;
+    const bool released = load_relaxed(c.p.released) != 0;
 #else
-    (void)looks;
-    released = !c.p.hooks->pause(c.p.waiter, Sleep::for_turn);
+    const bool released = !c.p.hooks->pause(c.p.waiter, Sleep::for_turn);
 #endif
+    if (released) ++looks_in_vain;
     if (load_relaxed(note) != 0) continue;
     note_waiting(c, 0);
     noted = true;
@@ -304,8 +319,12 @@ MPIX_DEV_FN bool lock_inbox(Ctx& c) {
 #if !MPIX_ON_DEVICE
   c.p.hooks->refresh(c.p.waiter);
 #endif
-  if (noted && load_relaxed(note) == wait_for_turn) store_after_loads(note, 0);
-  return !released;
+  if (noted && load_relaxed(note) == c.waits) store_after_loads(note, 0);
+  if (looks_in_vain > 0 && c.holds_inbox) {
+    c.holds_inbox = false;
+    unlock_inbox(c);
+  }
+  return looks_in_vain == 0;
 }
 
 MPIX_DEV_CALL Result init(Ctx& c, const MPIX_Dev_param& p, std::uint32_t team) {
@@ -339,7 +358,7 @@ MPIX_DEV_CALL Result init(Ctx& c, const MPIX_Dev_param& p, std::uint32_t team) {
     c.unflushed_count = 0;
     c.far_freed = c.far_taken = c.far_replies = c.far_flushes = 0;
     c.far_unflushed = c.far_put = 0;
-    c.waits = wait_for_turn;
+    c.waits = wait_for_turn | p.launch;
     c.holds_inbox = false;
     c.call = DevCall::init;
     c.query = Query{-1, -1, -1};
@@ -351,18 +370,20 @@ MPIX_DEV_CALL Result init(Ctx& c, const MPIX_Dev_param& p, std::uint32_t team) {
       c.reading = c.inbox;
       c.reading_of = c.rank;
       c.lanes = lane_of(c, reinterpret_cast<char*>(c.inbox), 0);
-      c.holds_inbox = lock_inbox(c);
-      if (!c.holds_inbox) c.broken = Result::synchronization;
-      c.waits = c.inbox->waits;
-      if (p.far_ranks) {
-        c.far_replies = load_relaxed(&p.far_ranks[here].replies);
-        c.far_flushes = load_relaxed(&p.far_ranks[here].flushed);
+      if (lock_inbox(c)) {
+        c.waits = c.inbox->waits + 1;  // for those that have no number of their own
+        if (p.far_ranks) {
+          c.far_replies = load_relaxed(&p.far_ranks[here].replies);
+          c.far_flushes = load_relaxed(&p.far_ranks[here].flushed);
+        }
+        c.state = c.inbox->reading;
+        for (std::uint32_t process = 0; process < p.processes && process < most_fronts; ++process)
+          c.heads[process] = heads_of(c.inbox)[process];
+        c.has_put = static_cast<std::uint32_t>(c.inbox->has_put);
+        c.far_unflushed = c.far_put = static_cast<std::uint32_t>(c.inbox->far_put);
+      } else {
+        c.broken = Result::synchronization;  // and the domain may be gone
       }
-      c.state = c.inbox->reading;
-      for (std::uint32_t process = 0; process < p.processes && process < most_fronts; ++process)
-        c.heads[process] = heads_of(c.inbox)[process];
-      c.has_put = static_cast<std::uint32_t>(c.inbox->has_put);
-      c.far_unflushed = c.far_put = static_cast<std::uint32_t>(c.inbox->far_put);
     }
     if (c.broken != Result::ok) give_up(c, c.broken);  // there may be no lanes: no wait is as usual
   }
@@ -385,14 +406,8 @@ MPIX_DEV_CALL void finish(Ctx& c) {
     c.inbox->reading = c.state;
     c.inbox->has_put = c.has_put;
     c.inbox->far_put = c.far_put;
-    if (c.p.launch > 0)
-      store_release(&c.p.notes[c.rank - c.p.first_rank].finished, c.inbox->finished = c.inbox->finished + 1);
     c.inbox->waits = c.waits;
-#if !MPIX_ON_DEVICE
-    c.p.hooks->refresh(c.p.waiter);  // behind the lock the domain may be freed
-#endif
-    ring_rank(c, reinterpret_cast<char*>(c.inbox));  // another launch of the rank may wait for its turn
-    store_release(&c.inbox->lock, 0);
+    unlock_inbox(c);
   }
   if (is_first(c)) give_up(c, Result::argument);  // no call after this one
   sync_team(c);

@@ -314,6 +314,11 @@ MPIX_DEV_FN void note_needs(const Ctx& c, std::uint32_t needs) {
   store_after_loads(&c.p.notes[c.rank - c.p.first_rank].words[3], two_words(needs, c.total));
 }
 
+/// A launch that waits for its turn may have written over it, where both had found none.
+MPIX_DEV_FN bool is_note_gone(const Ctx& c) {
+  return load_relaxed(&c.p.notes[c.rank - c.p.first_rank].waits) != c.waits;
+}
+
 /// After a look in vain, by one thread, or by all of the first warp. False: the domain is broken.
 MPIX_DEV_FN bool look_again(const Ctx& c, Wait& wait, const Workers& warp, std::uint32_t needs, Sleep sleep) {
   ++wait.looks;
@@ -324,7 +329,7 @@ MPIX_DEV_FN bool look_again(const Ctx& c, Wait& wait, const Workers& warp, std::
   bool released = false;
   if (warp.index == 0) {
     released = load_relaxed(c.p.released) != 0;
-    if (!released && !wait.noted) note_waiting(c, needs);
+    if (!released && (!wait.noted || is_note_gone(c))) note_waiting(c, needs);
     if (!released && wait.noted && wait.needs != needs) note_needs(c, needs);
   }
   wait.noted = true;
@@ -332,7 +337,7 @@ MPIX_DEV_FN bool look_again(const Ctx& c, Wait& wait, const Workers& warp, std::
   return ballot(warp, released) == 0;
 #else
   (void)warp;
-  if (!wait.noted) note_waiting(c, needs);
+  if (!wait.noted || is_note_gone(c)) note_waiting(c, needs);
   if (wait.noted && wait.needs != needs) note_needs(c, needs);
   wait.noted = true;
   wait.needs = needs;

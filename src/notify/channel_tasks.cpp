@@ -220,6 +220,7 @@ bool Channel::poll(MPIX_Task* task) {
     if (!take(ring, task)) continue;
     publish_taken(ring);
     ++counts_.tasks;
+    handled_.fetch_add(2, std::memory_order_release);  // as a handler that has returned
     if (chain_++ > 0) ++counts_.chained;
     counts_.longest_chain = std::max(counts_.longest_chain, chain_);
     return true;

@@ -248,10 +248,9 @@ void Halo::wait_for_steps(Stream stream) {
   if (to_come_ > 0) require_not_stepping(stream);
   if (ready_ == 0) return;
   HaloGate done{param_, HaloGate::What::done, ready_};
-  auto own = std::find_if(waiting_.begin(), waiting_.end(), [stream](const auto& one) { return one.first == stream; });
-  if (own == waiting_.end() && waiting_.size() < std::size(HaloWords{}.passed)) own = waiting_.insert(own, {stream, 0});
-  if (own != waiting_.end() && param_.words) {
-    done.passed = &param_.words->passed[own - waiting_.begin()];
+  const auto own = word_of(device_.number_of(stream));
+  if (own != waiting_.end()) {
+    done.passed = passed_ + (own - waiting_.begin());
     done.number = own->second + 1;
   }
   gate(stream, done);
@@ -259,6 +258,19 @@ void Halo::wait_for_steps(Stream stream) {
     ++own->second;
   else
     waits_untold_ = true;
+}
+
+Halo::Waiting::iterator Halo::word_of(std::uint64_t stream) {
+  auto own = std::find_if(waiting_.begin(), waiting_.end(), [=](const auto& one) { return one.first == stream; });
+  if (own != waiting_.end()) return own;
+  if (waiting_.size() < most_waiting) return waiting_.insert(own, {stream, 0});
+  own = std::find_if(waiting_.begin(), waiting_.end(), [this](const auto& one) { return has_passed(one); });
+  if (own != waiting_.end()) own->first = stream;
+  return own;
+}
+
+bool Halo::has_passed(const Waiting::value_type& one) const {
+  return load_acquire(passed_ + (&one - waiting_.data())) >= one.second;
 }
 
 void Halo::end_steps(Stream stream) {
@@ -281,9 +293,7 @@ MPIX_Dev_halo Halo::param() {
 bool Halo::have_streams_passed() {
   if (plan_.parts.empty()) return true;
   if (device_.read_word(&param_.words->over) < launches_) return false;
-  for (std::size_t i = 0; i < waiting_.size(); ++i)
-    if (device_.read_word(&param_.words->passed[i]) < waiting_[i].second) return false;
-  return true;
+  return std::all_of(waiting_.begin(), waiting_.end(), [this](const auto& one) { return has_passed(one); });
 }
 
 std::unique_lock<std::mutex> Halo::held_if_idle(bool or_unseen) {

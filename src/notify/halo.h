@@ -173,6 +173,9 @@ class Halo final : public Poller, public WaitsForPeers {
     std::uint64_t number;
     HaloTransport::Over of;
   };
+  static constexpr std::size_t most_waiting = 64;
+  using Waiting = std::vector<std::pair<std::uint64_t, std::uint64_t>>;
+
   /// A launch, or a step of one: over when a flag of the kernels has come as far.
   struct InFlight {
     std::uint32_t flag;
@@ -211,6 +214,8 @@ class Halo final : public Poller, public WaitsForPeers {
   void expect_unseen_runs();
   void launch_exchange(Stream stream, std::uint64_t number);
   bool serve();
+  Waiting::iterator word_of(std::uint64_t stream);
+  bool has_passed(const Waiting::value_type& one) const;
   bool have_streams_passed();
   bool is_all_sent();
   bool start_moves();
@@ -242,9 +247,12 @@ class Halo final : public Poller, public WaitsForPeers {
   std::uint64_t stopped_ = 0;  ///< the last launch, where it was ended early
   std::uint64_t stepped_ = 0;  ///< the last launch for steps, where nothing has waited for its end
   std::deque<InFlight> in_flight_;
-  /// That wait for steps, and the waits of each. A stream that is gone may have given its name to another, which tells
-  /// of more waits, and in any order where both still do.
-  std::vector<std::pair<Stream, std::uint64_t>> waiting_;
+  /// Streams that wait for steps, by number, each with a word, and the waits that it counts. A word is another stream's
+  /// when all of its waits are over.
+  Waiting waiting_;
+  /// How many of them the stream has come through. Memory of the host: calls look at it, and a copy from a GPU may have
+  /// to wait for what the call is to make possible.
+  std::uint64_t* passed_ = nullptr;
   bool launches_stay_ = false;  ///< of a broken one, which is freed
   bool waits_untold_ = false;   ///< more streams than there are words
 

@@ -31,7 +31,7 @@ struct Halo::Memory {
   Memory& operator=(const Memory&) = delete;
 
   Device& device;
-  std::shared_ptr<char> pinned;
+  std::shared_ptr<char> pinned, passed;
   std::shared_ptr<const void> first, messages, boxes, parts;
   void *words = nullptr, *buffers = nullptr;
 };
@@ -207,6 +207,9 @@ void Halo::upload_tables(const std::vector<HaloEnd>& ends) {
   param_.box = static_cast<const HaloBox*>(memory_->boxes.get());
   param_.part = static_cast<const HaloPart*>(memory_->parts.get());
   param_.words = static_cast<HaloWords*>(memory_->words);
+  memory_->passed = device_.allocate_pinned(most_waiting * sizeof *passed_);
+  passed_ = reinterpret_cast<std::uint64_t*>(memory_->passed.get());
+  std::fill_n(passed_, most_waiting, 0);
   param_.channel = channel_.param();
   if (segment_ && device_.is_host()) param_.bell = HaloSegment::bell_of(segment_->base());
 }

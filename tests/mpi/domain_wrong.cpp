@@ -374,6 +374,14 @@ void launches() {
   TwoRanks ranks(std::chrono::milliseconds(300) * test::time_scale());
   for (int i = 0; i < 10; ++i) ranks.launch(nullptr);
   support::synchronize();
+  // Of two streams, in which launches wait for their turns as well.
+  MPIX_Host_stream streams[2];
+  for (MPIX_Host_stream& stream : streams) CHECK_MPI(MPIX_Host_stream_create(&stream));
+  for (int i = 0; i < 10; ++i) ranks.launch(streams[i % 2]);
+  for (MPIX_Host_stream& stream : streams) {
+    CHECK_MPI(MPIX_Host_stream_synchronize(stream));
+    CHECK_MPI(MPIX_Host_stream_destroy(&stream));
+  }
   EXPECT(ranks.wrong() == 0);
   ranks.free();
 }

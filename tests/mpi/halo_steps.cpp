@@ -106,6 +106,24 @@ void steps(int wanted) {
     }
     support::synchronize();
     one.expect(all += 2 * static_cast<std::uint64_t>(turns));
+    // By more streams than there are words for, each of which is gone as soon as it waits; a few at a time, as a GPU
+    // has few queues for streams that wait.
+    const int gone = 100;
+    for (int turn = 1; turn <= gone; ++turn) {
+      CHECK_MPI(MPIX_Halo_begin_stream(one.halo(), 1, beside.handle()));
+      one.fill(nullptr);
+      CHECK_MPI(MPIX_Halo_ready_stream(one.halo(), nullptr));
+      {
+        support::Stream waits;
+        if (turn % 20 == 0) support::launch_blocks(Nap{}, 1, 1, waits.handle());
+        CHECK_MPI(MPIX_Halo_wait_stream(one.halo(), waits.handle()));
+      }
+      CHECK_MPI(MPIX_Halo_wait_stream(one.halo(), nullptr));
+      one.compare(nullptr);
+      if (turn % 3 == 0) support::synchronize();
+    }
+    support::synchronize();
+    one.expect(all += static_cast<std::uint64_t>(gone));
     // Gone before the stream has come to its wait.
     CHECK_MPI(MPIX_Halo_begin_stream(one.halo(), 1, beside.handle()));
     one.fill(nullptr);

@@ -50,6 +50,7 @@
   CALL(hipStreamGetCaptureInfo)         \
   CALL(hipStreamIsCapturing)            \
   CALL(hipStreamSynchronize)            \
+  CALL(hipStreamWaitEvent)              \
   CALL(hipStreamWaitValue64)            \
   CALL(hipStreamWriteValue64)           \
   CALL(hipThreadExchangeStreamCaptureMode)
