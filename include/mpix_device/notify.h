@@ -29,7 +29,7 @@
 /// | last           | device  | kernels: what they set `up` to  | the same            | program order |
 /// | released       | pinned  | the host                        | those that wait, now and then | relaxed |
 /// | generation     | device  | the host, when the channel is freed | all calls       | relaxed: to be caught, not to be safe |
-/// | notes          | pinned  | those that wait for long        | the watch, those that wait | relaxed; 0: nobody |
+/// | notes          | pinned  | threads that wait for long      | the watch, waiting threads | relaxed; 0: nobody |
 ///
 /// Tags have 31 bits. A head is written for every task, and a reply for every number, so the one before in its place
 /// is depth older. A word's line may be left out for long; the service clears the words of each place once in 2³⁰

@@ -22,7 +22,7 @@
 /// | up           | pinned  | kernels: started            | the service | release / acquire: publishes the buffer of a send |
 /// | down         | pinned  | the service: the last start that MPI has completed | kernels | release / acquire: publishes the buffer of a receive |
 /// | partition[]  | pinned  | sends: kernels (ready), receives: the service (arrived): the start that it is ready in, or has arrived in | the other | release / acquire |
-/// | note         | pinned  | who waits for long: the start | the watch, who waits | relaxed; 0: nobody |
+/// | note         | pinned  | a thread that waits for long: the start | the watch, waiting threads | relaxed; 0: nobody |
 /// | released     | pinned  | the host: of all            | those that wait, now and then | relaxed |
 ///
 /// up is down, or 1 more. The service calls MPI_Start when it sees that, MPI_Testsome for all that were started, and
