@@ -295,8 +295,8 @@ MPIX_DEV_FN void unlock_inbox(Ctx& c) {
 }
 
 /// Somebody may be reading the lanes in this rank's place: not for long; or an earlier launch of the rank goes on, and
-/// leaves notes of its own. False: the domain is broken. The launch in front leaves then, as a rule at once, so this one
-/// waits a little longer, and is counted, too.
+/// leaves notes of its own. False: the domain is broken. The launch in front leaves then, as a rule at once, so this
+/// one waits a little longer, and is counted, too.
 MPIX_DEV_FN bool lock_inbox(Ctx& c) {
   std::uint64_t* const note = &c.p.notes[c.rank - c.p.first_rank].waits;
   bool noted = false;
