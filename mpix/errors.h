@@ -81,14 +81,14 @@ int raise(const Caller& caller, const Failure& failure);
 /// outside of the catch block, as it may leave by an exception or a jump of its own.
 template <class Body>
 int guarded(const Caller& caller, Body body) {
-  Failure failure;
+  std::optional<Failure> failure;  // nothing is made in a call that goes well
   try {
     body();
     return MPI_SUCCESS;
   } catch (...) {
     failure = current_failure();
   }
-  return raise(caller, failure);
+  return raise(caller, *failure);
 }
 
 /// What body() fails with, where others have to be told before a call returns; none: it has not failed.

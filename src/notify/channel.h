@@ -132,6 +132,11 @@ class Channel {
   void clear_words(std::uint32_t ring, std::uint64_t number);
   void publish_taken(std::uint32_t ring);
   void handle(const MPIX_Task& task);
+  // Of their own: what a task costs shows in millions of them.
+  void break_for_garbage(std::uint32_t ring, std::uint64_t number);
+  void break_for_kind(const MPIX_Task& task);
+  void break_for_failure(const MPIX_Task& task, int failure);
+  void break_for_exception(const MPIX_Task& task);
   std::string ring_name(std::uint32_t ring) const;
   void watch_host(Clock::time_point now);
   bool round(bool spins);

@@ -4,6 +4,7 @@
 // Tasks of a channel: taken, handled, replied to.
 #include <algorithm>
 #include <exception>
+#include <iterator>
 #include <utility>
 
 #include "base/error.h"
@@ -22,6 +23,11 @@ constexpr std::uint64_t words_cleared_each = std::uint64_t{1} << 30;
 /// Of a counter that one thread at a time writes: no locked instruction, which would wait for the stores before it.
 void add_one(std::atomic<std::uint64_t>& counter, std::memory_order order) {
   counter.store(counter.load(std::memory_order_relaxed) + 1, order);
+}
+
+std::string text_of(const MPIX_Task& task) {
+  return "task " + std::to_string(task.number) + " of lane " + std::to_string(task.lane) + ", of kind " +
+         std::to_string(task.kind);
 }
 
 }  // namespace
@@ -45,17 +51,18 @@ bool Channel::take(std::uint32_t ring, MPIX_Task* task) {
   if (!line_arrived(dev::head_of(param_, ring, number), tag, &data)) return false;
   const dev::TaskHead head = dev::TaskHead::unpacked(data);
   if (head.words > dev::task_words || head.lane >= param_.lanes || (param_.rings > 1 && head.lane != ring)) {
-    break_for("task " + std::to_string(number) + " of " + ring_name(ring) +
-              " is garbage: something has written over the words of the channel");
+    break_for_garbage(ring, number);
     return false;
   }
-  const Line* const words = dev::words_of(param_, ring, number);
-  for (std::uint32_t i = 0; i < head.words; ++i) {
-    std::uint64_t word = 0;
-    if (!line_arrived(words + i, tag, &word)) return false;
-    task->word[i] = word;
+  std::fill(std::begin(task->word), std::end(task->word), 0);
+  if (head.words > 0) {
+    const Line* const words = dev::words_of(param_, ring, number);
+    for (std::uint32_t i = 0; i < head.words; ++i) {
+      std::uint64_t word = 0;
+      if (!line_arrived(words + i, tag, &word)) return false;
+      task->word[i] = word;
+    }
   }
-  for (std::uint32_t i = head.words; i < dev::task_words; ++i) task->word[i] = 0;
   taken_[ring] = number;
   if ((number & (words_cleared_each - 1)) < param_.depth) clear_words(ring, number);
   task->number = number;
@@ -66,6 +73,11 @@ bool Channel::take(std::uint32_t ring, MPIX_Task* task) {
   if (head.reply)
     task->ticket = dev::Ticket{head.lane, ++wanted_[head.lane], static_cast<std::uint32_t>(param_.generation)}.packed();
   return true;
+}
+
+void Channel::break_for_garbage(std::uint32_t ring, std::uint64_t number) {
+  break_for("task " + std::to_string(number) + " of " + ring_name(ring) +
+            " is garbage: something has written over the words of the channel");
 }
 
 void Channel::clear_words(std::uint32_t ring, std::uint64_t number) {
@@ -80,23 +92,34 @@ void Channel::publish_taken(std::uint32_t ring_index) {
 
 void Channel::handle(const MPIX_Task& task) {
   const HandlerOf handler = task.kind < handlers_.size() ? handlers_[task.kind] : HandlerOf{};
-  const auto which = [&] {
-    return "task " + std::to_string(task.number) + " of lane " + std::to_string(task.lane) + ", of kind " +
-           std::to_string(task.kind);
-  };
-  if (!handler.call) return break_for("no handler for " + which());
+  if (!handler.call) return break_for_kind(task);
   handled_number_.store(task.number, std::memory_order_relaxed);
   handled_lane_.store(task.lane, std::memory_order_relaxed);
   add_one(handled_, std::memory_order_release);  // odd: in a handler
   try {
     const int failure = handler.call(handle_, &task, handler.arg);
-    if (failure != 0) break_for("the handler of " + which() + " has failed: " + explain_(failure));
-  } catch (const std::exception& error) {
-    break_for("the handler of " + which() + " has thrown: " + error.what());
+    if (failure != 0) break_for_failure(task, failure);
   } catch (...) {
-    break_for("the handler of " + which() + " has thrown what is no std::exception");
+    break_for_exception(task);
   }
   add_one(handled_, std::memory_order_relaxed);
+}
+
+void Channel::break_for_kind(const MPIX_Task& task) { break_for("no handler for " + text_of(task)); }
+
+void Channel::break_for_failure(const MPIX_Task& task, int failure) {
+  break_for("the handler of " + text_of(task) + " has failed: " + explain_(failure));
+}
+
+/// The one under way.
+void Channel::break_for_exception(const MPIX_Task& task) {
+  try {
+    throw;
+  } catch (const std::exception& error) {
+    break_for("the handler of " + text_of(task) + " has thrown: " + error.what());
+  } catch (...) {
+    break_for("the handler of " + text_of(task) + " has thrown what is no std::exception");
+  }
 }
 
 /// Once through all rings, under serving_. True: there was something. `spins`: one of many in a row.
@@ -242,18 +265,17 @@ bool Channel::serve() {
 
 void Channel::reply(const MPIX_Task& task, std::uint64_t value) {
   require_whole();
-  const dev::Ticket near = dev::unpacked_ticket(task.ticket, 0);
   if (task.ticket == 0) throw Error(Fault::argument, "nobody waits for a reply to this task");
-  if (near.lane >= param_.lanes || near.channel != (param_.generation & 0xff))
+  const std::uint32_t lane = dev::lane_of_ticket(task.ticket);
+  if (lane >= param_.lanes || task.ticket >> 56 != (param_.generation & 0xff))
     throw Error(Fault::argument, "the task is of another channel");
   // No atomic operation, which would wait for the stores before it, on their way to lines that a GPU polls.
-  std::atomic<std::uint64_t>& last =
-      replied_[std::size_t{near.lane} * param_.depth + dev::place_in(param_, near.number)];
+  std::atomic<std::uint64_t>& last = replied_[std::size_t{lane} * param_.depth + dev::place_in(param_, task.ticket)];
   const std::uint64_t before = last.load(std::memory_order_relaxed);
   const std::uint64_t number = dev::unpacked_ticket(task.ticket, before).number;
   if (number <= before) throw Error(Fault::argument, "the task has its reply already");
   last.store(number, std::memory_order_relaxed);
-  write_line_release(dev::reply_of(param_, near.lane, number), value, dev::task_tag(number));
+  write_line_release(dev::reply_of(param_, lane, number), value, dev::task_tag(number));
   if (is_on_host_) ring(kernels_bell(param_.host));
 }
 
