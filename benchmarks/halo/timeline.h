@@ -14,98 +14,15 @@
 #include <utility>
 #include <vector>
 
+#include "benchmarks/clocks.h"
 #include "messages.h"
 #include "report.h"
-#include "support/streams.h"
 #include "way.h"
 
 /// What the CPU and the blocks do in an exchange, on one axis.
 namespace halo {
 
-/// Answers with the time by its own clock.
-struct TellTime {
-  MPIX_Dev_channel channel;
-  std::uint64_t first, count, *stamps, *failed;
-  MPIX_DEV_METHOD void operator()(const MPIX_Dev_team& team) const {
-    if (team.thread != 0) return;
-    for (std::uint64_t i = 0; i < count; ++i) {
-      int result = MPIX_Dev_flag_wait(channel, 0, first + i);
-      stamps[i] = MPIX_Dev_clock();
-      if (result == MPIX_DEV_DONE) result = MPIX_Dev_flag_set(channel, 0, first + i);
-      if (result != MPIX_DEV_DONE) return tell_failure(team, failed, result);
-    }
-  }
-};
-
-/// Two clocks, compared by questions and answers over flags: the middle of the shortest round trip is the time at which
-/// the block looked, and half of it the error. At the start and at the end, as they may run at different rates.
-class Clocks {
- public:
-  Clocks() {
-    CHECK_MPI(MPIX_Channel_create(0, 1, MPI_INFO_NULL, &channel_));
-    CHECK_MPI(MPIX_Channel_get_device(channel_, &device_));
-    stamps_ = static_cast<std::uint64_t*>(support::allocate_pinned(rounds * 8));
-    begin_ = compared();
-  }
-  ~Clocks() {
-    support::release_pinned(stamps_);
-    CHECK_MPI(MPIX_Channel_free(&channel_));
-  }
-  Clocks(const Clocks&) = delete;
-  Clocks& operator=(const Clocks&) = delete;
-
-  void end() {
-    end_ = compared();
-    rate_ = (end_.cpu - begin_.cpu) / static_cast<double>(end_.gpu - begin_.gpu);
-  }
-  /// Nanoseconds after `zero`, of the CPU's clock.
-  double of_cpu(std::uint64_t time) const { return static_cast<double>(static_cast<std::int64_t>(time - zero_)); }
-  double of_kernel(std::uint64_t time) const {
-    return begin_.cpu + rate_ * static_cast<double>(static_cast<std::int64_t>(time - begin_.gpu));
-  }
-  double error() const { return std::max(begin_.error, end_.error); }
-  double rate() const { return rate_; }
-
- private:
-  static constexpr std::size_t rounds = 1000;
-  struct Point {
-    std::uint64_t gpu = 0;
-    double cpu = 0, error = 0;
-  };
-
-  Point compared() {
-    const std::uint64_t first = asked_ + 1;
-    support::launch_blocks(TellTime{device_, first, rounds, stamps_, failure_.word()}, 1, 32);
-    std::vector<std::uint64_t> from, to;
-    for (std::size_t i = 0; i < rounds; ++i) {
-      const unsigned long long number = ++asked_;
-      from.push_back(nanoseconds());
-      CHECK_MPI(MPIX_Channel_flag_set(channel_, 0, number));
-      for (unsigned long long told = 0;;) {
-        CHECK_MPI(MPIX_Channel_flag_get(channel_, 0, &told));
-        if (told >= number) break;
-        failure_.check();
-        support::let_others_run();
-      }
-      to.push_back(nanoseconds());
-    }
-    support::synchronize();
-    std::size_t best = 0;
-    for (std::size_t i = 1; i < rounds; ++i)
-      if (to[i] - from[i] < to[best] - from[best]) best = i;
-    const double half = static_cast<double>(to[best] - from[best]) / 2;
-    return {stamps_[best], of_cpu(from[best]) + half, half};
-  }
-
-  MPIX_Channel channel_ = MPIX_CHANNEL_NULL;
-  MPIX_Dev_channel device_;
-  Failure failure_;
-  std::uint64_t* stamps_ = nullptr;
-  std::uint64_t asked_ = 0;
-  const std::uint64_t zero_ = nanoseconds();
-  Point begin_, end_;
-  double rate_ = 1;
-};
+using benchmark::Clocks;
 
 /// An exchange that was traced.
 struct Shown {

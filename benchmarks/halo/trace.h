@@ -8,14 +8,12 @@
 #include <utility>
 #include <vector>
 
+#include "benchmarks/clocks.h"
+
 namespace halo {
 
 using Clock = std::chrono::steady_clock;
-
-inline std::uint64_t nanoseconds() {
-  return static_cast<std::uint64_t>(
-      std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now().time_since_epoch()).count());
-}
+using benchmark::nanoseconds;
 
 /// What the CPU did in an iteration. Kernels write theirs to a table of the messages.
 struct Trace {

@@ -4,13 +4,16 @@
 // What channels cost, beside the same loops by hand in the same run; blocks are threads or, compiled as CUDA or HIP,
 // those of a kernel.
 //
-//   mpiexec -n 1 notify [--blocks=N,N,…] [--runs=N] [--csv]
+//   mpiexec -n 1|2 notify [--blocks=N,N,…] [--runs=N] [--csv]
 //
 // pipelined  every block posts events as fast as there is room: millions a second of all blocks
 // blocking   every block posts one, and waits for the answer: likewise; and microseconds a round trip
 // posts      one block posts with a fence in front, or without (event), into a ring with room; by hand a bare store,
 //            behind a fence or without one
 // flags      one block and the program answer each other's flags: microseconds a round trip; by hand a word each way
+// one by one each round trip of a block is timed by itself: the median, and what 99 of 100 take at most
+// one way    up, and with the handler down, by clocks that are compared before and behind, and the error of that
+// beside     what 27 blocks that wait for flags cost a kernel that moves memory; with two processes, messages of MPI
 // read and   one of the other side's word and of the own, in nanoseconds, while the other side does the same: Table 1
 // of write      Elis et al. 2024, whose figures (Power9 and V100, Icelake and V100, Rome and MI100) stand beside idle
 // of a channel that is not armed, and of one that is: share of a core that its thread takes
@@ -34,78 +37,15 @@
 
 #include "bare.h"
 #include "benchmarks/command_line.h"
+#include "channel.h"
+#include "one_by_one.h"
 #include "support/channel.h"
+#include "table.h"
+#include "waiting.h"
 
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
-int runs = 7;
-bool csv = false;
-
-double since(Clock::time_point begin) {
-  return std::chrono::duration<double, std::micro>(Clock::now() - begin).count();
-}
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
-
-/// Each `way` once in turn, `runs` times and once before; the median of each.
-std::vector<double> in_turns(const std::vector<std::function<double()>>& ways) {
-  std::vector<std::vector<double>> all(ways.size());
-  for (int run = 0; run <= runs; ++run)
-    for (std::size_t i = 0; i < ways.size(); ++i) {
-      const double value = ways[i]();
-      if (run > 0) all[i].push_back(value);
-    }
-  std::vector<double> medians;
-  for (const auto& one : all) medians.push_back(median(one));
-  return medians;
-}
-
-void row(const std::string& name, double value, const char* unit, double by_hand) {
-  if (csv)
-    std::printf("%s,%.4g,%s,%.4g\n", name.c_str(), value, unit, by_hand);
-  else if (by_hand > 0)
-    std::printf("%-58s %9.2f %-6s by hand %9.2f  ratio %.2f\n", name.c_str(), value, unit, by_hand, value / by_hand);
-  else
-    std::printf("%-58s %9.2f %s\n", name.c_str(), value, unit);
-}
-
-class Channel {
- public:
-  Channel(int lanes, int flags, std::initializer_list<std::pair<const char*, const char*>> keys) {
-    MPI_Info info = MPI_INFO_NULL;
-    CHECK_MPI(MPI_Info_create(&info));
-    for (const auto& key : keys) CHECK_MPI(MPI_Info_set(info, key.first, key.second));
-    CHECK_MPI(MPIX_Channel_create(lanes, flags, info, &channel_));
-    CHECK_MPI(MPI_Info_free(&info));
-    CHECK_MPI(MPIX_Channel_get_device(channel_, &device_));
-  }
-  ~Channel() { CHECK_MPI(MPIX_Channel_free(&channel_)); }
-  Channel(const Channel&) = delete;
-  Channel& operator=(const Channel&) = delete;
-  operator MPIX_Channel() const { return channel_; }
-  const MPIX_Dev_channel& device() const { return device_; }
-
- private:
-  MPIX_Channel channel_ = MPIX_CHANNEL_NULL;
-  MPIX_Dev_channel device_;
-};
-
-std::uint64_t handled = 0;  ///< by one thread at a time
-int nothing(MPIX_Channel, const MPIX_Task*, void*) {
-  ++handled;
-  return MPI_SUCCESS;
-}
-int answer(MPIX_Channel channel, const MPIX_Task* task, void*) {
-  ++handled;
-  return MPIX_Channel_reply(channel, task, task->number);
-}
-
-constexpr unsigned event = 0, question = 1;
+using namespace notify;
 
 /// One thread of each block.
 struct Post {
@@ -156,25 +96,6 @@ struct BareAnswers {
     }
   }
 };
-
-/// Time of a kernel, in microseconds, from its launch to its end; `meanwhile` on this thread.
-template <class Kernel>
-double timed(const Kernel& kernel, int blocks, const std::function<void()>& meanwhile = nullptr) {
-  const auto begin = Clock::now();
-  support::launch_blocks(kernel, blocks, 32);
-  if (meanwhile) meanwhile();
-  support::synchronize();
-  return since(begin);
-}
-
-int* failed_word = nullptr;
-void check_failed() {
-  int failed = 0;
-  support::to_host(&failed, failed_word, sizeof failed);
-  if (failed == 0) return;
-  std::fprintf(stderr, "a kernel's call failed: %d\n", failed);
-  std::exit(1);
-}
 
 void tasks(int blocks) {
   const auto count = static_cast<std::size_t>(blocks);
@@ -267,7 +188,7 @@ void posts() {
   const std::vector<double> all = in_turns({posted(true), posted(false), bare_time(true), bare_time(false)});
   row("a post with a fence", all[0], "us", all[2]);
   row("an event", all[1], "us", all[3]);
-  row("a store without a fence", all[3], "us", 0);
+  row("a store without a fence", all[3], "us");
   support::release_pinned(word);
 }
 
@@ -325,8 +246,8 @@ void reads_and_writes() {
     return static_cast<double>(words[48]) / static_cast<double>(times);
   };
   const std::vector<double> all = in_turns({kernel, [&] { return cpu; }});
-  row("a read and a write, the kernel (paper 236, 29184, 27)", all[0], "ns", 0);
-  row("a read and a write, the CPU (paper 134, 311, 1760)", all[1], "ns", 0);
+  row("a read and a write, the kernel (paper 236, 29184, 27)", all[0], "ns");
+  row("a read and a write, the CPU (paper 134, 311, 1760)", all[1], "ns");
   support::release_pinned(words);
 }
 
@@ -360,7 +281,7 @@ void idle() {
 int main(int argc, char** argv) {
   int provided = 0;
   CHECK_MPI(MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided));
-  support::choose_gpu(0);
+  support::choose_gpu(benchmark::process());
   const char* const preset = support::ranks_are_blocks ? "1,8,32,132" : "1,8";
   std::vector<int> blocks;
   (void)benchmark::read_numbers(preset, 1, 1 << 20, blocks);
@@ -376,12 +297,20 @@ int main(int argc, char** argv) {
     return 2;
   }
   failed_word = static_cast<int*>(support::allocate_on_device(sizeof(int)));
-  if (csv) std::printf("what,value,unit,by hand\n");
-  for (const int count : blocks) tasks(count);
-  posts();
-  flags();
-  reads_and_writes();
-  idle();
+  const int rank = benchmark::process(), ranks = benchmark::processes();
+  if (rank == 0 && csv) std::printf("what,value,unit,by hand\n");
+  if (ranks == 2) beside_messages(rank);
+  if (rank == 0) {
+    for (const int count : blocks) tasks(count);
+    posts();
+    flags();
+    spreads();
+    one_way();
+    reads_and_writes();
+    idle();
+    if (support::ranks_are_blocks) beside_kernels();
+  }
+  leave_together();
   support::release_on_device(failed_word);
   CHECK_MPI(MPI_Finalize());
   return 0;

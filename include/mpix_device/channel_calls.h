@@ -112,7 +112,7 @@ MPIX_DEV_FN int MPIX_Dev_flag_test(const MPIX_Dev_channel& channel, unsigned fla
   return mpix::dev::result_of(result);
 }
 MPIX_DEV_FN int MPIX_Dev_flag_wait(const MPIX_Dev_channel& channel, unsigned flag, uint64_t value) {
-  return mpix::dev::result_of(mpix::dev::wait_for_flag(channel, flag, value));
+  return mpix::dev::result_of(mpix::dev::await_flag(channel, flag, value));
 }
 
 /* ---- All threads of a block, together: one of them acts for all, and all get the result ---- */
@@ -155,7 +155,7 @@ MPIX_DEV_FN int MPIX_Dev_block_flag_wait(const MPIX_Dev_team& team, const MPIX_D
   return mpix::dev::by_first_thread(
              team,
              [&] {
-               return mpix::dev::BlockBox{mpix::dev::result_of(mpix::dev::wait_for_flag(channel, flag, value)), 0};
+               return mpix::dev::BlockBox{mpix::dev::result_of(mpix::dev::await_flag(channel, flag, value)), 0};
              })
       .result;
 }

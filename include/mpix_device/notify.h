@@ -212,7 +212,7 @@ MPIX_DEV_FN void pause_on_device(std::uint32_t looks) {
 /// the one that finds it.
 MPIX_DEV_FN void let_answer_come() {
 #if defined(__CUDA_ARCH__)
-  for (const long long begin = clock64(); clock64() - begin < 300;) {
+  for (const long long begin = clock64(); clock64() - begin < 800;) {
   }
 #endif
 }
@@ -426,13 +426,18 @@ MPIX_DEV_FN Post wait_for_flag(const MPIX_Dev_channel& c, std::uint32_t flag, st
                                std::uint64_t noted = 0) {
   if (c.abi != MPIX_DEV_CHANNEL_ABI) return Post::released;
   if (flag >= c.flags) return Post::argument;
-  if (own_word(&c.state->generation) != c.generation) return Post::released;
+  const std::uint64_t generation = own_word(&c.state->generation);  // looked at behind the wait, which looks, too
   const std::uint64_t* const word = c.down + std::uint64_t{flag} * c.word_stride;
-  let_answer_come();
   const bool well =
       wait_in_channel(c, std::uint64_t{c.lanes} + flag, channel_note(ChannelWait::flag, noted != 0 ? noted : value),
                       [&] { return load_acquire(word) >= value; });
-  return well ? Post::ok : Post::released;
+  return well && generation == c.generation ? Post::ok : Post::released;
+}
+
+/// By the program, which as a rule has just told the CPU what the flag answers.
+MPIX_DEV_FN Post await_flag(const MPIX_Dev_channel& c, std::uint32_t flag, std::uint64_t value) {
+  let_answer_come();
+  return wait_for_flag(c, flag, value);
 }
 
 }  // namespace dev

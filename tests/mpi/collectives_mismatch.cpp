@@ -314,7 +314,8 @@ TEST_CASE("a rank that sends for several steps while another one calls another t
       INFO("report: " << report);
       CHECK(contains(report, "the ranks call different things: "));
       CHECK(contains(report, name(large)));
-      CHECK(contains(report, name(other.what)));
+      // A rank that hears late hears of the next call of the other one.
+      CHECK((contains(report, name(other.what)) || contains(report, name(What::allreduce))));
       bench.check_others();
     }
 }
