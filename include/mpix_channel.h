@@ -74,7 +74,7 @@ MPIX_PUBLIC int MPIX_Channel_get_device(MPIX_Channel channel, MPIX_Dev_channel* 
 MPIX_PUBLIC int MPIX_Channel_set_handler(MPIX_Channel channel, unsigned kind, MPIX_Task_function* function, void* arg);
 
 /* Between the two its thread looks for tasks all the time; else it naps, and a task is late by a millisecond,
- * or two when none has come for long, never lost. On hosts both ways it sleeps until there are tasks. Disarm, when
+ * or four when none has come for long, never lost. On hosts both ways it sleeps until there are tasks. Disarm, when
  * the kernels are over: returns when all that was posted has been handled (mpix_service=caller: handles it, or, without
  * a handler, leaves what was not polled). Errors: MPI_ERR_OTHER (armed already, or not armed; a kernel ended in the
  * middle of a post, which breaks the channel). */

@@ -12,15 +12,11 @@
 #include <string>
 #include <vector>
 
-#include "benchmarks/failure.h"
 #include "sizes.h"
 #include "support/channel.h"
 #include "support/random.h"
 
 namespace halo {
-
-using benchmark::Failure;
-using benchmark::tell_failure;
 
 /// What a block copies.
 struct Part {
@@ -67,6 +63,28 @@ struct Copy {
     stamp_here(team, mine ? mine + 1 : nullptr);
   }
 };
+
+/// Where a kernel tells what a call of it returned, if it failed: in memory of the host.
+class Failure {
+ public:
+  Failure() : word_(static_cast<std::uint64_t*>(support::allocate_pinned(64))) {}
+  ~Failure() { support::release_pinned(word_); }
+  Failure(const Failure&) = delete;
+  Failure& operator=(const Failure&) = delete;
+  std::uint64_t* word() const { return word_; }
+  void check() const {
+    const std::uint64_t result = mpix::load_acquire(word_);
+    if (result == 0) return;
+    std::fprintf(stderr, "a call in the kernel returned %d\n", static_cast<int>(result));
+    MPI_Abort(MPI_COMM_WORLD, 1);
+  }
+
+ private:
+  std::uint64_t* const word_;
+};
+MPIX_DEV_FN void tell_failure(const MPIX_Dev_team& team, std::uint64_t* word, int result) {
+  if (team.thread == 0) mpix::store_release(word, static_cast<std::uint64_t>(result));
+}
 
 /// Words of a message, as both ends compute them: with every change of the data each is another.
 TEST_FN std::uint64_t word_of(int from, std::uint64_t change, std::uint64_t message, std::uint64_t word) {

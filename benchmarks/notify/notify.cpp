@@ -12,13 +12,16 @@
 //            behind a fence or without one
 // flags      one block and the program answer each other's flags: microseconds a round trip; by hand a word each way
 // one by one each round trip of a block is timed by itself: the median, and what 99 of 100 take at most
-// one way    up, and with the handler down, by clocks that are compared before and behind, and the error of that
+// one way    from in front of a post to its handler, and from there to behind the wait, by clocks that are compared
+//            before and behind. Their error may move from one way to the other. Of one launch
 // beside     what 27 blocks that wait for flags cost a kernel that moves memory; with two processes, messages of MPI
-// read and   one of the other side's word and of the own, in nanoseconds, while the other side does the same: Table 1
-// of write      Elis et al. 2024, whose figures (Power9 and V100, Icelake and V100, Rome and MI100) stand beside idle
-// of a channel that is not armed, and of one that is: share of a core that its thread takes
+// read and write  one of the other side's word and one of the own, in nanoseconds, while the other side does the same:
+//            Table 1 of Elis et al. 2024, whose figures (Power9 and V100, Icelake and V100, Rome and MI100) stand
+//            beside
+// idle       share of a core that the thread of a channel takes, armed and not
 //
-// A figure is the median of several launches, by hand and by the library in turns.
+// A figure is the median of several launches, by hand and by the library in turns. By hand an answer is looked for at
+// once, as a program would write it.
 #include <mpi.h>
 #include <sched.h>
 #include <sys/resource.h>
@@ -298,6 +301,11 @@ int main(int argc, char** argv) {
   }
   failed_word = static_cast<int*>(support::allocate_on_device(sizeof(int)));
   const int rank = benchmark::process(), ranks = benchmark::processes();
+  if (ranks > 2) {
+    if (rank == 0) std::fprintf(stderr, "notify is for one process or two\n");
+    CHECK_MPI(MPI_Finalize());
+    return 2;
+  }
   if (rank == 0 && csv) std::printf("what,value,unit,by hand\n");
   if (ranks == 2) beside_messages(rank);
   if (rank == 0) {

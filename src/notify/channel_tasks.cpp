@@ -204,7 +204,7 @@ void Channel::note_look(Clock::time_point begin, bool found) {
   looked_ = is_on_host_ && !found ? Clock::time_point{} : begin;
 }
 
-/// No clock in front of a task (two reads a round took 0.4 of the 4.8 us of a task and its reply on an H200); one
+/// No clock in front of a task (two reads a round took 0.4 us of a task and its reply on an H200); one
 /// behind it, and now and then between tasks: so what is noted is longer by a few looks.
 void Channel::note_spinning(bool found) {
   if (!armed_ || (!found && ++looks_in_vain_ % looks_between_clocks != 0)) return;
