@@ -280,7 +280,8 @@ MPIX_DEV_FN void* pointer(Ctx& c, int window, int target, std::size_t displaceme
   return entry.base && entry.present - 1 > displacement ? entry.base + displacement : nullptr;
 }
 
-/// Waits for the rank's turn are numbered by the launch, as no other waits are.
+/// Waits for the rank's turn are numbered by the launches that have finished, as no other waits are: turns are not
+/// taken in the order of the launches, and behind each that ends it is another one that is waited for.
 constexpr std::uint64_t wait_for_turn = std::uint64_t{1} << 63;
 
 /// The launch is counted, and the next one of the rank may have its turn.
@@ -298,7 +299,8 @@ MPIX_DEV_FN void unlock_inbox(Ctx& c) {
 /// leaves notes of its own. False: the domain is broken. The launch in front leaves then, as a rule at once, so this
 /// one waits a little longer, and is counted, too.
 MPIX_DEV_FN bool lock_inbox(Ctx& c) {
-  std::uint64_t* const note = &c.p.notes[c.rank - c.p.first_rank].waits;
+  RankNote& own = c.p.notes[c.rank - c.p.first_rank];
+  std::uint64_t* const note = &own.waits;
   bool noted = false;
   std::uint32_t looks_in_vain = 0;  // since it is broken
   c.holds_inbox = try_lock(&c.inbox->lock);
@@ -312,7 +314,9 @@ MPIX_DEV_FN bool lock_inbox(Ctx& c) {
     const bool released = !c.p.hooks->pause(c.p.waiter, Sleep::for_turn);
 #endif
     if (released) ++looks_in_vain;
-    if (load_relaxed(note) != 0) continue;
+    const std::uint64_t other = load_relaxed(note), wait = wait_for_turn | load_relaxed(&own.finished);
+    if (other != 0 && !(noted && other == c.waits && wait != c.waits)) continue;
+    c.waits = wait;
     note_waiting(c, 0);
     noted = true;
   }
@@ -358,7 +362,7 @@ MPIX_DEV_CALL Result init(Ctx& c, const MPIX_Dev_param& p, std::uint32_t team) {
     c.unflushed_count = 0;
     c.far_freed = c.far_taken = c.far_replies = c.far_flushes = 0;
     c.far_unflushed = c.far_put = 0;
-    c.waits = wait_for_turn | p.launch;
+    c.waits = 0;
     c.holds_inbox = false;
     c.call = DevCall::init;
     c.query = Query{-1, -1, -1};

@@ -374,10 +374,10 @@ void launches() {
   TwoRanks ranks(std::chrono::milliseconds(300) * test::time_scale());
   for (int i = 0; i < 10; ++i) ranks.launch(nullptr);
   support::synchronize();
-  // Of two streams, in which launches wait for their turns as well.
-  MPIX_Host_stream streams[2];
+  // Of several streams, in which launches wait for their turns as well, for as many as come first.
+  MPIX_Host_stream streams[6];
   for (MPIX_Host_stream& stream : streams) CHECK_MPI(MPIX_Host_stream_create(&stream));
-  for (int i = 0; i < 10; ++i) ranks.launch(streams[i % 2]);
+  for (int i = 0; i < 18; ++i) ranks.launch(streams[i % 6]);
   for (MPIX_Host_stream& stream : streams) {
     CHECK_MPI(MPIX_Host_stream_synchronize(stream));
     CHECK_MPI(MPIX_Host_stream_destroy(&stream));
