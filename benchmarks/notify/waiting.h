@@ -22,7 +22,8 @@ namespace notify {
 
 constexpr int waiting_blocks = 27;
 
-/// Likewise by hand; or a look at the word each millisecond: what it costs that the blocks are there.
+/// For flags of a channel; for words by hand; or with a look at the word each millisecond, which shows what it costs
+/// that the blocks are there.
 enum class Waits { for_flags, by_hand, seldom_looking };
 
 struct WaitsForWord {
