@@ -162,7 +162,8 @@ void DeviceRequests::complete(std::size_t place) {
   ++mine.number;
   mine.is_active = false;
   if (!mine.made.sends)
-    for (const int p : mine.partitions) store_release(words_.partition(place) + p, mine.number);
+    for (const int p : mine.partitions)
+      store_release(words_.partition(place, static_cast<std::size_t>(p)), mine.number);
   mine.partitions.clear();
   store_release(words_.down(place), mine.number);
 }
@@ -178,14 +179,14 @@ bool DeviceRequests::serve_partitions(std::size_t place) {
   const auto is_over = [&](int p) {
     if (result != MPI_SUCCESS) return false;
     if (mine.made.sends) {
-      if (load_acquire(words_.partition(place) + p) != number) return false;
+      if (load_acquire(words_.partition(place, static_cast<std::size_t>(p))) != number) return false;
       result = PMPI_Pready(p, mine.request);
       return result == MPI_SUCCESS;
     }
     int arrived = 0;
     if (asked++ >= most_partitions_asked_for) return false;
     result = PMPI_Parrived(mine.request, p, &arrived);
-    if (result == MPI_SUCCESS && arrived) store_release(words_.partition(place) + p, number);
+    if (result == MPI_SUCCESS && arrived) store_release(words_.partition(place, static_cast<std::size_t>(p)), number);
     return result == MPI_SUCCESS && arrived != 0;
   };
   mine.partitions.erase(std::remove_if(mine.partitions.begin(), mine.partitions.end(), is_over), mine.partitions.end());

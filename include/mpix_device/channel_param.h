@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 /* Grows with every change of what kernels and the library share of a channel. */
-#define MPIX_DEV_CHANNEL_ABI 2
+#define MPIX_DEV_CHANNEL_ABI 3
 
 #ifdef __cplusplus
 namespace mpix {
@@ -39,7 +39,7 @@ typedef struct MPIX_Dev_channel {
   uint32_t depth;       /* of each ring; a power of two */
   uint32_t rings;       /* of tasks: one (a queue), or one a lane */
   uint32_t ring_lines;  /* from ring to ring, and from the replies of one lane to those of the next */
-  uint32_t word_stride; /* from a flag to the next, and from the `taken` of one ring to that of the next */
+  uint32_t word_stride; /* from a flag that kernels set to the next; for those that kernels wait for see notify.h */
   uint32_t all_fence;   /* every thread of a block, and not one for all */
   uint64_t generation;  /* of the memory: it is used again after MPIX_Channel_free */
   /* Device memory: */

@@ -7,7 +7,7 @@
 #include <stdint.h>
 
 /* Grows with every change of what kernels and the library share of a device request. */
-#define MPIX_DEV_REQUEST_ABI 1
+#define MPIX_DEV_REQUEST_ABI 2
 
 #ifdef __cplusplus
 namespace mpix {

@@ -212,6 +212,10 @@ MPIX_DEV_FN AnyFound wait_for_any(std::uint32_t count, const MPIX_Drequest* requ
 }
 
 /// Partitions low to high of a send that was started.
+MPIX_DEV_FN std::uint64_t* partition_of(const MPIX_Drequest& r, std::uint32_t partition) {
+  return r.partition + std::uint64_t{partition} * words_apart;
+}
+
 MPIX_DEV_FN Post set_ready(const MPIX_Drequest& r, std::int32_t low, std::int32_t high) {
   RequestNow now{};
   const Post valid = look_at(r, &now);
@@ -219,7 +223,8 @@ MPIX_DEV_FN Post set_ready(const MPIX_Drequest& r, std::int32_t low, std::int32_
   if (r.sends == 0 || low < 0 || high < low || static_cast<std::uint32_t>(high) >= r.partitions || now.is_inactive())
     return Post::argument;
   fence_stores();
-  for (std::int32_t p = low; p <= high; ++p) store_after_loads(r.partition + p, now.started);
+  for (std::int32_t p = low; p <= high; ++p)
+    store_after_loads(partition_of(r, static_cast<std::uint32_t>(p)), now.started);
   tell_service(r);
   return Post::ok;
 }
@@ -230,7 +235,7 @@ MPIX_DEV_FN Post look_for_partition(const MPIX_Drequest& r, std::int32_t partiti
   const Post valid = look_at(r, &now);
   if (valid != Post::ok) return valid;
   if (r.sends != 0 || partition < 0 || static_cast<std::uint32_t>(partition) >= r.partitions) return Post::argument;
-  *arrived = load_acquire(r.partition + partition) >= now.started || now.is_inactive();
+  *arrived = load_acquire(partition_of(r, static_cast<std::uint32_t>(partition))) >= now.started || now.is_inactive();
   return *arrived ? Post::ok : in_vain(r);
 }
 

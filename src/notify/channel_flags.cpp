@@ -36,7 +36,7 @@ void Channel::check_flag(std::uint32_t flag) const {
 void Channel::set_flag(std::uint32_t flag, std::uint64_t value) {
   check_flag(flag);
   require_whole();
-  std::uint64_t* const word = param_.down + std::uint64_t{flag} * param_.word_stride;
+  std::uint64_t* const word = dev::down_of(param_, flag);
   const std::uint64_t before = load_relaxed(word);
   if (value < before)
     throw Error(Fault::argument, "flag " + std::to_string(flag) + " is " + std::to_string(before) + ", and " +

@@ -73,7 +73,8 @@ ChannelMemory::ChannelMemory(const ChannelOptions& options, Device& device) : de
   c.rings = options.is_queue ? std::min(options.lanes, 1u) : options.lanes;
   c.all_fence = options.all_fence;
   const std::uint32_t lines_apart = apart / sizeof(Line);
-  c.ring_lines = options.is_dense ? c.depth : (c.depth + lines_apart - 1) / lines_apart * lines_apart;
+  c.ring_lines = options.is_dense ? std::max(c.depth, static_cast<std::uint32_t>(dev::sector / sizeof(Line)))
+                                  : (c.depth + lines_apart - 1) / lines_apart * lines_apart;
   c.word_stride = options.is_dense ? 1 : apart / sizeof(std::uint64_t);
   const std::uint64_t lanes = c.lanes, rings = c.rings, flags = c.flags;
 
@@ -82,9 +83,9 @@ ChannelMemory::ChannelMemory(const ChannelOptions& options, Device& device) : de
   const std::size_t heads_at = host.take(rings * c.ring_lines * sizeof(Line));
   const std::size_t words_at = host.take(rings * c.depth * dev::task_words * sizeof(Line));
   const std::size_t replies_at = host.take(lanes * c.ring_lines * sizeof(Line));
-  const std::size_t taken_at = host.take(rings * c.word_stride * sizeof(std::uint64_t));
+  const std::size_t taken_at = host.take(rings * dev::words_apart * sizeof(std::uint64_t));
   const std::size_t up_at = host.take(flags * c.word_stride * sizeof(std::uint64_t));
-  const std::size_t down_at = host.take(flags * c.word_stride * sizeof(std::uint64_t));
+  const std::size_t down_at = host.take(flags * dev::words_apart * sizeof(std::uint64_t));
   Parts there;
   const std::size_t state_at = there.take(sizeof(dev::ChannelState));
   const std::size_t lanes_at = there.take(lanes * sizeof(dev::ChannelLane));

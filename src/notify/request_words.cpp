@@ -28,7 +28,7 @@ RequestWords::~RequestWords() {
 
 void RequestWords::grow() {
   Block block{};
-  block.words = zeroed(device_, 3 * block_places * sizeof(std::uint64_t));
+  block.words = zeroed(device_, (2 + dev::words_apart) * block_places * sizeof(std::uint64_t));
   partitions_.reserve(places() + block_places);
   generations_.reserve(places() + block_places);
   blocks_.reserve(blocks_.size() + 1);
@@ -48,12 +48,13 @@ void RequestWords::grow() {
 
 MPIX_Drequest RequestWords::give_out(std::size_t place, std::uint32_t partitions, bool sends) {
   Partitions& own = partitions_[place];
-  if (own.count < partitions) own = Partitions{zeroed(device_, partitions * sizeof(std::uint64_t)), partitions};
+  if (own.count < partitions)
+    own = Partitions{zeroed(device_, partitions * dev::words_apart * sizeof(std::uint64_t)), partitions};
   const std::uint64_t number = std::max(load_acquire(up(place)), load_acquire(down(place)));
   store_release(up(place), number);
   store_release(down(place), number);
   store_release(note(place), 0);
-  for (std::uint32_t p = 0; p < partitions; ++p) store_release(partition(place) + p, number);
+  for (std::uint32_t p = 0; p < partitions; ++p) store_release(partition(place, p), number);
   const std::uint64_t generation = last_generation_ + 1;
   const dev::RequestState first{generation, number, number, 0};
   device_.write(state_of(place), &first, sizeof first);
@@ -69,7 +70,7 @@ MPIX_Drequest RequestWords::give_out(std::size_t place, std::uint32_t partitions
   given.up = up(place);
   given.down = down(place);
   given.note = note(place);
-  given.partition = partition(place);
+  given.partition = partition(place, 0);
   given.host = host();
   given.hooks = hooks_;
   return given;

@@ -37,11 +37,13 @@ class RequestWords {
   /// `request` is what was given out last for its place, and not taken back.
   bool is_current(const MPIX_Drequest& request) const;
 
-  std::uint64_t* up(std::size_t place) const { return words_of(place, 0); }
-  std::uint64_t* down(std::size_t place) const { return words_of(place, 1); }
-  std::uint64_t* note(std::size_t place) const { return words_of(place, 2); }
-  std::uint64_t* partition(std::size_t place) const {
-    return reinterpret_cast<std::uint64_t*>(partitions_[place].words.get());
+  std::uint64_t* up(std::size_t place) const { return words_of(place) + place % block_places; }
+  std::uint64_t* note(std::size_t place) const { return words_of(place) + block_places + place % block_places; }
+  std::uint64_t* down(std::size_t place) const {
+    return words_of(place) + 2 * block_places + place % block_places * dev::words_apart;
+  }
+  std::uint64_t* partition(std::size_t place, std::size_t which) const {
+    return reinterpret_cast<std::uint64_t*>(partitions_[place].words.get()) + which * dev::words_apart;
   }
   dev::ChannelHost* host() const { return reinterpret_cast<dev::ChannelHost*>(host_.get()); }
 
@@ -55,9 +57,8 @@ class RequestWords {
     std::size_t count = 0;
   };
 
-  std::uint64_t* words_of(std::size_t place, std::size_t kind) const {
-    return reinterpret_cast<std::uint64_t*>(blocks_[place / block_places].words.get()) + kind * block_places +
-           place % block_places;
+  std::uint64_t* words_of(std::size_t place) const {
+    return reinterpret_cast<std::uint64_t*>(blocks_[place / block_places].words.get());
   }
   dev::RequestState* state_of(std::size_t place) const {
     return blocks_[place / block_places].state + place % block_places;

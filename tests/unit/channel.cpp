@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "channel_kit.h"
+#include "notify/request_words.h"
 #include "support/awake.h"
 #include "support/catch.h"
 #include "support/random.h"
@@ -246,6 +247,37 @@ TEST_CASE("channels of many shapes share what is kept", "[channel]") {
   ChannelMemory::forget_all();
   CHECK(hosts.size() < 60);
   CHECK(devices.size() < 60);
+}
+
+TEST_CASE("kernels wait for words in sectors of their own", "[channel]") {
+  const auto device = make_host_device(channel_settings(), 2);
+  std::set<std::uintptr_t> sectors;
+  std::size_t words = 0;
+  const auto add = [&](const void* word) {
+    sectors.insert(reinterpret_cast<std::uintptr_t>(word) / dev::sector);
+    ++words;
+  };
+  ChannelOptions options;
+  REQUIRE(options.is_dense);
+  options.lanes = options.flags = 9;
+  options.depth = 1;
+  {
+    const ChannelMemory memory(options, *device);
+    const MPIX_Dev_channel& c = memory.param();
+    for (std::uint64_t i = 0; i < 9; ++i) {
+      add(dev::down_of(c, i));
+      add(dev::taken_of(c, i));
+      add(dev::reply_of(c, i, 1));
+    }
+  }
+  ChannelMemory::forget_all();
+  RequestWords requests(*device, nullptr);
+  requests.grow();
+  const MPIX_Drequest request = requests.give_out(7, 3, false);
+  for (std::size_t place = 0; place < 7; ++place) add(requests.down(place));
+  for (std::uint32_t p = 0; p < 3; ++p) add(dev::partition_of(request, p));
+  CHECK(sectors.size() == words);
+  requests.take_back(7);
 }
 
 TEST_CASE("garbage in a place breaks the channel", "[channel]") {
