@@ -30,17 +30,21 @@ MPIX_DEV_FN void wake_waiters(const MPIX_Dev_halo& halo) {
 /// All `blocks` blocks of a grid have come here, and see what the others wrote before. `Crew`: the threads of a block:
 /// index(), size(), together(what), which all enter, the first does, and all have what it says, and all(well): it is
 /// with all of them. False: the channel is broken.
+///
+/// Each block adds to `meeting`, 1 but for the first one, all together 2^63: the last one turns its highest bit over,
+/// which is what they wait for, and the others are as before. So one trip to memory tells of a block, another one that
+/// all are there, and a grid may have any number of blocks.
 template <class Crew>
-MPIX_DEV_CALL bool meet_blocks(const MPIX_Dev_halo& halo, std::uint32_t blocks, const Crew& crew) {
+MPIX_DEV_CALL bool meet_blocks(const MPIX_Dev_halo& halo, std::uint32_t block, std::uint32_t blocks, const Crew& crew) {
   HaloWords& words = *halo.words;
   return crew.together([&] {
-    const std::uint64_t met = load_relaxed(&words.met);
+    constexpr std::uint64_t turned = std::uint64_t{1} << 63;
+    const std::uint64_t mine = block == 0 ? turned - (blocks - 1) : 1;
     fence_on_device();
-    const auto come = static_cast<std::uint32_t>(fetch_add_on_device(&words.meeting, 1) + 1);
-    if (come == blocks) {
-      fence_on_device();
-      store_release(&words.meeting, 0);
-      store_release(&words.met, met + 1);
+    const std::uint64_t before = fetch_add_acquire_on_device(&words.meeting, mine);
+    const auto is_over = [&](std::uint64_t now) { return ((now ^ before) & turned) != 0; };
+    if (is_over(before + mine)) {
+      (void)fetch_add_on_device(&words.met, 1);
       wake_waiters(halo);
       return true;
     }
@@ -48,12 +52,19 @@ MPIX_DEV_CALL bool meet_blocks(const MPIX_Dev_halo& halo, std::uint32_t blocks, 
     return dev::wait_as(
         dev::Waiter{c.host, c.hooks, c.host->notes + c.lanes + halo_meeting_flag(halo)},
         [&] {
-          const auto so_far = static_cast<std::uint32_t>(load_relaxed(&words.meeting));
-          const HaloNote note = halo_note_of_meeting(met, blocks, so_far < come ? come : so_far);
+          // Of the bits but the highest: how many have come, where the first has not; else that, less than 2^63.
+          const std::uint64_t low = load_relaxed(&words.meeting) & ~turned;
+          const auto come = static_cast<std::uint32_t>(low < turned / 2 ? low : low - turned + blocks);
+          const HaloNote note = halo_note_of_meeting(load_relaxed(&words.met), blocks, come);
           return dev::channel_note(dev::ChannelWait::flag, note.packed());
         },
-        [&] { return dev::is_released(c); }, [&] { return load_acquire(&words.met) != met; });
+        [&] { return dev::is_released(c); }, [&] { return is_over(load_acquire(&words.meeting)); });
   });
+}
+
+/// A block that has parts of an exchange to do sees those before it, also while others are under way with theirs.
+MPIX_DEV_FN std::uint64_t exchanges_over(const MPIX_Dev_halo& halo) {
+  return load_relaxed(&halo.words->ended) / one_exchange;
 }
 
 /// Who runs an exchange, for what is to do at its end.
@@ -66,11 +77,12 @@ struct HaloRunner {
 };
 
 /// Parts of exchange `step` are over; one thread, behind a fence of its block's stores, where they are a step's.
-MPIX_DEV_FN void count_parts(const MPIX_Dev_halo& halo, std::uint32_t parts, std::uint64_t step,
+MPIX_DEV_FN void count_parts(const MPIX_Dev_halo& halo, std::uint64_t counts, std::uint64_t step,
                              const HaloRunner& runner) {
   HaloWords& words = *halo.words;
-  if (fetch_add_on_device(&words.ended, parts) + parts != step * halo.parts) return;
-  store_after_loads(&words.step, step);
+  const std::uint64_t before = fetch_add_on_device(&words.ended, counts);
+  if (runner.launch == 0 && runner.done == 0) return;  // without a wait for that
+  if (before + counts != step * one_exchange) return;
   // Others may begin the next exchange as soon as `over` or `done` lets them, and find the number of this one.
   if (runner.launch != 0) {
     fence_on_device();
@@ -83,12 +95,12 @@ MPIX_DEV_FN void count_parts(const MPIX_Dev_halo& halo, std::uint32_t parts, std
   wake_waiters(halo);
 }
 
-/// The part, which stands for `weight` parts of the tables, and lies where all threads of the block see it. False: the
-/// channel is broken.
+/// The part, which stands for `weight` parts of the tables, and lies where all threads of the block see it. `over`:
+/// what the parts of the block that are over with it count for, or 0. False: the channel is broken.
 template <class Crew>
 MPIX_DEV_FN bool run_halo_part(const MPIX_Dev_halo& halo, const HaloPart& part, std::uint32_t weight,
-                               std::uint32_t first_block, std::uint64_t step, const HaloRunner& runner,
-                               const Crew& crew) {
+                               std::uint64_t over, std::uint32_t first_block, std::uint64_t step,
+                               const HaloRunner& runner, const Crew& crew) {
   const bool unpacks = part.unpacks != 0;
   const std::uint32_t flag = unpacks ? halo.messages + part.message : part.message;
   const bool by_memory = part.told != nullptr, by_lines = part.by_lines != 0;
@@ -106,7 +118,7 @@ MPIX_DEV_FN bool run_halo_part(const MPIX_Dev_halo& halo, const HaloPart& part, 
     move_side(part.side, halo.box, part.side.buffer[step & 1], unpacks, mover, movers);
   else if (!crew.all(move_side_by_lines(halo, part, flag, note, mover, movers)))
     return false;
-  if (part.met != 0 && runner.meets && !meet_blocks(halo, runner.blocks, crew)) return false;
+  if (part.met != 0 && runner.meets && !meet_blocks(halo, runner.block, runner.blocks, crew)) return false;
   return crew.together([&] {
     // Lines tell of themselves, and what came in them is read by those that wait for a step, or for the launch.
     const bool tells = unpacks || !by_lines, publishes = !by_lines || (unpacks && runner.done != 0);
@@ -119,7 +131,7 @@ MPIX_DEV_FN bool run_halo_part(const MPIX_Dev_halo& halo, const HaloPart& part, 
       well = by_memory ? tell_end(halo, part, step, publishes)
                        : dev::set_flag(halo.channel, flag, step, true) == dev::Post::ok;
     if (!tells) wake_end(halo, part);
-    count_parts(halo, weight, step, runner);
+    if (over != 0) count_parts(halo, over, step, runner);
     return well;
   });
 }
@@ -148,10 +160,15 @@ template <class Crew>
 MPIX_DEV_FN bool run_halo_parts(const MPIX_Dev_halo& halo, std::uint32_t first, std::uint32_t end, std::uint64_t step,
                                 const HaloRunner& runner, const Crew& crew) {
   MPIX_OF_BLOCK HaloPart part;
+  std::uint64_t counts = 0;
   MPIX_NO_UNROLL
   for (std::uint32_t p = first + runner.block; p < end; p += runner.blocks) {
     copy_together(part, halo.part[p], crew);
-    if (!run_halo_part(halo, part, 1, (p - first - part.part) % runner.blocks, step, runner, crew)) return false;
+    counts += part.counts;
+    const bool is_last = end - p <= runner.blocks;
+    if (!run_halo_part(halo, part, 1, is_last ? counts : 0, (p - first - part.part) % runner.blocks, step, runner,
+                       crew))
+      return false;
   }
   return true;
 }
@@ -166,7 +183,7 @@ MPIX_DEV_FN bool run_halo_message(const MPIX_Dev_halo& halo, std::uint32_t given
     const HaloPart& whole = unpacks ? halo.message[m].recv : halo.message[m].send;
     if (whole.side.parts == 0) continue;  // to or from nobody
     copy_together(part, whole, crew);
-    if (!run_halo_part(halo, part, part.side.parts, runner.block, step, runner, crew)) return false;
+    if (!run_halo_part(halo, part, part.side.parts, part.counts, runner.block, step, runner, crew)) return false;
   }
   return true;
 }
@@ -195,7 +212,7 @@ MPIX_DEV_FN bool wait_until_ready(const HaloRun& run, std::uint64_t number, std:
   const bool well = wait_in_halo(run.halo, halo_ready_flag(run.halo), HaloNote{number, 0}, [&] {
     const bool is_stopped = load_acquire(&words.stopped) >= run.launch;
     is_ready = load_acquire(&words.ready) >= number;
-    return (is_ready || is_stopped) && load_acquire(&words.step) >= exchange_before;
+    return (is_ready || is_stopped) && load_acquire(&words.ended) >= exchange_before * one_exchange;
   });
   return well && is_ready;
 }
@@ -204,7 +221,7 @@ MPIX_DEV_FN bool wait_until_ready(const HaloRun& run, std::uint64_t number, std:
 template <class Crew>
 MPIX_DEV_FN bool run_halo_block(const HaloRun& run, std::uint32_t block, const Crew& crew) {
   HaloWords& words = *run.halo.words;
-  const std::uint64_t before = load_relaxed(&words.step);
+  const std::uint64_t before = exchanges_over(run.halo);
   const bool is_gated = run.is_gated != 0;
   bool well = true;
   MPIX_NO_UNROLL

@@ -56,14 +56,14 @@ MPIX_DEV_FN HaloRunner runner_of(const MPIX_Dev_team& team) {
 /* All blocks of the grid, first: how many exchanges there were so far. The next one is that + 1. */
 MPIX_DEV_FN uint64_t MPIX_Dev_halo_begin(const MPIX_Dev_team& team, const MPIX_Dev_halo& halo) {
   if (halo.abi != MPIX_DEV_HALO_ABI) return 0;
-  const uint64_t step = mpix::load_relaxed(&halo.words->step);
-  (void)mpix::meet_blocks(halo, team.blocks, mpix::TeamCrew{team});
+  const uint64_t step = mpix::exchanges_over(halo);
+  (void)mpix::meet_blocks(halo, team.block, team.blocks, mpix::TeamCrew{team});
   return step;
 }
 /* All blocks of the grid have come here, and see what the others wrote before: that of the halo, or of the program. */
 MPIX_DEV_FN int MPIX_Dev_halo_sync(const MPIX_Dev_team& team, const MPIX_Dev_halo& halo) {
   if (halo.abi != MPIX_DEV_HALO_ABI) return MPIX_DEV_RELEASED;
-  return mpix::halo_result(mpix::meet_blocks(halo, team.blocks, mpix::TeamCrew{team}));
+  return mpix::halo_result(mpix::meet_blocks(halo, team.block, team.blocks, mpix::TeamCrew{team}));
 }
 /* All blocks of the grid: exchange `step`. This block's share of it is over, not that of the others. */
 MPIX_DEV_FN int MPIX_Dev_halo_exchange(const MPIX_Dev_team& team, const MPIX_Dev_halo& halo, uint64_t step) {

@@ -8,7 +8,7 @@
 #include "channel_param.h"
 
 /* Grows with every change of what kernels and the library share of a halo. */
-#define MPIX_DEV_HALO_ABI 4
+#define MPIX_DEV_HALO_ABI 5
 
 #ifdef __cplusplus
 namespace mpix {

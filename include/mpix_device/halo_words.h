@@ -16,7 +16,6 @@
 ///
 /// | word            | lies in | written by                     | read by               | order |
 /// |-----------------|---------|--------------------------------|-----------------------|-------|
-/// | step            | device  | the last block of exchange s to end: s | kernels that begin | the stream |
 /// | packed: up m    | pinned  | the last block that packs m: s | the service           | each block fences, then adds to `arrived`; the last fences again, and stores |
 /// | sent: down m    | pinned  | the service: s, when the send is over | blocks that pack m | pack of s waits for s - h: the buffer is MPI's until then. The launching thread may have seen it already |
 /// | received: down n + m | pinned | the service: s              | blocks that unpack m  | release / acquire: the data are in the buffer |
@@ -24,12 +23,13 @@
 /// | there, of a message by memory | where it is unpacked | the last block that packs it, at the other end: s | blocks that unpack it | as packed; acquire |
 /// | room, likewise  | where it is packed | the last block that unpacks it, at the other end: s | blocks that pack it | pack of s waits for s - 2: nobody reads the buffer any more |
 /// | line[], of a short message by memory | where it is unpacked | the thread that packs the word, with the tag of s | the thread that unpacks it | the word is in the line: no fence, and no `there`. Written over when `room` allows |
-/// | arrived, ended  | device  | blocks: fetch and add          | the same              | never reset: the last of exchange s finds s times the number of parts. A message of one part has no `arrived` |
-/// | over            | device  | the last block of a launch: its number | the host, to free; a launch for many, which begins when the launch before is over; steps and exchanges behind an early end, which wait for that launch: the word never falls | release / acquire, after `step`; the program orders exchanges by themselves |
+/// | arrived, ended  | device  | blocks: fetch and add          | the same; kernels that begin: how many exchanges are over | never reset: the last of exchange s finds s times the number of parts, or one_exchange. A message of one part has no `arrived` |
+/// | over            | device  | the last block of a launch: its number | the host, to free; a launch for many, which begins when the launch before is over; steps and exchanges behind an early end, which wait for that launch: the word never falls | release / acquire, after `ended`; the program orders exchanges by themselves |
 /// | ready           | device  | memory operations of the program's stream: steps whose boxes are filled | blocks of a launch for many | a memory operation comes after what is before it in its stream; acquire |
 /// | stopped         | device  | likewise, after the last `ready`: the number of the launch that no step follows | the same, before they look at `ready` | acquire, both: who sees the stop sees all steps before it. A step of the next launch is made ready when that one is over |
-/// | done            | device  | the last block of a step: its number | memory operations that hold the program's stream | release, after all blocks' fences, and after `step` |
-/// | meeting, met    | device  | blocks of a grid: fetch and add; the last of a meeting: one more | the same | fence, add … load, fence |
+/// | done            | device  | the last block of a step: its number | memory operations that hold the program's stream | release, after all blocks' fences, and after `ended` |
+/// | meeting         | device  | blocks of a grid: fetch and add | the same             | fence, add … acquire; its highest bit turns over at each meeting (halo.h) |
+/// | met             | device  | the last of a meeting: one more | the same, for what they note | none |
 ///
 /// Steps are exchanges that one launch for many has been told of; done and ready count them over all launches.
 ///
@@ -85,7 +85,13 @@ struct HaloPart {
   const std::uint64_t* awaited;  ///< here
   std::uint64_t* told;           ///< at the other end
   dev::ChannelHost* told_bell;   ///< host back end
+  std::uint64_t counts;          ///< what it adds to HaloWords::ended
 };
+
+/// The parts of an exchange add this to `ended`, all together; the first one what the others, with 1 each, leave. So
+/// the bits from here on are a number of exchanges, and those below are 0 when none is under way.
+constexpr std::uint64_t one_exchange = std::uint64_t{1} << 24;
+constexpr std::uint32_t most_halo_parts = one_exchange / 2;
 
 /// For a block that does all of a message by itself.
 struct HaloMessage {
@@ -93,8 +99,7 @@ struct HaloMessage {
 };
 
 struct HaloWords {
-  alignas(64) std::uint64_t step;
-  std::uint64_t over;
+  alignas(64) std::uint64_t over;
   alignas(64) std::uint64_t ended;
   std::uint64_t left;  ///< blocks of a launch for many that have
   alignas(64) std::uint64_t ready;

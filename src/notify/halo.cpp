@@ -345,7 +345,7 @@ bool Halo::is_all_sent() {
 }
 
 Halo::Counts Halo::counts() {
-  const std::uint64_t run = segment_ ? device_.read_word(&param_.words->step) : 0;
+  const std::uint64_t run = segment_ ? device_.read_word(&param_.words->ended) / one_exchange : 0;
   const std::lock_guard<std::mutex> hold(mutex_);
   Counts all = counts_;
   all.exchanges = enqueued_;

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/error.h"
+
 namespace mpix {
 namespace {
 
@@ -145,13 +147,21 @@ HaloPlan plan_halo(const std::vector<HaloContent>& contents, const HaloShape& sh
       const auto own = static_cast<std::uint32_t>(plan.parts.size());
       const std::uint32_t count = side(m).parts, meets = shape.form == HaloForm::barrier && count > 1 ? 1 : 0;
       for (std::uint32_t part = 0; part < count; ++part)
-        plan.parts.push_back(HaloPart{side(m), m, part, count, unpacks, meets, 0, nullptr, nullptr, nullptr});
+        plan.parts.push_back(HaloPart{side(m), m, part, count, unpacks, meets, 0, nullptr, nullptr, nullptr, 1});
       if (shape.form == HaloForm::blocks && count > 0) plan.launches.push_back({own, own + count});
     }
     const auto end = static_cast<std::uint32_t>(plan.parts.size());
     if (shape.form == HaloForm::launches && end > first) plan.launches.push_back({first, end});
   }
   const auto all = static_cast<std::uint32_t>(plan.parts.size());
+  if (all > most_halo_parts)
+    throw Error(Fault::argument,
+                "the halo has " + std::to_string(all) + " parts, more than " + std::to_string(most_halo_parts));
+  if (all > 0) plan.parts.front().counts = one_exchange - (all - 1);
+  for (const HaloPart& part : plan.parts) {
+    HaloMessage& message = plan.messages[part.message];
+    (part.unpacks ? message.recv : message.send).counts += part.counts;
+  }
   if (all > 0 && plan.launches.empty()) plan.launches.push_back({0, all});
   return plan;
 }
