@@ -6,14 +6,16 @@
 //
 //   mpiexec -n N cg [options]     (--help shows them)
 //
-// libmpix           planes by stream epochs, sums by MPIX_Allreduce_stream: all is enqueued, and the host waits at the
-// end libmpix captured  on GPUs: an iteration of that in a graph, which is launched again and again NCCL, captured the
-// same by ncclSend, ncclRecv and ncclAllReduce MPI               a loop of the host: MPI_Isend, MPI_Irecv and
-// MPI_Allreduce behind synchronizations of the stream,
-//                   on GPUs by way of memory of the host
+//   libmpix           planes by stream epochs, sums by MPIX_Allreduce_stream: all is enqueued
+//   libmpix captured  on GPUs: some iterations of that in a graph, which is launched again and again
+//   libmpix loop      with CUDA: the whole solve in one launch, of a graph whose WHILE node has some iterations in its
+//                     body; it ends when the residual is small, of which all processes have the same bits
+//   NCCL, captured    the same by ncclSend, ncclRecv and ncclAllReduce
+//   MPI               a loop of the host: MPI_Isend, MPI_Irecv and MPI_Allreduce behind synchronizations of the stream,
+//                     on GPUs by way of memory of the host
 //
 // Checked behind each measurement: the residual of each iteration and the solution are those of a serial computation,
-// but for rounding; and both rows of libmpix have the same bits, each time.
+// but for rounding; and all rows of libmpix have the same bits, each time.
 #include <mpi.h>
 
 #include <algorithm>
@@ -51,8 +53,12 @@ struct Row {
   double median() const { return times[times.size() / 2]; }
 };
 
-bool same_bits(const std::vector<double>& a, const std::vector<double>& b) {
-  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(double)) == 0;
+/// Of what both have: a loop may have ended before.
+bool has_same_bits(const Solution& found, const Solution& other) {
+  const auto same = [](const std::vector<double>& a, const std::vector<double>& b) {
+    return std::memcmp(a.data(), b.data(), std::min(a.size(), b.size()) * sizeof(double)) == 0;
+  };
+  return same(found.history, other.history) && (found.iterations() != other.iterations() || same(found.x, other.x));
 }
 
 class Benchmark {
@@ -60,6 +66,7 @@ class Benchmark {
   explicit Benchmark(const Options& options)
       : options_(options),
         box_{options.side, options.side, options.planes},
+        all_{options.side, options.side, options.planes * processes()},
         stream_(1, loops::threads),
         direction_(box_),
         fields_(direction_, right_hand_side(box_, first_plane()), options.iterations),
@@ -69,21 +76,20 @@ class Benchmark {
     auto world = nccl::World::make(options.nccl, missing);
     if (process() == 0) print_setting(world ? world->about() : missing);
     if (world) nccl_ = std::make_unique<Nccl>(direction_, stream_, std::move(world));
-    add("libmpix", mpix_, 0);
-    if (support::ranks_are_blocks) add("libmpix captured", mpix_, options.in_graph);
-    if (nccl_) add("NCCL", *nccl_, 0);
-    if (nccl_) add("NCCL captured", *nccl_, options.in_graph);
-    add("MPI", mpi_, 0);
+    expected_ = solve_serially(all_, options_.iterations);
+    add_both("libmpix", mpix_);
+    // No such row for NCCL: CUDA 13.0 refuses to instantiate a body with what NCCL 2.28.9 captures.
+    if (Loop::is_there) add("libmpix loop", mpix_, How::in_a_loop);
+    if (nccl_) add_both("NCCL", *nccl_);
+    add("MPI", mpi_, How::by_host);
   }
 
   bool run() {
-    const Box all{box_.columns, box_.rows, box_.planes * processes()};
-    expected_ = solve_serially(all, options_.iterations);
     for (int round = 0; round <= options_.rounds; ++round)
       for (Row& row : rows_) {
         const double time = measure(row);
-        check(row);
-        if (round > 0) row.times.push_back(time);  // the first is for warming up
+        const int iterations = check(row);
+        if (round > 0) row.times.push_back(time / iterations);  // the first is for warming up
       }
     for (Row& row : rows_) std::sort(row.times.begin(), row.times.end());
     if (process() == 0) print();
@@ -91,10 +97,15 @@ class Benchmark {
   }
 
  private:
-  void add(const char* name, Library& library, int in_graph) {
-    const bool on_stream = &library != &mpi_;
+  void add(const std::string& name, Library& library, How how) {
+    const double falls = options_.digits == 0 ? 0 : std::pow(10, -2 * options_.digits);
+    const End end{static_cast<std::uint64_t>(options_.iterations), falls * expected_.history.front()};
     rows_.push_back(
-        {name, &library == &mpix_, std::make_unique<Solver>(fields_, stream_, library, on_stream, in_graph)});
+        {name, &library == &mpix_, std::make_unique<Solver>(fields_, stream_, library, how, options_.in_graph, end)});
+  }
+  void add_both(const std::string& name, Library& library) {
+    add(name, library, How::enqueued);
+    if (support::ranks_are_blocks) add(name + " captured", library, How::captured);
   }
   int first_plane() const { return process() * box_.planes; }
 
@@ -104,22 +115,22 @@ class Benchmark {
     stream_.synchronize();
     CHECK_MPI(MPI_Barrier(MPI_COMM_WORLD));
     const auto begin = clock::now();
-    row.solver->iterate(options_.iterations);
+    row.solver->iterate();
     stream_.synchronize();
-    double mine = std::chrono::duration<double, std::micro>(clock::now() - begin).count() / options_.iterations,
-           all = 0;
+    double mine = std::chrono::duration<double, std::micro>(clock::now() - begin).count(), all = 0;
     CHECK_MPI(MPI_Allreduce(&mine, &all, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD));
     return all;
   }
 
-  /// Says what is wrong, once a row.
-  void check(Row& row) {
+  /// Says what is wrong, once a row. Returns how many iterations there were.
+  int check(Row& row) {
     Solution found = fields_.solution();
+    const int iterations = found.iterations();
     std::string wrong = what_is_wrong(found);
     if (wrong.empty() && row.is_mpix) {
       if (first_.history.empty())
         first_ = std::move(found);
-      else if (!same_bits(found.history, first_.history) || !same_bits(found.x, first_.x))
+      else if (!has_same_bits(found, first_))
         wrong = "not the bits of libmpix's first run";
     }
     const int mine = wrong.empty() ? 0 : 1;
@@ -127,28 +138,37 @@ class Benchmark {
     CHECK_MPI(MPI_Allreduce(&mine, &any, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD));
     if (mine && row.right) std::printf("%s, process %d: %s\n", row.name.c_str(), process(), wrong.c_str());
     if (any) row.right = false;
+    return std::max(iterations, 1);
   }
   std::string what_is_wrong(const Solution& found) const {
+    const int iterations = found.iterations();
     const double start = expected_.history.front();
-    for (std::size_t k = 0; k < expected_.history.size(); ++k) {
+    const bool has_fallen = options_.digits > 0 && found.history.back() <= std::pow(10, -2 * options_.digits) * start;
+    if (iterations != options_.iterations && (iterations < 1 || iterations > options_.iterations || !has_fallen))
+      return std::to_string(iterations) + " iterations";
+    for (std::size_t k = 0; k < found.history.size(); ++k) {
       const double should = expected_.history[k];
       if (!(std::fabs(found.history[k] - should) <= 1e-6 * should + 1e-20 * start))
         return "the residual of iteration " + std::to_string(k) + " is " + std::to_string(found.history[k]) + ", not " +
                std::to_string(should);
     }
-    const double* const x = expected_.x.data() + static_cast<std::size_t>(first_plane()) * box_.plane();
+    if (iterations == options_.iterations) return what_is_wrong(found.x, expected_.x);
+    return what_is_wrong(found.x, solve_serially(all_, iterations).x);
+  }
+  std::string what_is_wrong(const std::vector<double>& x, const std::vector<double>& expected) const {
+    const double* const mine = expected.data() + static_cast<std::size_t>(first_plane()) * box_.plane();
     double most = 0;
-    for (const double value : expected_.x) most = std::max(most, std::fabs(value));
-    for (std::size_t i = 0; i < found.x.size(); ++i)
-      if (!(std::fabs(found.x[i] - x[i]) <= 1e-8 * most)) return "point " + std::to_string(i) + " of the solution";
+    for (const double value : expected) most = std::max(most, std::fabs(value));
+    for (std::size_t i = 0; i < x.size(); ++i)
+      if (!(std::fabs(x[i] - mine[i]) <= 1e-8 * most)) return "point " + std::to_string(i) + " of the solution";
     return "";
   }
 
   void print_setting(const std::string& nccl) const {
     std::printf("conjugate gradients, %d x %d x %d points of each of %d processes; streams of %s\n", box_.columns,
                 box_.rows, box_.planes, processes(), support::ranks_are_blocks ? "GPUs" : "the host");
-    std::printf("%d iterations a measurement, %d rounds, %d in a graph\n", options_.iterations, options_.rounds,
-                options_.in_graph);
+    std::printf("%d iterations a measurement, %d rounds, %d in a graph and in the body of a loop\n",
+                options_.iterations, options_.rounds, options_.in_graph);
     std::printf("NCCL: %s\n", nccl.c_str());
     if (support::ranks_are_blocks) std::printf("MPI: %s\n", options_.mpi_is_staged ? "staged" : "GPU-aware");
   }
@@ -183,7 +203,7 @@ class Benchmark {
   }
 
   const Options& options_;
-  const Box box_;
+  const Box box_, all_;  ///< of a process, of all
   launcher::Stream stream_;
   const Direction direction_;
   const Fields fields_;

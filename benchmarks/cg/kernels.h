@@ -4,6 +4,7 @@
 
 #include <mpix_device.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 
@@ -17,7 +18,7 @@
 ///   q = A p,  pq = p . q         the planes around are the neighbours'
 ///   x += rr / pq * p,  r -= rr / pq * q,  rr_next = r . r
 ///
-/// Scalars stay in device memory, and what is divided there nobody else knows.
+/// Scalars stay in device memory, and nobody else knows what is divided there.
 namespace cg {
 
 struct Box {
@@ -44,18 +45,44 @@ struct Vectors {
   std::uint64_t* ended;  ///< blocks
 };
 
+/// At most as many as a block has threads, each of which adds up one of them; a thread of a block has some points.
+inline int blocks_for(const Box& box) { return std::min(loops::blocks_for(box.points()), loops::threads); }
+
+/// keep(i, read(i)) for all points; a thread has some of them under way at once.
+template <class Read, class Keep>
+MPIX_DEV_FN void for_all(std::size_t count, int block, int blocks, const Read& read, const Keep& keep) {
+  const team::Team team = team::here();
+  const auto size = static_cast<std::size_t>(team.size), step = size * static_cast<std::size_t>(blocks);
+  std::size_t i = static_cast<std::size_t>(block) * size + static_cast<std::size_t>(team.index);
+  for (; i + 3 * step < count; i += 4 * step) {
+    const auto a = read(i), b = read(i + step), c = read(i + 2 * step), d = read(i + 3 * step);
+    keep(i, a);
+    keep(i + step, b);
+    keep(i + 2 * step, c);
+    keep(i + 3 * step, d);
+  }
+  for (; i < count; i += step) keep(i, read(i));
+}
+
 #if MPIX_ON_DEVICE
 /// For the first thread: the sum of what all threads of the block have, always in the same order.
 MPIX_DEV_FN double sum_of_block(double mine) {
-  __shared__ double parts[loops::threads];
-  const auto me = threadIdx.x;
-  parts[me] = mine;
-  __syncthreads();
-  for (unsigned half = loops::threads / 2; half > 0; half /= 2) {
-    if (me < half) parts[me] += parts[me + half];
-    __syncthreads();
+  constexpr unsigned warp = 32, warps = loops::threads / warp;
+  __shared__ double parts[warps];
+  for (unsigned half = warp / 2; half > 0; half /= 2) {
+#if defined(__HIP_DEVICE_COMPILE__)
+    mine += __shfl_down(mine, half);
+#else
+    mine += __shfl_down_sync(~0u, mine, half);
+#endif
   }
-  return parts[0];
+  if (threadIdx.x % warp == 0) parts[threadIdx.x / warp] = mine;
+  __syncthreads();
+  double sum = 0;
+  if (threadIdx.x == 0)
+    for (const double part : parts) sum += part;
+  __syncthreads();  // `parts` are those of the next call, too
+  return sum;
 }
 #endif
 
@@ -73,10 +100,8 @@ MPIX_DEV_FN void add_up(const Vectors& v, int block, int blocks, double mine, do
   }
   __syncthreads();
   if (!is_last) return;
-  double some = 0;
   const volatile double* const partials = v.partials;
-  for (int i = static_cast<int>(threadIdx.x); i < blocks; i += loops::threads) some += partials[i];
-  const double all = sum_of_block(some);
+  const double all = sum_of_block(static_cast<int>(threadIdx.x) < blocks ? partials[threadIdx.x] : 0);
   if (threadIdx.x == 0) {
     *sum = all;
     *v.ended = 0;
@@ -110,7 +135,9 @@ struct UpdateDirection {
     const Scalars& s = *v.scalars;
     const double beta = s.rr > 0 ? s.rr_next / s.rr : 0;
     double* const p = v.p + box.plane();
-    loops::for_all(box.points(), block, blocks, [&](std::size_t i) { p[i] = v.r[i] + beta * p[i]; });
+    for_all(
+        box.points(), block, blocks, [&](std::size_t i) { return v.r[i] + beta * p[i]; },
+        [&](std::size_t i, double value) { p[i] = value; });
   }
 };
 
@@ -121,12 +148,19 @@ struct Multiply {
   MPIX_DEV_METHOD void operator()(int block) const {
     if (block == 0 && team::here().index == 0) next_iteration();
     const double* const p = v.p + box.plane();
+    struct Point {
+      double p, q;
+    };
     double sum = 0;
-    loops::for_all(box.points(), block, blocks, [&](std::size_t i) {
-      const double value = at(p + i, static_cast<unsigned>(i));
-      v.q[i] = value;
-      sum += p[i] * value;
-    });
+    for_all(
+        box.points(), block, blocks,
+        [&](std::size_t i) {
+          return Point{p[i], at(p + i, static_cast<unsigned>(i))};
+        },
+        [&](std::size_t i, const Point& point) {
+          v.q[i] = point.q;
+          sum += point.p * point.q;
+        });
     add_up(v, block, blocks, sum, &v.scalars->own_pq);
   }
 
@@ -158,13 +192,20 @@ struct UpdateSolution {
   MPIX_DEV_METHOD void operator()(int block) const {
     const double pq = v.scalars->pq, alpha = pq > 0 ? v.scalars->rr / pq : 0;
     const double* const p = v.p + box.plane();
+    struct Point {
+      double x, r;
+    };
     double sum = 0;
-    loops::for_all(box.points(), block, blocks, [&](std::size_t i) {
-      v.x[i] += alpha * p[i];
-      const double r = v.r[i] - alpha * v.q[i];
-      v.r[i] = r;
-      sum += r * r;
-    });
+    for_all(
+        box.points(), block, blocks,
+        [&](std::size_t i) {
+          return Point{v.x[i] + alpha * p[i], v.r[i] - alpha * v.q[i]};
+        },
+        [&](std::size_t i, const Point& point) {
+          v.x[i] = point.x;
+          v.r[i] = point.r;
+          sum += point.r * point.r;
+        });
     add_up(v, block, blocks, sum, &v.scalars->own_rr);
   }
 };

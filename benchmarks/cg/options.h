@@ -10,7 +10,7 @@ namespace cg {
 
 struct Options {
   int side = 64, planes = 0;  // of a process; 0: as the side
-  int iterations = 100, in_graph = 1, rounds = 11;
+  int iterations = 100, in_graph = 10, digits = 0, rounds = 11;
   bool mpi_is_staged = true;
   std::string nccl = "libnccl.so.2", csv;
 };
@@ -26,7 +26,9 @@ inline Options read_options(int argc, char** argv) {
   line.number("side", options.side, 1, 1024, "columns and rows")
       .number("planes", options.planes, 0, most, "of a process; 0: as the side")
       .number("iterations", options.iterations, 1, most, "in a measurement")
-      .number("graph", options.in_graph, 1, most, "iterations captured in a graph")
+      .number("graph", options.in_graph, 1, most, "iterations captured in a graph, and in the body of a loop")
+      .number("digits", options.digits, 0, 7,
+              "by which the residual has fallen when a loop ends; 0: after all iterations")
       .number("rounds", options.rounds, 1, most, "of which the median is shown")
       .mpi_and_nccl(options.mpi_is_staged, options.nccl)
       .text("csv", "FILE", options.csv, "the table, as comma-separated values");

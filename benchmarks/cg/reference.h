@@ -26,6 +26,7 @@ inline std::vector<double> right_hand_side(const Box& box, int first_plane) {
 
 struct Solution {
   std::vector<double> x, history;  ///< r . r before each iteration, and behind the last
+  int iterations() const { return static_cast<int>(history.size()) - 1; }
 };
 
 inline double dot(const std::vector<double>& a, const std::vector<double>& b) {

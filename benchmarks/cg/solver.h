@@ -13,6 +13,7 @@
 #include "benchmarks/dev/stream.h"
 #include "kernels.h"
 #include "libraries.h"
+#include "loop.h"
 #include "reference.h"
 #include "support/domain.h"
 
@@ -29,7 +30,7 @@ class Fields {
         b_(bytes()),
         history_(static_cast<std::size_t>(iterations) * sizeof(double)),
         scalars_(sizeof(Scalars)),
-        partials_(static_cast<std::size_t>(blocks()) * sizeof(double)),
+        partials_(static_cast<std::size_t>(blocks_for(box_)) * sizeof(double)),
         ended_(sizeof(std::uint64_t)),
         p_(direction.plane(0)),
         iterations_(iterations) {
@@ -38,7 +39,6 @@ class Fields {
   }
 
   const Box& box() const { return box_; }
-  int blocks() const { return std::min(loops::blocks_for(box_.points()), 1024); }
   Vectors vectors() const {
     return {x_.as<double>(),
             r_.as<double>(),
@@ -53,12 +53,13 @@ class Fields {
   }
   /// What a solver has left; its stream is done.
   Solution solution() const {
-    Solution found{std::vector<double>(box_.points()), std::vector<double>(static_cast<std::size_t>(iterations_) + 1)};
+    Solution found{std::vector<double>(box_.points()), std::vector<double>(static_cast<std::size_t>(iterations_))};
     Scalars scalars{};
     support::to_host(found.x.data(), x_.get(), bytes());
     support::to_host(found.history.data(), history_.get(), history_.bytes());
     support::to_host(&scalars, scalars_.get(), sizeof scalars);
-    found.history.back() = scalars.rr_next;
+    found.history.resize(static_cast<std::size_t>(scalars.iteration));
+    found.history.push_back(scalars.rr_next);
     return found;
   }
 
@@ -71,47 +72,61 @@ class Fields {
   const int iterations_;
 };
 
+enum class How {
+  by_host,   ///< no stream where that is of the host
+  enqueued,  ///< to the stream
+  captured,  ///< some iterations in a graph, which is launched again and again
+  in_a_loop  ///< they are the body of a graph's WHILE node, which is launched once
+};
+
 /// Enqueues iterations, with a library in between: none here knows what the scalars are, or waits.
 class Solver {
  public:
-  /// `in_graph` > 0: so many iterations are captured once, and launched again and again.
-  Solver(const Fields& fields, launcher::Stream& stream, Library& library, bool on_stream, int in_graph)
-      : fields_(fields), stream_(stream), library_(library), on_stream_(on_stream), in_graph_(in_graph) {}
+  /// `some`: iterations in a graph, or in the body of its loop.
+  Solver(const Fields& fields, launcher::Stream& stream, Library& library, How how, int some, const End& end)
+      : fields_(fields), stream_(stream), library_(library), how_(how), some_(some), end_(end) {}
 
   /// x = 0; rr_next is that of the right-hand side.
   void begin() {
-    run(Begin{fields_.box(), fields_.vectors(), fields_.blocks()});
+    run(Begin{fields_.box(), fields_.vectors(), blocks_for(fields_.box())});
     update_solution();
   }
-  void iterate(int iterations) {
-    if (in_graph_ > 0 && iterations >= in_graph_) {
-      if (!graph_) graph_ = std::make_unique<launcher::Repeated>(stream_, [this] { enqueue(in_graph_); });
-      for (; iterations >= in_graph_; iterations -= in_graph_) graph_->launch();
+  /// All of them; a loop may end before.
+  void iterate() {
+    const auto enqueue_some = [this] { enqueue(some_); };
+    const auto all = static_cast<int>(end_.iterations);
+    if (how_ == How::in_a_loop) {
+      if (!loop_) loop_ = std::make_unique<Loop>(stream_, fields_.vectors(), end_, enqueue_some);
+      loop_->launch();
+    } else if (how_ == How::captured) {
+      if (!graph_) graph_ = std::make_unique<launcher::Repeated>(stream_, enqueue_some);
+      for (int done = 0; done < all; done += some_) graph_->launch();
+    } else {
+      enqueue(all);
     }
-    enqueue(iterations);
   }
 
  private:
   void enqueue(int iterations) {
     for (int i = 0; i < iterations; ++i) {
       library_.expose();
-      run(UpdateDirection{fields_.box(), fields_.vectors(), fields_.blocks()});
+      run(UpdateDirection{fields_.box(), fields_.vectors(), blocks_for(fields_.box())});
       library_.exchange();
-      run(Multiply{fields_.box(), fields_.vectors(), fields_.blocks()});
+      run(Multiply{fields_.box(), fields_.vectors(), blocks_for(fields_.box())});
       Scalars* const scalars = fields_.vectors().scalars;
       library_.sum(&scalars->own_pq, &scalars->pq);
       update_solution();
     }
   }
   void update_solution() {
-    run(UpdateSolution{fields_.box(), fields_.vectors(), fields_.blocks()});
+    run(UpdateSolution{fields_.box(), fields_.vectors(), blocks_for(fields_.box())});
     Scalars* const scalars = fields_.vectors().scalars;
     library_.sum(&scalars->own_rr, &scalars->rr_next);
   }
   template <class Body>
   void run(const Body& body) {
     if constexpr (!support::ranks_are_blocks) {
-      if (!on_stream_) {  // a loop of the host needs no stream
+      if (how_ == How::by_host) {
         for (int block = 0; block < body.blocks; ++block) body(block);
         return;
       }
@@ -122,9 +137,11 @@ class Solver {
   const Fields& fields_;
   launcher::Stream& stream_;
   Library& library_;
-  const bool on_stream_;
-  const int in_graph_;
+  const How how_;
+  const int some_;
+  const End end_;
   std::unique_ptr<launcher::Repeated> graph_;
+  std::unique_ptr<Loop> loop_;
 };
 
 }  // namespace cg
