@@ -32,6 +32,7 @@ class GpuPlatform final : public Platform {
   GpuPlatform(int index, int count) : index_(index) {
     CHECK_GPU(GPU(SetDevice)(index));  // of the main thread, as a program does it
     CHECK_GPU(GPU(StreamCreateWithFlags)(&pool_stream_, GPU(StreamNonBlocking)));
+    CHECK_GPU(GPU(EventCreateWithFlags)(&order_, GPU(EventDisableTiming)));
     gpuDeviceProperties properties;
     CHECK_GPU(GPU(GetDeviceProperties)(&properties, index));
     description_ = std::string(GPU_VENDOR_NAME " stream of ") + properties.name + ", " + std::to_string(count) +
@@ -56,6 +57,11 @@ class GpuPlatform final : public Platform {
   void synchronize(void* stream) override {
     const CurrentGpu current(index_);
     CHECK_GPU(GPU(StreamSynchronize)(on(stream)));
+  }
+  void order(void* first, void* then) override {
+    const CurrentGpu current(index_);
+    CHECK_GPU(GPU(EventRecord)(order_, on(first)));
+    CHECK_GPU(GPU(StreamWaitEvent)(on(then), order_, 0));
   }
 
   void* allocate(Kind kind, std::size_t bytes) override {
@@ -117,6 +123,7 @@ class GpuPlatform final : public Platform {
   const int index_;
   std::string description_;
   gpuStream_t pool_stream_ = nullptr;
+  GPU(Event_t) order_ = nullptr;
 };
 
 std::unique_ptr<Platform> make_gpu_platform(int local_rank) {

@@ -64,6 +64,7 @@ class HostPlatform final : public Platform {
   void launch(void* stream, const Launchable& kernel) override {
     check(MPIX_Host_stream_launch(host(stream), &run, const_cast<Launchable*>(&kernel)), "MPIX_Host_stream_launch");
   }
+  void order(void*, void*) override { platform_failure("streams of the host do not wait for each other"); }
   std::unique_ptr<Graph> capture(void*, const std::function<void()>&) override {
     platform_failure("host streams cannot be captured");
   }

@@ -48,6 +48,8 @@ class Platform {
   /// Waits.
   virtual void destroy_stream(void* stream) = 0;
   virtual void synchronize(void* stream) = 0;
+  /// What comes to `then` from here on waits for what `first` has. Only on a GPU; by one thread at a time.
+  virtual void order(void* first, void* then) = 0;
 
   virtual void* allocate(Kind kind, std::size_t bytes) = 0;
   /// Of a GPU, other than memory of a pool: waits for what runs there.

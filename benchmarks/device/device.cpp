@@ -42,6 +42,7 @@ Device::Device(std::unique_ptr<support::Platform> platform, Kernels kernels)
     : platform_(std::move(platform)), stream_(kernels == Kernels::on_stream ? platform_->create_stream() : nullptr) {}
 
 Device::~Device() {
+  if (beside_ != nullptr) platform_->destroy_stream(beside_);
   if (stream_ != nullptr) platform_->destroy_stream(stream_);
 }
 
@@ -58,7 +59,7 @@ void Device::copy(void* to, const void* from, std::size_t bytes) {
 
 void Device::launch(const support::Launchable& kernel) {
   if (stream_ != nullptr)
-    platform_->launch(stream_, kernel);
+    platform_->launch(current_, kernel);
   else
     kernel.run_on_host();
 }
@@ -66,6 +67,16 @@ void Device::launch(const support::Launchable& kernel) {
 void Device::synchronize() {
   if (stream_ != nullptr) platform_->synchronize(stream_);
 }
+
+void Device::beside(const std::function<void()>& enqueue) {
+  if (beside_ == nullptr) beside_ = platform_->create_stream();
+  platform_->order(stream_, beside_);
+  current_ = beside_;
+  enqueue();
+  current_ = stream_;
+}
+
+void Device::join() { platform_->order(beside_, stream_); }
 
 std::unique_ptr<Device> make_inline_host_device() {
   return std::make_unique<Device>(support::make_host_platform(), Device::Kernels::on_this_thread);

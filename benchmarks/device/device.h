@@ -38,6 +38,9 @@ class Device {
   void copy(void* to, const void* from, std::size_t bytes);
   void launch(const support::Launchable& kernel);
   void synchronize();
+  /// Only on a GPU: what `enqueue` launches runs beside what comes next in the stream, until join().
+  void beside(const std::function<void()>& enqueue);
+  void join();
   /// What `enqueue` enqueues on the stream, as a graph. Only on a GPU.
   std::unique_ptr<support::Graph> capture(const std::function<void()>& enqueue) {
     return platform_->capture(stream_, enqueue);
@@ -48,6 +51,8 @@ class Device {
 
   const std::unique_ptr<support::Platform> platform_;
   void* const stream_;
+  void* beside_ = nullptr;   ///< the other stream, once there is one
+  void* current_ = stream_;  ///< where kernels go
 };
 
 /// Kernels run on the calling thread, at once: no stream.

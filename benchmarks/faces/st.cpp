@@ -33,7 +33,8 @@ class StreamInfo {
 class StreamTriggered final : public Exchange {
  public:
   StreamTriggered(Field& field, WindowMemory memory, StreamUse use, int sync)
-      : geometry_(field.geometry()),
+      : field_(field),
+        geometry_(field.geometry()),
         device_(field.device()),
         send_(field.send()),
         use_(use),
@@ -57,6 +58,7 @@ class StreamTriggered final : public Exchange {
   void enqueue(int first, int times) {
     const MPI_Win win = window_.handle();
     void* const stream = device_.stream();
+    const bool beside = use_.fused && sums_beside();
     for (int step = first; step < first + times; ++step) {
       // In stream order after the sums of the step before: no put overwrites what they read.
       FACES_MPI(MPIX_Win_post_stream(neighbours_.handle(), win, stream));
@@ -65,8 +67,12 @@ class StreamTriggered final : public Exchange {
       for (const Neighbour& to : geometry_.neighbours)
         FACES_MPI(MPI_Put(send_ + to.slot, to.count, MPI_DOUBLE, to.rank, to.remote_slot, to.count, MPI_DOUBLE, win));
       if (use_.fused) {
+        if (beside) device_.beside([&] { kernels_.sum_inside(step); });
         FACES_MPI(MPIX_Win_complete_wait_stream(win, stream));
-        kernels_.sum_inside(step);
+        if (beside)
+          device_.join();
+        else
+          kernels_.sum_inside(step);
       } else {
         FACES_MPI(MPIX_Win_complete_stream(win, stream));
         kernels_.sum_inside(step);
@@ -75,6 +81,19 @@ class StreamTriggered final : public Exchange {
       kernels_.sum_surface(step);
       if (sync_ > 0 && !use_.captured && (step + 1) % sync_ == 0) device_.synchronize();
     }
+  }
+
+  /// Where both epochs are closed at once the inside may be summed in a second stream meanwhile. To order the streams
+  /// takes 1.4 us (H200), but for graphs: only where more is gained.
+  bool sums_beside() const {
+    constexpr int many = 8192;  // values of a message
+    if (!device_.is_gpu() || !field_.problem().compute) return false;
+    if (use_.captured) return true;
+    const auto is_large = [](const Neighbour& to) { return to.count >= many; };
+    if (std::any_of(geometry_.neighbours.begin(), geometry_.neighbours.end(), is_large)) return true;
+    MPIX_Win_stats stats;
+    FACES_MPI(MPIX_Win_get_stats(window_.handle(), &stats, sizeof stats));
+    return stats.network_operations > 0;
   }
 
   /// Steps differ only where values are rescaled, which the last one of a full graph may do.
@@ -88,6 +107,7 @@ class StreamTriggered final : public Exchange {
 
   static constexpr int most_in_graph = 32;
 
+  const Field& field_;
   const Geometry& geometry_;
   Device& device_;
   double* const send_;
