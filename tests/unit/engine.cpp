@@ -400,51 +400,6 @@ TEST_CASE("puts with more descriptors than a slot has lines go direct, however f
   });
 }
 
-TEST_CASE("a repeated epoch reuses its plan; a changed one does not", "[engine]") {
-  const Settings settings = quiet_settings();
-  auto device = make_host_device(settings, 1);
-  ThreadRanks(1).run([&](Bootstrap& bootstrap) {
-    WindowMemory memory(*device, 4096, true);
-    Window window("plans", memory.local(8), bootstrap, *device, settings);
-    ScopedStream stream;
-    long values[4] = {1, 2, 3, 4};
-    const auto epoch = [&](std::vector<int> which) {
-      window.post_stream({0}, stream);
-      window.start_stream({0});
-      for (int i : which) window.put({&values[i], sizeof(long), 0, i});
-      window.complete_stream(stream);
-      window.wait_stream(stream);
-    };
-    const auto counts = [&] {
-      const Stats stats = window.stats();
-      return std::make_pair(stats.plans_built, stats.plans_reused);
-    };
-    epoch({0, 1});
-    EXPECT(counts() == std::make_pair<std::uint64_t, std::uint64_t>(1, 0));
-    epoch({0, 1});
-    epoch({0, 1});
-    EXPECT(counts() == std::make_pair<std::uint64_t, std::uint64_t>(1, 2));
-    epoch({0});  // a prefix of the plan
-    epoch({0, 1, 2});
-    epoch({0, 2});
-    EXPECT(counts() == std::make_pair<std::uint64_t, std::uint64_t>(4, 2));
-    for (int i = 0; i < 3; ++i) {  // in turn
-      epoch({0});
-      epoch({0, 2});
-      epoch({0, 1});
-      epoch({0, 1, 2});
-    }
-    EXPECT(counts() == std::make_pair<std::uint64_t, std::uint64_t>(4, 14));
-    EXPECT(stream->synchronize());
-    const long* window_values = reinterpret_cast<long*>(memory.data());
-    EXPECT(window_values[0] == 1);
-    EXPECT(window_values[1] == 2);
-    EXPECT(window_values[2] == 3);
-    EXPECT(window_values[3] == 0);
-    EXPECT(window.stats().puts == 2 + 4 + 1 + 3 + 2 + 3 * 8);
-  });
-}
-
 TEST_CASE("rules of puts are checked when they are recorded, and the epoch goes on", "[engine]") {
   const Settings settings = quiet_settings();
   auto device = make_host_device(settings, 2);
