@@ -174,6 +174,7 @@ typedef struct MPIX_Win_stats {
   /* of this window again: */
   unsigned long long throttle_waits;   /* calls that had to wait for the budget, and */
   unsigned long long throttle_wait_ns; /* for how long in all, in nanoseconds */
+  unsigned long long posts_raised;     /* posts that did not wait for the call that carries them (MPIX_POST) */
 } MPIX_Win_stats;
 
 /* Copy at most `size` bytes of the counters: pass sizeof(MPIX_Win_stats). Later versions only append

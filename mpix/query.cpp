@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the libmpix authors
+#include "base/stats.h"
 #include "errors.h"
 #include "mpi_library.h"
 #include "mpix.h"
@@ -24,22 +25,10 @@ MPIX_INTERPOSED int MPIX_Win_get_stats(MPI_Win win, MPIX_Win_stats* stats, size_
     const mpix::WinState& state = mpix::state_of(win);
     const mpix::Stats now = state.window ? state.window->stats() : mpix::Stats{};
     MPIX_Win_stats known{};
-    known.exposure_epochs = now.exposure_epochs;
-    known.access_epochs = now.access_epochs;
-    known.puts = now.puts;
-    known.bytes_mailbox = now.bytes_mailbox;
-    known.bytes_direct = now.bytes_direct;
-    known.bytes_staged = now.bytes_staged;
-    known.plans_built = now.plans_built;
-    known.plans_reused = now.plans_reused;
-    known.bytes_copied = now.bytes_copied;
-    known.bytes_network_eager = now.bytes_network_eager;
-    known.bytes_network_direct = now.bytes_network_direct;
-    known.network_operations = now.network_operations;
-    known.network_budget = now.network_operations_budget;
-    known.network_peak = now.network_operations_peak;
-    known.throttle_waits = now.throttle_waits;
-    known.throttle_wait_ns = now.throttle_nanoseconds;
+#define COUNTER(name, whose, told, before, after) known.name = now.name;
+    MPIX_COUNTERS(COUNTER)
+#undef COUNTER
+    static_assert(sizeof known == sizeof now, "MPIX_COUNTERS does not have all counters of MPIX_Win_stats");
     mpix::give_counters(stats, size, known);
   });
 }

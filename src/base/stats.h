@@ -7,28 +7,37 @@
 
 namespace mpix {
 
-/// Counters of one window, advanced where epochs are enqueued.
+/// The counters of a window, in the order in which they are told: COUNTER(name, whose, told, before, after). They are
+/// of the window, or of the `process`, then no sum of epochs; told always, or where another, or the counter itself, is
+/// not 0; with words before and after the number. All else follows from this list but for MPIX_Win_stats (mpix.h),
+/// which has the same names in the order in which it grew: a counter that stands in one of the two alone does not
+/// compile.
+#define MPIX_COUNTERS(COUNTER)                                                                 \
+  COUNTER(exposure_epochs, window, always, "", " exposure epochs")                             \
+  COUNTER(access_epochs, window, always, ", ", " access epochs")                               \
+  COUNTER(puts, window, always, ", ", " puts")                                                 \
+  COUNTER(bytes_mailbox, window, always, "; bytes: mailbox ", "")                              \
+  COUNTER(bytes_direct, window, always, ", direct ", "")                                       \
+  COUNTER(bytes_staged, window, always, ", staged ", "")                                       \
+  COUNTER(bytes_copied, window, always, ", copy engine ", "")                                  \
+  COUNTER(plans_built, window, always, "; plans: ", " built")                                  \
+  COUNTER(plans_reused, window, always, ", ", " reused")                                       \
+  COUNTER(posts_raised, window, posts_raised, "; posts that did not wait for a call: ", "")    \
+  COUNTER(network_operations, window, network_operations, "; to other nodes: ", " operations") \
+  COUNTER(bytes_network_eager, window, network_operations, ", bytes: eager ", "")              \
+  COUNTER(bytes_network_direct, window, network_operations, ", direct ", "")                   \
+  COUNTER(network_peak, process, network_operations, "; at most ", "")                         \
+  COUNTER(network_budget, process, network_operations, " of ", " queued")                      \
+  COUNTER(throttle_waits, window, network_operations, ", ", " waits")                          \
+  COUNTER(throttle_wait_ns, window, network_operations, " of ", " ns in all")
+
+/// Advanced where epochs are enqueued. mpix.h says what each counts.
 struct Stats {
-  std::uint64_t exposure_epochs = 0;
-  std::uint64_t access_epochs = 0;
-  std::uint64_t posts_raised = 0;  ///< free posts that did not wait for the window's next call
-  std::uint64_t puts = 0;
-  std::uint64_t bytes_mailbox = 0;
-  std::uint64_t bytes_direct = 0;
-  std::uint64_t bytes_staged = 0;
-  std::uint64_t bytes_copied = 0;  ///< by the copy engine
-  std::uint64_t plans_built = 0;
-  std::uint64_t plans_reused = 0;
+#define COUNTER(name, whose, told, before, after) std::uint64_t name = 0;
+  MPIX_COUNTERS(COUNTER)
+#undef COUNTER
 
-  // To other nodes.
-  std::uint64_t bytes_network_eager = 0;   ///< gathered into messages
-  std::uint64_t bytes_network_direct = 0;  ///< from the origin buffers
-  std::uint64_t network_operations = 0;    ///< triggered operations: writes and signals
-  std::uint64_t throttle_waits = 0;        ///< calls that waited for the budget
-  std::uint64_t throttle_nanoseconds = 0;
-  std::uint64_t network_operations_peak = 0;  ///< most that the process had queued at a time, so far
-  std::uint64_t network_operations_budget = 0;
-
+  /// What is of the process stays as it is.
   void add(const Stats& other);
 };
 

@@ -162,7 +162,7 @@ OperationBudget::Lease OffNode::admit(Lock& hold, const Grant& wanted, Call call
     granted = budget.try_admit(window_, wanted, turn);
   }
   ++stats.throttle_waits;
-  stats.throttle_nanoseconds +=
+  stats.throttle_wait_ns +=
       static_cast<std::uint64_t>(std::max<std::chrono::nanoseconds>(Clock::now() - begin, {}).count());
   return {budget, window_, *granted};
 }
@@ -272,9 +272,9 @@ void OffNode::add_to(Stats& stats) const {
   if (relay_) relay_->add_to(stats);
   if (!budget() || stats.network_operations == 0) return;
   stats.network_operations -= remote_->rides();
-  stats.network_operations_peak = budget()->most_used();
+  stats.network_peak = budget()->most_used();
   const std::size_t total = budget()->total();
-  stats.network_operations_budget = total == Capacity::any ? 0 : total;
+  stats.network_budget = total == Capacity::any ? 0 : total;
 }
 
 bool OffNode::remote_has_run() {

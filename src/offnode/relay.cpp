@@ -310,7 +310,7 @@ std::shared_ptr<Shipment> Relay::dispatch(Shipment::Content content, OperationBu
     return nullptr;
   }
   if (waits_since)
-    effect_.throttle_nanoseconds +=
+    effect_.throttle_wait_ns +=
         static_cast<std::uint64_t>(std::max<std::chrono::nanoseconds>(Clock::now() - *waits_since, {}).count());
   if (!sent.shipment) {
     if (!full_since_) full_since_ = Clock::now();

@@ -1309,7 +1309,7 @@ TEST_CASE("a call that waits for the budget breaks nothing where only its stream
     }
     EXPECT(rank.stream->synchronize());
     EXPECT(rank.window->drain());
-    EXPECT(rank.window->stats().throttle_nanoseconds > 500'000'000);
+    EXPECT(rank.window->stats().throttle_wait_ns > 500'000'000);
     bootstrap.allgather(0);
   });
 }
