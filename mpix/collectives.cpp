@@ -29,6 +29,7 @@
 #include "mpi_bootstrap.h"
 #include "mpix_collectives.h"
 #include "operation.h"
+#include "own_comm.h"
 #include "progress.h"
 #include "runtime.h"
 #include "team_state.h"

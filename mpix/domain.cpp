@@ -27,6 +27,7 @@
 #include "info_keys.h"
 #include "mpi_bootstrap.h"
 #include "mpix_device.h"
+#include "own_comm.h"
 #include "progress.h"
 #include "runtime.h"
 #include "team_state.h"

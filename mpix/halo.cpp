@@ -23,6 +23,7 @@
 #include "handles.h"
 #include "mpix.h"
 #include "notify/halo.h"
+#include "own_comm.h"
 #include "progress.h"
 #include "runtime.h"
 #include "team_state.h"

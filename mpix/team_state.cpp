@@ -101,15 +101,6 @@ CommState& comm_state_of(MPI_Comm comm) {
   return *made.release();
 }
 
-MPI_Comm own_comm_like(MPI_Comm comm) {
-  int rank = 0;
-  check(PMPI_Comm_rank(comm, &rank));
-  MPI_Comm own = MPI_COMM_NULL;
-  check(PMPI_Comm_split(comm, 0, rank, &own));
-  check(PMPI_Comm_set_errhandler(own, MPI_ERRORS_RETURN));
-  return own;
-}
-
 std::string why_no_budget(const CommState& ranks, const Runtime& runtime) {
   // Until this thread has asked for it another one may be writing the text.
   return ranks.spans_nodes() ? runtime.no_budget : "";

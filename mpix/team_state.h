@@ -48,9 +48,6 @@ OperationBudget* make_team_if_none(CommState& ranks, Bootstrap& bootstrap, Runti
 std::string why_no_budget(const CommState& ranks, const Runtime& runtime);
 /// Null: there is none.
 CommState* find_comm_state(MPI_Comm comm);
-/// Another communicator of the same ranks, whose calls meet nobody else's; errors are returned. Collective. It is no
-/// duplicate: that would have copies of the program's attributes, which its functions make and delete.
-MPI_Comm own_comm_like(MPI_Comm comm);
 /// Of all ranks alike, after the creation that made it.
 void forget_comm_state(MPI_Comm comm);
 void release_comm_keyval();

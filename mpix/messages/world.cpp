@@ -8,7 +8,7 @@
 #include "base/job_environment.h"
 #include "base/settings.h"
 #include "mpix/errors.h"
-#include "mpix/team_state.h"
+#include "mpix/own_comm.h"
 
 namespace mpix {
 namespace {
