@@ -31,11 +31,11 @@ struct RatioGoal {
 constexpr Mode stream = Mode::stream, graph = Mode::graph, unrolled = Mode::unrolled;
 
 const RatioGoal ratio_goals[] = {
-    {"stream, three calls / NCCL", "mpix", stream, "nccl", stream, 0.85, 0, mailbox_sizes},
+    {"stream, three calls / NCCL", "mpix", stream, "nccl", stream, 0.72, 0, mailbox_sizes},
     {"stream, three calls / NCCL", "mpix", stream, "nccl", stream, 0.75, mailbox_sizes, any_size},
     {"stream, three calls, lazy post / NCCL", "mpix-lazy", stream, "nccl", stream, 0.65, 0, mailbox_sizes},
     {"stream, three calls, lazy post / NCCL", "mpix-lazy", stream, "nccl", stream, 0.75, mailbox_sizes, any_size},
-    {"stream, fused / NCCL", "mpix-fused", stream, "nccl", stream, 0.65, 0, mailbox_sizes},
+    {"stream, fused / NCCL", "mpix-fused", stream, "nccl", stream, 0.48, 0, mailbox_sizes},
     {"stream, fused / NCCL", "mpix-fused", stream, "nccl", stream, no_limit, mailbox_sizes, any_size},
     {"stream, fused, lazy post / NCCL", "mpix-fused-lazy", stream, "nccl", stream, 0.4, 0, mailbox_sizes},
     {"stream, fused, lazy post / NCCL", "mpix-fused-lazy", stream, "nccl", stream, no_limit, mailbox_sizes, any_size},
@@ -43,7 +43,8 @@ const RatioGoal ratio_goals[] = {
     {"graph, three calls / NCCL", "mpix", graph, "nccl", graph, 0.65, mailbox_sizes, any_size},
     {"graph, fused / NCCL", "mpix-fused", graph, "nccl", graph, 0.45, 0, mailbox_sizes},
     {"graph, fused / NCCL", "mpix-fused", graph, "nccl", graph, no_limit, mailbox_sizes, any_size},
-    {"stream, 2 user kernels / NCCL with them", "mpix-user", stream, "nccl-user", stream, 0.9, 0, any_size},
+    {"stream, 2 user kernels / NCCL with them", "mpix-user", stream, "nccl-user", stream, 0.8, 0, mailbox_sizes},
+    {"stream, 2 user kernels / NCCL with them", "mpix-user", stream, "nccl-user", stream, 0.9, mailbox_sizes, any_size},
     {"stream, 2 user kernels, lazy / NCCL with them", "mpix-user-lazy", stream, "nccl-user", stream, 0.75, 0, any_size},
     {"graph, 2 user kernels / NCCL with them", "mpix-user", graph, "nccl-user", graph, 0.65, 0, any_size},
     {"WHILE, three calls / the same captured", "mpix", unrolled, "mpix", graph, 1.0, 0, any_size},
