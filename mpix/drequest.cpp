@@ -60,12 +60,18 @@ void end_device_requests() noexcept {
   {
     const std::lock_guard<std::mutex> hold(all_mutex);
     last = all();
-    if (last && last->given_out() == 0) all().reset();
   }
-  if (!last || last->given_out() == 0) return;
-  log(LogLevel::warn,
-      "MPI_Finalize: " + std::to_string(last->given_out()) +
-          (last->given_out() == 1 ? " device request was not freed" : " device requests were not freed"));
+  if (!last) return;
+  // Not under all_mutex: the thread may be in an error handler of the program, which asks for a device request, waits
+  // for that lock, and holds the one that this waits for.
+  const std::size_t left = last->given_out();
+  if (left == 0) {
+    const std::lock_guard<std::mutex> hold(all_mutex);
+    all().reset();
+    return;
+  }
+  log(LogLevel::warn, "MPI_Finalize: " + std::to_string(left) +
+                          (left == 1 ? " device request was not freed" : " device requests were not freed"));
   last->end_for("MPI_Finalize was called");
 }
 
