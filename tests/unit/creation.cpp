@@ -31,6 +31,7 @@
 #include "team/enqueued_epochs.h"
 #include "team/neighbourhood.h"
 #include "team/team.h"
+#include "team/window_card.h"
 #include "thread_ranks.h"
 
 using namespace mpix;
@@ -307,13 +308,18 @@ class OneOfMany : public Bootstrap {
   int size() const override { return ranks_; }
   int node_of(int rank) const override { return rank; }
   void allgather(const void* mine, std::size_t bytes, void* all) override {
+    told_ += bytes;
     for (int rank = 0; rank < ranks_; ++rank)
       std::memcpy(static_cast<char*>(all) + static_cast<std::size_t>(rank) * bytes, mine, bytes);
   }
   void node_allgather(const void* mine, std::size_t bytes, void* all) override { std::memcpy(all, mine, bytes); }
 
+  /// Bytes that this rank has told all others so far.
+  std::size_t told() const { return told_; }
+
  private:
   const int ranks_;
+  std::size_t told_ = 0;
 };
 
 /// On the thread of main(); 0 where glibc is older than 2.33, or is none.
@@ -359,6 +365,36 @@ TEST_CASE("a window takes 64 bytes for each rank of another node that no epoch h
   CHECK(many - few <= 512 * 64);
   CHECK(many <= 64 * 1024);
   CHECK(bytes_of(1024, false) <= 24 * 1024);
+}
+
+TEST_CASE("the first window takes what its team does, too", "[creation]") {
+  if (!counts_allocations()) return;
+  Settings own = quiet_settings();
+  own.relay = GENERATE(false, true);
+  auto device = make_host_device(own, 1);
+  struct Taken {
+    std::size_t first, neighbours, told;
+  };
+  const auto taken_by = [&](int ranks, const std::vector<int>& neighbours) {
+    OneOfMany bootstrap(ranks);
+    OperationBudget budget(std::make_unique<FakeNetwork>(Capacity{64, 64}, 1, true), own);
+    std::vector<char> memory(100);
+    const std::size_t before = allocated_bytes();
+    Window window("w", {memory.data(), memory.size(), 1}, bootstrap, *device, own, &budget);
+    const std::size_t made = allocated_bytes();
+    window.start_stream(neighbours);
+    return Taken{made - before, allocated_bytes() - made, bootstrap.told()};
+  };
+  taken_by(2, {1});  // what is made once
+  std::vector<int> around;
+  for (int rank = 1; rank <= 26; ++rank) around.push_back(39 * rank);
+  const Taken few = taken_by(512, {}), many = taken_by(1024, {}), named = taken_by(1024, around);
+  CHECK(many.first - few.first <= 512 * 80);
+  CHECK(many.first <= 80 * 1024);
+  CHECK(named.neighbours - many.neighbours <= 26 * (own.relay ? 2816u : 896u));
+  // Each tells: the card of the team, whom the network does not reach, and the card of the window.
+  CHECK(many.told <= 168 + sizeof(Unreached) + sizeof(WindowCard));
+  CHECK(many.told == few.told);
 }
 
 TEST_CASE("counts of epochs take memory for ranks that epochs have named", "[epochs]") {
