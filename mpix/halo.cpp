@@ -88,7 +88,7 @@ HaloPlace place_of(MPI_Comm comm, const Device& device, bool by_memory) {
   int rank = 0;
   check(PMPI_Comm_rank(comm, &rank));
   place.node = static_cast<std::uint64_t>(ranks.nodes[static_cast<std::size_t>(rank)]) + 1;
-  place.domain = device.sharing_domain();
+  place.group = device.sharing_group();
   std::snprintf(place.device, sizeof place.device, "%s", device.name());
   return place;
 }
@@ -101,7 +101,7 @@ void build(MPIX_Halo_s& made, MPI_Comm comm, int count, const MPIX_Halo_message*
   HaloDevice here;
   agree(made.comm, error_of([&] {
           device = &usable_device(runtime);
-          here = HaloDevice{device->place(), device->wants_guards_where_shared() ? 1ull : 0ull};
+          here = HaloDevice{device->processor(), device->wants_guards_where_shared() ? 1ull : 0ull};
           options = halo_options(info, comm, *device, runtime.settings);
           contents = halo_contents(count, messages, comm);
         }));

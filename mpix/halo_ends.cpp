@@ -90,7 +90,7 @@ ByPeer exchanged(MPI_Comm comm, const ByPeer& outgoing) {
 }
 
 bool is_same(const HaloPlace& a, const HaloPlace& b) {
-  return a.node == b.node && a.domain == b.domain && std::memcmp(a.device, b.device, sizeof a.device) == 0;
+  return a.node == b.node && a.group == b.group && std::memcmp(a.device, b.device, sizeof a.device) == 0;
 }
 
 std::string tags_of(const std::vector<Announcement>& all) {

@@ -39,7 +39,7 @@ struct HaloTags {
 /// Ranks for which all of it is the same may share memory.
 struct HaloPlace {
   std::uint64_t node;  ///< 0: this rank wants to share with nobody
-  std::uint64_t domain;
+  std::uint64_t group;
   char device[8];
 };
 

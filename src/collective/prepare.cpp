@@ -23,14 +23,14 @@ bool is_led_by_service(CollectiveWay way) { return way == CollectiveWay::staged 
 }  // namespace
 
 struct Collectives::Card {
-  std::uint64_t place, scratch, table;
+  std::uint64_t processor, scratch, table;
   std::uint32_t way, selection, blocks, most_blocks;
   bool reaches_node, reaches_others, prefers_guards, has_guards, has_cores;
 };
 
 CollectivePlaces Collectives::choose_places(Bootstrap& bootstrap) {
   Card card{};
-  card.place = device_.place();
+  card.processor = device_.processor();
   card.scratch = scratch_;
   card.way = static_cast<std::uint32_t>(ways_.way);
   card.selection = static_cast<std::uint32_t>(ways_.selection);
@@ -69,10 +69,11 @@ CollectivePlaces Collectives::choose_places(Bootstrap& bootstrap) {
     throw Error(Fault::unsupported,
                 "the ranks cannot reach each other's memory: some have another device, or other name spaces");
   for (const Card& one : cards)
-    if (one.place != 0)
-      sharers_ = std::max(
-          sharers_, static_cast<std::uint32_t>(std::count_if(
-                        cards.begin(), cards.end(), [&](const Card& other) { return other.place == one.place; })));
+    if (one.processor != 0)
+      sharers_ = std::max(sharers_,
+                          static_cast<std::uint32_t>(std::count_if(cards.begin(), cards.end(), [&](const Card& other) {
+                            return other.processor == one.processor;
+                          })));
   // Kernels of all ranks that share a GPU wait for each other.
   std::uint32_t most_at_once = 2 * most_blocks;
   for (const Card& one : cards) most_at_once = std::min(most_at_once, one.most_blocks);
@@ -89,7 +90,7 @@ CollectivePlaces Collectives::choose_places(Bootstrap& bootstrap) {
   CollectivePlaces places{};
   places.ranks = static_cast<std::uint32_t>(team_->locals().size());
   std::vector<std::uint64_t> devices;
-  for (const Card& one : cards) devices.push_back(one.place);
+  for (const Card& one : cards) devices.push_back(one.processor);
   places.packs = choose_pack_places(bootstrap, devices, places.ranks);
   plant_trees(devices);
   // A part of it for lines, one for packs, and what is left for what is sent and received through memory of the

@@ -108,7 +108,7 @@ class WaitingRoom {
 struct Launch {
   Program program;                                ///< its tables in device memory
   Tables on_host;                                 ///< the same tables in host memory
-  std::uint32_t sharers = 1;                      ///< ranks that run their kernels at the same place
+  std::uint32_t sharers = 1;                      ///< ranks that run their kernels on the same processor
   const std::uint64_t* expected_bytes = nullptr;  ///< that receives are likely to move, by rank; null: not known
   Call call = Call::post;
   std::uint64_t packs_above = SIZE_MAX;  ///< so many bytes go in packs, where there are any
@@ -228,7 +228,7 @@ class Device {
   virtual std::unique_ptr<TeamMemory> new_team_memory();
   virtual std::unique_ptr<NodeMemory> new_node_memory(const NodeShape& shape);
   /// Ranks of one node share memory only where this is the same.
-  virtual std::uint64_t sharing_domain() const { return 0; }
+  virtual std::uint64_t sharing_group() const { return 0; }
 
   /// A copy, for kernels to read. Lives as long as the pointer.
   virtual std::shared_ptr<const void> upload(const void* data, std::size_t bytes) = 0;
@@ -295,7 +295,7 @@ class Device {
     std::size_t most_attached_rooted_bytes = SIZE_MAX;  ///< of two ranks, bcast and reduce
   };
   virtual PackForm pack_form(std::uint32_t) const noexcept { return {}; }
-  /// Whether links carry packs to the devices of these places, of which one is the own.
+  /// Whether links carry packs to the devices of these processors, of which one is the own.
   virtual bool carries_packs(const std::vector<std::uint64_t>&) { return false; }
   /// From what size of a block on calls of so many ranks may choose their way where they run: what is smaller is faster
   /// when it is settled before.
@@ -319,7 +319,7 @@ class Device {
 
   /// A number that stands for what kernels run on, and for that of no other node: ranks with the same one share it. 0:
   /// not known, or of no interest.
-  virtual std::uint64_t place() = 0;
+  virtual std::uint64_t processor() = 0;
   /// Blocks that a call of ranks that share this may have in all, so that all run at once.
   virtual std::uint32_t collective_blocks() { return most_parts; }
   /// Kernels of several processes run there in turns, not at once. Kernels that wait for each other then keep each

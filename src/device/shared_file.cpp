@@ -107,7 +107,7 @@ std::shared_ptr<SharedFile> SharedFile::join(const Ticket& ticket) {
 }
 
 SharedFile::~SharedFile() {
-  for (const auto& [part, view] : views_) munmap(view.base, part.second);
+  for (const auto& [range, view] : views_) munmap(view.base, range.second);
   if (anchor_) munmap(anchor_, page());
   if (descriptor_ >= 0) close(descriptor_);
 }
@@ -127,7 +127,7 @@ void* SharedFile::map_anew(std::uint64_t offset, std::size_t bytes) const {
   return base;
 }
 
-/// A mapping that is made of the anchor begins at the anchor. So map all up to the part that is wanted, and unmap what
+/// A mapping that is made of the anchor begins at the anchor. So map all up to the range that is wanted, and unmap what
 /// lies in front of it; where there are not enough addresses for that (ulimit -v), go there in steps. MAP_FAILED: errno
 /// says why not.
 void* SharedFile::walk(std::uint64_t offset, std::size_t bytes) const {
@@ -163,26 +163,26 @@ char* SharedFile::map(std::uint64_t offset, std::size_t bytes) {
     throw Error(Fault::memory, "no room for " + std::to_string(bytes) + " bytes of shared memory (its file may have " +
                                    std::to_string(size_) + "; ulimit -f)");
   std::lock_guard<std::mutex> hold(mutex_);
-  const Part part{offset, mapped};
-  if (const auto known = views_.find(part); known != views_.end()) {
+  const Range range{offset, mapped};
+  if (const auto known = views_.find(range); known != views_.end()) {
     ++known->second.users;
     return known->second.base;
   }
   char* const base = static_cast<char*>(map_anew(offset, mapped));
-  views_[part] = View{base, 1};
-  parts_[base] = part;
+  views_[range] = View{base, 1};
+  ranges_[base] = range;
   return base;
 }
 
 void SharedFile::unmap(const char* base) noexcept {
   std::lock_guard<std::mutex> hold(mutex_);
-  const auto part = parts_.find(base);
-  if (part == parts_.end()) return;
-  const auto view = views_.find(part->second);
+  const auto range = ranges_.find(base);
+  if (range == ranges_.end()) return;
+  const auto view = views_.find(range->second);
   if (--view->second.users > 0) return;
   munmap(view->second.base, view->first.second);
   views_.erase(view);
-  parts_.erase(part);
+  ranges_.erase(range);
 }
 
 void SharedFile::discard(std::uint64_t offset, std::uint64_t bytes) noexcept {

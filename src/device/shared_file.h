@@ -52,11 +52,11 @@ class SharedFile {
   std::uint64_t size() const { return size_; }
   char* anchor() const { return anchor_; }
 
-  /// Map a part of the file, at a multiple of a page. The same part comes back at the same address, until it has been
+  /// Map a range of the file, at a multiple of a page. The same range comes back at the same address, until it has been
   /// unmapped as often as mapped.
   char* map(std::uint64_t offset, std::size_t bytes);
   void unmap(const char* base) noexcept;
-  /// Give back the memory of a part: it reads as zeroes, in all processes.
+  /// Give back the memory of a range: it reads as zeroes, in all processes.
   void discard(std::uint64_t offset, std::uint64_t bytes) noexcept;
 
  private:
@@ -64,7 +64,7 @@ class SharedFile {
   void* map_anew(std::uint64_t offset, std::size_t bytes) const;
   void* walk(std::uint64_t offset, std::size_t bytes) const;
 
-  using Part = std::pair<std::uint64_t, std::size_t>;  ///< offset and bytes
+  using Range = std::pair<std::uint64_t, std::size_t>;  ///< offset and bytes
   struct View {
     char* base;
     int users;
@@ -75,8 +75,8 @@ class SharedFile {
   const Ticket ticket_;
   char* anchor_ = nullptr;
   std::mutex mutex_;
-  std::map<Part, View> views_;
-  std::map<const char*, Part> parts_;  ///< by the address of their view
+  std::map<Range, View> views_;
+  std::map<const char*, Range> ranges_;  ///< by the address of their view
 };
 
 }  // namespace mpix

@@ -44,7 +44,7 @@ struct Domain::Card {
   std::uint32_t abi, ranks_here;
   std::uint32_t processes;                              ///< of its node
   std::int64_t lane_lines, most_pending, inline_bytes;  ///< as asked for; negative: not
-  std::uint64_t place;
+  std::uint64_t processor;
   std::uint32_t takes_turns;  ///< with other processes of the place
   std::uint32_t preferred_inline;
 };
@@ -61,7 +61,7 @@ std::vector<Domain::Card> Domain::introduce(Bootstrap& bootstrap, std::uint32_t 
   card.lane_lines = or_none(options.lane_lines);
   card.most_pending = or_none(options.most_pending);
   card.inline_bytes = or_none(options.inline_bytes);
-  card.place = device_.place();
+  card.processor = device_.processor();
   card.takes_turns = device_.wants_guards_where_shared();
   card.preferred_inline =
       static_cast<std::uint32_t>(std::min<std::size_t>(device_.preferred_eager_bytes(), most_preset_inline));
@@ -81,8 +81,9 @@ std::vector<Domain::Card> Domain::introduce(Bootstrap& bootstrap, std::uint32_t 
   if (ranks == 0) throw Error(Fault::argument, "no process brings a rank");
   if (ranks >= dev::most_ranks) throw Error(Fault::argument, std::to_string(ranks) + " ranks are too many");
   for (const Card& one : cards) {
-    if (one.place == 0 || !one.takes_turns) continue;
-    if (std::count_if(cards.begin(), cards.end(), [&](const Card& other) { return other.place == one.place; }) > 1)
+    if (one.processor == 0 || !one.takes_turns) continue;
+    if (std::count_if(cards.begin(), cards.end(), [&](const Card& other) { return other.processor == one.processor; }) >
+        1)
       throw Error(Fault::unsupported,
                   "processes share a GPU in turns: while the kernel of one waits for the other's, that cannot run. "
                   "MPS lets both run at once");
@@ -149,9 +150,9 @@ Domain::Domain(std::uint32_t ranks_here, const DomainOptions& options, std::shar
     param_.ranks_on_node += ranks_of(process);
   }
   const Card& mine = cards[static_cast<std::size_t>(own_process())];
-  if (mine.place != 0)
+  if (mine.processor != 0)
     sharers_ = static_cast<std::uint32_t>(
-        std::count_if(cards.begin(), cards.end(), [&](const Card& card) { return card.place == mine.place; }));
+        std::count_if(cards.begin(), cards.end(), [&](const Card& card) { return card.processor == mine.processor; }));
   param_.lanes_at = dev::lanes_at(param_.processes, param_.most_pending);
   param_.inbox_bytes =
       (param_.lanes_at + std::uint64_t{param_.processes} * param_.lane_lines * sizeof(Line) + 255) / 256 * 256;

@@ -14,7 +14,7 @@ using Hold = std::lock_guard<std::mutex>;
 
 }  // namespace
 
-std::size_t Outgoing::block_bytes(std::size_t bytes) {
+std::size_t Outgoing::range_bytes(std::size_t bytes) {
   std::size_t quarter = std::size_t{16} << 10;
   while (bytes > 8 * quarter) quarter *= 2;
   return std::max<std::size_t>(4, (bytes + quarter - 1) / quarter) * quarter;
@@ -24,18 +24,18 @@ RelayedSend Outgoing::enter(PlannedMessage planned) {
   Hold hold(mutex_);
   drop_old();
   const std::size_t in_front = entries_bytes(planned.entries.size()), needed = in_front + planned.bytes;
-  if (blocks_.empty() || blocks_.front().bytes < needed) {
-    Block block{nullptr, block_bytes(needed), nullptr};
-    block.memory = device_.allocate_pinned(block.bytes);
-    block.registration = network_.register_source(block.memory.get(), block.bytes);
-    blocks_.push_front(std::move(block));
+  if (ranges_.empty() || ranges_.front().bytes < needed) {
+    Range range{nullptr, range_bytes(needed), nullptr};
+    range.memory = device_.allocate_pinned(range.bytes);
+    range.registration = network_.register_source(range.memory.get(), range.bytes);
+    ranges_.push_front(std::move(range));
   }
-  const Block& block = blocks_.front();
+  const Range& range = ranges_.front();
   Message& message = messages_[++last_number_];
   message.planned = std::move(planned);
-  message.entries = block.memory.get();
+  message.entries = range.memory.get();
   message.data = message.entries + in_front;
-  message.registration = block.registration.get();
+  message.registration = range.registration.get();
   RelayedSend send{};
   send.out = &out_;
   send.data = message.data;
@@ -62,12 +62,12 @@ void Outgoing::drop_old() {
   const std::uint64_t over = load_acquire(&out_.allowed) - 1;
   for (auto at = messages_.begin(); at != messages_.end();)
     at = at->second.has_ended && at->second.last_task <= over ? messages_.erase(at) : std::next(at);
-  const auto is_unused = [&](const Block& block) {
+  const auto is_unused = [&](const Range& range) {
     return std::none_of(messages_.begin(), messages_.end(),
-                        [&](const auto& one) { return one.second.entries == block.memory.get(); });
+                        [&](const auto& one) { return one.second.entries == range.memory.get(); });
   };
-  if (!blocks_.empty())
-    blocks_.erase(std::remove_if(std::next(blocks_.begin()), blocks_.end(), is_unused), blocks_.end());
+  if (!ranges_.empty())
+    ranges_.erase(std::remove_if(std::next(ranges_.begin()), ranges_.end(), is_unused), ranges_.end());
 }
 
 }  // namespace mpix

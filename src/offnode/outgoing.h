@@ -20,8 +20,8 @@ namespace mpix {
 /// At an origin, for one target: the messages of its plans, and the pinned memory from which the network takes them.
 /// Kernels pack the data there; the relay writes the entries in front of them.
 ///
-/// All plans use the same block, each from its begin: an epoch is packed when the one before is over (wire/relayed.h).
-/// Where a plan needs more there is a new block, for it and those after it. A message, and a block that is not the
+/// All plans use the same range, each from its begin: an epoch is packed when the one before is over (wire/relayed.h).
+/// Where a plan needs more there is a new range, for it and those after it. A message, and a range that is not the
 /// newest, go when the plans that know them have ended, and all that they have sent is over.
 ///
 /// (To allocate pinned memory waits for no kernel, and to give it back neither: device/gpu/memory.h.)
@@ -31,12 +31,12 @@ class Outgoing {
   Outgoing(const Outgoing&) = delete;
   Outgoing& operator=(const Outgoing&) = delete;
 
-  /// Of the block for so many. Sizes are few, so that memory of one block serves as another: four to each power of two.
-  static std::size_t block_bytes(std::size_t bytes);
+  /// Of the range for so many. Sizes are few, so that memory of one range serves as another: four to each power of two.
+  static std::size_t range_bytes(std::size_t bytes);
 
   struct Message {
     PlannedMessage planned;
-    char* entries = nullptr;  ///< in the block,
+    char* entries = nullptr;  ///< in the range,
     char* data = nullptr;     ///< right behind them
     const Registration* registration = nullptr;
     bool has_ended = false;       ///< its plan,
@@ -49,7 +49,7 @@ class Outgoing {
   const Message& message(std::uint64_t number);
 
  private:
-  struct Block {
+  struct Range {
     std::shared_ptr<char> memory;
     std::size_t bytes;
     std::shared_ptr<const Registration> registration;
@@ -60,7 +60,7 @@ class Outgoing {
   Network& network_;
   RelayedOut& out_;
   std::mutex mutex_;         ///< guards what follows
-  std::list<Block> blocks_;  ///< the newest in front
+  std::list<Range> ranges_;  ///< the newest in front
   std::map<std::uint64_t, Message> messages_;
   std::uint64_t last_number_ = 0;
 };

@@ -187,7 +187,7 @@ bool Relay::take_send(Pair& pair) {
 bool Relay::has_landing(Pair& pair) {
   if (pair.message->planned.chunk_shift == 0) return true;
   const RelayPeer& peer = *pair.peer;
-  const std::uint64_t needed = Outgoing::block_bytes(pair.message->planned.bytes);
+  const std::uint64_t needed = Outgoing::range_bytes(pair.message->planned.bytes);
   const std::uint64_t has = load_acquire(&peer.words->landing.bytes);
   if (has == LandingPlace::refused) {
     stall_.failed(Call::complete, "rank " + std::to_string(peer.rank) + " has no memory for " + std::to_string(needed) +

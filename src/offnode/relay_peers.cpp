@@ -133,7 +133,7 @@ Landing RelayPeers::new_landing() {
   Landing landing;
   if (!device_.waits_for_launches() || window_bytes_ <= eager_bytes_) return landing;
   try {
-    landing.grow(Outgoing::block_bytes(std::min(window_bytes_, most_unasked)), device_, budget_->network());
+    landing.grow(Outgoing::range_bytes(std::min(window_bytes_, most_unasked)), device_, budget_->network());
   } catch (const Error& error) {
     log(LogLevel::info, error.what());  // an origin that needs it asks
   }

@@ -68,16 +68,16 @@ NetworkWrite RemoteOperations::write_of(const Item& item, std::size_t i) const {
 
 void RemoteOperations::write_message(const Item& item) {
   const RemoteSend& send = *item.send;
-  char* const staging = item.peer->staging + peers_->slot(item.epoch) * item.peer->slot_bytes;
+  char* const buffer = item.peer->gather_buffer + peers_->slot(item.epoch) * item.peer->slot_bytes;
   if (!send.marked) {
-    RemoteMessage::gather(staging, send.gathered);
+    RemoteMessage::gather(buffer, send.gathered);
     return;
   }
   thread_local std::vector<char> data;
   data.resize(send.message_bytes);
   if (send.message_bytes > 0) RemoteMessage::gather(data.data(), send.gathered);
   const MarkedMessage::Front front{static_cast<std::uint32_t>(send.words()), peers_->give_ride(*item.peer)};
-  MarkedMessage::write(reinterpret_cast<std::uint64_t*>(staging), front, data.data(), data.size());
+  MarkedMessage::write(reinterpret_cast<std::uint64_t*>(buffer), front, data.data(), data.size());
 }
 
 NetworkSignal RemoteOperations::signal_of(const Item& item) const {

@@ -113,7 +113,7 @@ void RemotePeers::name_origins(const std::vector<int>& origins) {
 }
 
 void RemotePeers::name_targets(const std::vector<int>& targets, const Neighbourhood& neighbours) {
-  const std::vector<RemotePeer*> peers = of_other_nodes(targets, &RemotePeer::staging);
+  const std::vector<RemotePeer*> peers = of_other_nodes(targets, &RemotePeer::gather_buffer);
   std::size_t bytes = 0;
   for (RemotePeer* peer : peers) {
     peer->slot_bytes =
@@ -127,8 +127,8 @@ void RemotePeers::name_targets(const std::vector<int>& targets, const Neighbourh
   halves_.push_back(std::move(halves));
   char* next = halves_.back().memory.get();
   for (RemotePeer* peer : peers) {
-    peer->staging_registered = halves_.back().registered.get();
-    peer->staging = next;
+    peer->gather_registered = halves_.back().registered.get();
+    peer->gather_buffer = next;
     next += depth_ * peer->slot_bytes;
   }
 }
@@ -139,8 +139,8 @@ NetworkWrite RemotePeers::message_to(const RemotePeer& peer, std::size_t slot, s
                                      bool as_message) const {
   const std::uint64_t inlet = as_message ? doorsteps_.inlet(peer.rank) : 0;
   const std::size_t offset = slot * peer.slot_bytes;
-  return {peer.staging + offset,   peer.staging_registered,      bytes, doorsteps_.first(peer.rank).block,
-          inbox_offset() + offset, inlet != 0 ? inlet + slot : 0};
+  return {peer.gather_buffer + offset,       peer.gather_registered,  bytes,
+          doorsteps_.first(peer.rank).block, inbox_offset() + offset, inlet != 0 ? inlet + slot : 0};
 }
 
 NetworkSignal RemotePeers::arrival_at(const RemotePeer& peer, std::size_t slot, std::uint64_t value) const {

@@ -40,7 +40,7 @@ struct HeldPost {
 /// | marked slot   | t       | o's NIC: one write, or one message into the slot's place (Inlet); t's wait wipes | t's wait; the front also t's complete | each word carries its mark (MarkedMessage); t acquires each. Wiped before t posts e + 1 |
 /// | arrived[slot] | t       | o's NIC: sets 2 e, or 2 e + 1 where a message is in the slot | t's wait | triggered by the completion of all writes of the epoch, which is their delivery; t acquires |
 /// | message slot  | t       | o's NIC: one write                       | t's wait, after arrived | as above; its first word has no mark; wiped like a marked one |
-/// | staging slot  | o       | o's complete                             | o's NIC               | the doorbell comes after; written again in e + depth: t has read the message of e, so it has left here |
+/// | gather buffer | o       | o's complete                             | o's NIC               | the doorbell comes after; written again in e + depth: t has read the message of e, so it has left here |
 /// | counters      | own     | own stream                               | own stream, own host  | stream order |
 ///
 /// An epoch in which nothing goes direct is a marked message, where the network allows it, and all of it one operation.
@@ -78,8 +78,8 @@ struct RemotePeer {
   Inlet* inlet = nullptr;  ///< null: messages are written
 
   // As its origin. Null until a start names it.
-  char* staging = nullptr;
-  const Registration* staging_registered = nullptr;
+  char* gather_buffer = nullptr;
+  const Registration* gather_registered = nullptr;
   std::size_t slot_bytes = 0;  ///< of my slots there
 
   std::uint64_t sent = 0, opened = 0, closed = 0;
@@ -97,8 +97,8 @@ struct RemotePeer {
 /// alive by the epochs that are under way.
 ///
 /// A rank's half of a pair, as the target, exposed to the network: arrived[depth] | depth slots, at multiples of 64
-/// bytes. As the origin: depth slots for staging. The halves for the ranks that one call names are one allocation, with
-/// what these are told behind them.
+/// bytes. As the origin: depth slots for what is gathered. The halves for the ranks that one call names are one
+/// allocation, with what these are told behind them.
 class RemotePeers final : public HeldPosts, public std::enable_shared_from_this<RemotePeers> {
  public:
   /// Without a budget none of them can be reached, and `why_not` says why. Relayed: RelayPeers has them.

@@ -31,7 +31,7 @@ std::uint32_t slot_lines_for(std::size_t window_bytes, std::uint32_t staged_puts
 /// What ranks of a node tell each other when a window is created.
 struct Neighbourhood::NodeCard {
   std::uint64_t window_bytes;
-  std::uint64_t place;  ///< see Device
+  std::uint64_t processor;  ///< see Device
   std::uint32_t slot_lines, slot_packs;
   std::uint32_t rooms, rooms_taken;  ///< see WaitingRoom; 0: kernels take none
   bool has_guards, wants_guards;
@@ -70,7 +70,7 @@ Neighbourhood::NodeCard Neighbourhood::make_card(const LocalMemory& memory) {
     shape.team = team_->memory();
     memory_ = device_.new_node_memory(shape);
     card.offer = memory_->offer();
-    card.place = device_.place();
+    card.processor = device_.processor();
     card.wants_guards = device_.wants_guards_where_shared();
     card.has_guards = device_.has_guards();
     waiting_room_ = device_.new_waiting_room();
@@ -94,8 +94,8 @@ void Neighbourhood::join(int rank, const NodeCard& card) {
   peer.staged = card.staged;
   peer.eager_bytes = eager_bytes_;
   // Within a GPU packs have not been tried.
-  const bool is_elsewhere = card.place == 0 || card.place != device_.place();
-  if (card.slot_packs > 0 && is_elsewhere && device_.carries_packs({card.place})) peer.packs_above = packs_above_;
+  const bool is_elsewhere = card.processor == 0 || card.processor != device_.processor();
+  if (card.slot_packs > 0 && is_elsewhere && device_.carries_packs({card.processor})) peer.packs_above = packs_above_;
   peer.most_puts = card.staged ? max_staged_puts : 0;
   peer.reachable = true;
 }
@@ -162,8 +162,9 @@ Neighbourhood::Neighbourhood(const LocalMemory& memory, std::shared_ptr<const Te
   name_trouble();
   needs_guards_ = decide_guards(cards, settings);
   const NodeCard& mine = cards[static_cast<std::size_t>(local(me_))];
-  sharers_ = static_cast<std::uint32_t>(std::count_if(
-      cards.begin(), cards.end(), [&](const NodeCard& card) { return mine.place != 0 && card.place == mine.place; }));
+  sharers_ = static_cast<std::uint32_t>(std::count_if(cards.begin(), cards.end(), [&](const NodeCard& card) {
+    return mine.processor != 0 && card.processor == mine.processor;
+  }));
   sharers_ = std::max(sharers_, 1u);
   if (needs_guards_) waiting_room_ = nullptr;
   if (waiting_room_) waiting_room_->share(sharers_);
@@ -293,19 +294,19 @@ bool Neighbourhood::decide_guards(const std::vector<NodeCard>& cards, const Sett
 
 /// Ranks of a node that run on one GPU, and not at once.
 bool Neighbourhood::share_in_turns(const std::vector<NodeCard>& cards) {
-  std::vector<std::uint64_t> places;
+  std::vector<std::uint64_t> processors;
   for (const NodeCard& card : cards)
-    if (card.wants_guards && card.place != 0) places.push_back(card.place);
-  std::sort(places.begin(), places.end());
-  return std::adjacent_find(places.begin(), places.end()) != places.end();
+    if (card.wants_guards && card.processor != 0) processors.push_back(card.processor);
+  std::sort(processors.begin(), processors.end());
+  return std::adjacent_find(processors.begin(), processors.end()) != processors.end();
 }
 
 /// Some rank has no places left for kernels that wait, and all can do without.
 bool Neighbourhood::lack_places(const std::vector<NodeCard>& cards) {
   if (!std::all_of(cards.begin(), cards.end(), [](const NodeCard& card) { return card.has_guards; })) return false;
   return std::any_of(cards.begin(), cards.end(), [&](const NodeCard& card) {
-    const auto sharers =
-        std::count_if(cards.begin(), cards.end(), [&](const NodeCard& other) { return other.place == card.place; });
+    const auto sharers = std::count_if(cards.begin(), cards.end(),
+                                       [&](const NodeCard& other) { return other.processor == card.processor; });
     return card.rooms > 0 && card.rooms_taken > WaitingRoom::most(card.rooms, static_cast<std::uint32_t>(sharers));
   });
 }

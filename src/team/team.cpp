@@ -51,7 +51,7 @@ const char* waits_text(Waits waits) {
 struct Team::Card {
   Build build;
   char device[8];
-  std::uint64_t domain;  ///< see Device::sharing_domain()
+  std::uint64_t group;  ///< see Device::sharing_group()
   std::uint64_t eager_setting, network_eager_setting;
   std::uint32_t depth;
   Waits waits;
@@ -69,7 +69,7 @@ Team::Card Team::make_card(Device& device, const Settings& settings, const Netwo
   Card card{};
   card.build = Build::mine();
   std::snprintf(card.device, sizeof card.device, "%s", device.name());
-  card.domain = device.sharing_domain();
+  card.group = device.sharing_group();
   card.eager_setting = settings.eager_bytes.value_or(not_set);
   card.network_eager_setting = settings.nic_eager_bytes.value_or(not_set);
   card.depth = settings.mailbox_slots;
@@ -165,7 +165,7 @@ Team::Team(Bootstrap& ranks, Device& device, const Settings& settings, Network* 
   const auto card_of = [&](int rank) -> const Card& { return cards[static_cast<std::size_t>(rank)]; };
   for (int rank : locals_) {
     devices_.push_back(card_of(rank).device_name());
-    if (devices_.back() == card_of(me_).device_name() && card_of(rank).domain == card_of(me_).domain)
+    if (devices_.back() == card_of(me_).device_name() && card_of(rank).group == card_of(me_).group)
       group_.push_back(rank);
   }
   memory_ = device.new_team_memory();

@@ -23,7 +23,7 @@ namespace mpix {
 ///
 /// | what                                   | told to       | by                     | when |
 /// |----------------------------------------|---------------|------------------------|------|
-/// | build, device, domain, settings, address | all         | Team, one exchange     | once a team |
+/// | build, device, group, settings, address | all         | Team, one exchange     | once a team |
 /// | whom the network does not reach        | all           | Team, one more         | once, if there are several nodes |
 /// | NodeCard: what the memory is, tickets  | the node      | Neighbourhood          | each window, first |
 /// | WindowCard: size, keys, place          | all           | Neighbourhood::agree() | each window, last: all have mapped what they need, and peers may be written to |

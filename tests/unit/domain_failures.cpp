@@ -288,12 +288,12 @@ TEST_CASE("processes that have a GPU in turns have no domain there", "[domain]")
   class Turns final : public ForwardingDevice {
    public:
     Turns(Device& device, bool shared) : ForwardingDevice(device), shared_(shared) {}
-    std::uint64_t place() override { return shared_ ? 7 : 7 + ++places_; }
+    std::uint64_t processor() override { return shared_ ? 7 : 7 + ++processors_; }
     bool wants_guards_where_shared() override { return true; }
 
    private:
     const bool shared_;
-    std::atomic<std::uint64_t> places_{0};
+    std::atomic<std::uint64_t> processors_{0};
   };
   const Settings settings = domain_settings();
   auto device = make_host_device(settings, 2);

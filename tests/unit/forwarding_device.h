@@ -36,7 +36,7 @@ class ForwardingDevice : public mpix::Device {
   std::unique_ptr<mpix::NodeMemory> new_node_memory(const mpix::NodeShape& shape) override {
     return to_.new_node_memory(shape);
   }
-  std::uint64_t sharing_domain() const override { return to_.sharing_domain(); }
+  std::uint64_t sharing_group() const override { return to_.sharing_group(); }
   std::unique_ptr<mpix::Copier> new_copier() override { return to_.new_copier(); }
   std::shared_ptr<const void> upload(const void* data, std::size_t bytes) override { return to_.upload(data, bytes); }
   void read(void* to, const void* from, std::size_t bytes) override { to_.read(to, from, bytes); }
@@ -78,7 +78,7 @@ class ForwardingDevice : public mpix::Device {
   void copy(mpix::Stream stream, const mpix::RowCopy& rows) override { to_.copy(stream, rows); }
   void run_memory_ops(mpix::Stream stream, mpix::MemoryOps ops) override { to_.run_memory_ops(stream, std::move(ops)); }
   mpix::PostStreams* post_streams() override { return to_.post_streams(); }
-  std::uint64_t place() override { return to_.place(); }
+  std::uint64_t processor() override { return to_.processor(); }
   bool wants_guards_where_shared() override { return to_.wants_guards_where_shared(); }
   bool stalls_silently() const noexcept override { return to_.stalls_silently(); }
   bool have_ended(const mpix::HostWords& words, std::uint64_t launches) const override {

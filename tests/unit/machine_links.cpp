@@ -51,33 +51,33 @@ MachineLinks::Uuid uuid_of(int number) {
     bytes[i] = static_cast<unsigned char>(std::stoi(digits.substr(2 * i, 2), nullptr, 16));
   return bytes;
 }
-std::uint64_t place(int number) { return MachineLinks::place_of(uuid_of(number)); }
+std::uint64_t processor(int number) { return MachineLinks::processor_of(uuid_of(number)); }
 
 }  // namespace
 
 TEST_CASE("links of GPUs that are not seen: what NVML tells") {
   const MachineLinks links(Calls{count, gpu, uuid, access});
   CHECK(links.gpus() == 3);
-  CHECK(links.has_atomics(place(0), place(1)));
-  CHECK(links.has_atomics(place(1), place(0)));
-  CHECK_FALSE(links.has_atomics(place(1), place(2)));
-  CHECK_FALSE(links.has_atomics(place(0), place(2)));
-  CHECK_FALSE(links.has_atomics(place(0), place(3)));
-  CHECK_FALSE(links.has_atomics(0, place(0)));
-  CHECK(links.has_atomics_for_peers(place(0)));  // 2 it cannot map
-  CHECK_FALSE(links.has_atomics_for_peers(place(1)));
-  CHECK_FALSE(links.has_atomics_for_peers(place(2)));
-  CHECK(links.has_atomics_for_peers(place(4)));
-  CHECK(links.has_atomics_for_some(place(0)));
-  CHECK(links.has_atomics_for_some(place(1)));
-  CHECK_FALSE(links.has_atomics_for_some(place(2)));
-  CHECK_FALSE(links.has_atomics_for_some(place(4)));
+  CHECK(links.has_atomics(processor(0), processor(1)));
+  CHECK(links.has_atomics(processor(1), processor(0)));
+  CHECK_FALSE(links.has_atomics(processor(1), processor(2)));
+  CHECK_FALSE(links.has_atomics(processor(0), processor(2)));
+  CHECK_FALSE(links.has_atomics(processor(0), processor(3)));
+  CHECK_FALSE(links.has_atomics(0, processor(0)));
+  CHECK(links.has_atomics_for_peers(processor(0)));  // 2 it cannot map
+  CHECK_FALSE(links.has_atomics_for_peers(processor(1)));
+  CHECK_FALSE(links.has_atomics_for_peers(processor(2)));
+  CHECK(links.has_atomics_for_peers(processor(4)));
+  CHECK(links.has_atomics_for_some(processor(0)));
+  CHECK(links.has_atomics_for_some(processor(1)));
+  CHECK_FALSE(links.has_atomics_for_some(processor(2)));
+  CHECK_FALSE(links.has_atomics_for_some(processor(4)));
 }
 
 TEST_CASE("links of GPUs that are not seen: NVML that tells nothing") {
   const MachineLinks links(Calls{no_count, gpu, uuid, access});
   CHECK(links.gpus() == 0);
-  CHECK_FALSE(links.has_atomics(place(0), place(1)));
+  CHECK_FALSE(links.has_atomics(processor(0), processor(1)));
 }
 
 TEST_CASE("links of GPUs that are not seen: whether there are some") {

@@ -70,7 +70,7 @@ MachineLinks::MachineLinks(const Calls& calls) {
     const std::optional<Uuid> uuid = read_uuid(text);
     if (!uuid) continue;
     all.push_back(gpu);
-    places_.push_back(place_of(*uuid));
+    processors_.push_back(processor_of(*uuid));
   }
   const auto can = [&](Calls::Gpu one, Calls::Gpu other, int kind) {
     int status = -1;
@@ -90,14 +90,14 @@ const MachineLinks* MachineLinks::of_this_machine() {
   return links;
 }
 
-std::uint64_t MachineLinks::place_of(const Uuid& uuid) {
+std::uint64_t MachineLinks::processor_of(const Uuid& uuid) {
   std::uint64_t number = 14695981039346656037u;  // FNV-1a
   for (const unsigned char byte : uuid) number = (number ^ byte) * 1099511628211u;
   return number | 1;
 }
 
-std::size_t MachineLinks::number_of(std::uint64_t place) const {
-  return static_cast<std::size_t>(std::find(places_.begin(), places_.end(), place) - places_.begin());
+std::size_t MachineLinks::number_of(std::uint64_t processor) const {
+  return static_cast<std::size_t>(std::find(processors_.begin(), processors_.end(), processor) - processors_.begin());
 }
 
 bool MachineLinks::has_atomics(std::uint64_t one, std::uint64_t other) const {
@@ -105,15 +105,16 @@ bool MachineLinks::has_atomics(std::uint64_t one, std::uint64_t other) const {
   return a < gpus() && b < gpus() && link(a, b).atomics;
 }
 
-bool MachineLinks::has_atomics_for_peers(std::uint64_t place) const {
-  const std::size_t own = number_of(place);
+bool MachineLinks::has_atomics_for_peers(std::uint64_t processor) const {
+  const std::size_t own = number_of(processor);
   for (std::size_t other = 0; own < gpus() && other < gpus(); ++other)
     if (other != own && link(own, other).maps && !link(own, other).atomics) return false;
   return true;  // a part of a GPU, which is none of these, maps nobody's
 }
 
-bool MachineLinks::has_atomics_for_some(std::uint64_t place) const {
-  return std::any_of(places_.begin(), places_.end(), [&](std::uint64_t other) { return has_atomics(place, other); });
+bool MachineLinks::has_atomics_for_some(std::uint64_t processor) const {
+  return std::any_of(processors_.begin(), processors_.end(),
+                     [&](std::uint64_t other) { return has_atomics(processor, other); });
 }
 
 bool sees_whole_machine(std::size_t visible, const std::string& directory) {

@@ -33,24 +33,24 @@ class MachineLinks {
 
   /// A GPU's number that no other has on any node; not 0.
   using Uuid = std::array<unsigned char, 16>;
-  static std::uint64_t place_of(const Uuid& uuid);
+  static std::uint64_t processor_of(const Uuid& uuid);
 
-  std::size_t gpus() const { return places_.size(); }
-  /// Between two GPUs, by their places: the atomic operations of each reach the other's memory.
+  std::size_t gpus() const { return processors_.size(); }
+  /// Between two GPUs, by their processors: the atomic operations of each reach the other's memory.
   bool has_atomics(std::uint64_t one, std::uint64_t other) const;
   /// With all GPUs whose memory it can map.
-  bool has_atomics_for_peers(std::uint64_t place) const;
+  bool has_atomics_for_peers(std::uint64_t processor) const;
   /// With any.
-  bool has_atomics_for_some(std::uint64_t place) const;
+  bool has_atomics_for_some(std::uint64_t processor) const;
 
  private:
   struct Link {
     bool maps = false, atomics = false;
   };
-  std::size_t number_of(std::uint64_t place) const;
+  std::size_t number_of(std::uint64_t processor) const;
   const Link& link(std::size_t one, std::size_t other) const { return links_[one * gpus() + other]; }
 
-  std::vector<std::uint64_t> places_;
+  std::vector<std::uint64_t> processors_;
   std::vector<Link> links_;
 };
 

@@ -289,7 +289,7 @@ inline bool gpu_is_time_sliced(int device) {
 // ---- links -----------------------------------------------------------------------------------------
 
 /// A number that stands for the GPU, and for no other of any node; 0: not known.
-inline std::uint64_t gpu_place(int device) {
+inline std::uint64_t gpu_processor(int device) {
   static const auto get_device = gpu_driver_call<CUresult (*)(CUdevice*, int)>("cuDeviceGet");
   static const auto get_uuid = gpu_driver_call<CUresult (*)(CUuuid*, CUdevice)>("cuDeviceGetUuid");
   CUdevice handle;
@@ -298,7 +298,7 @@ inline std::uint64_t gpu_place(int device) {
   if (!get_uuid || get_device(&handle, device) != CUDA_SUCCESS ||
       get_uuid(reinterpret_cast<CUuuid*>(uuid.data()), handle) != CUDA_SUCCESS)
     return 0;
-  return MachineLinks::place_of(uuid);
+  return MachineLinks::processor_of(uuid);
 }
 
 /// The atomic operations of each of two that the process sees reach the other's memory.
@@ -331,12 +331,12 @@ inline bool gpu_has_atomics_for_peers(int device) {
   }
   if (sees_whole_machine(static_cast<std::size_t>(count))) return count > 0;
   const MachineLinks* const links = MachineLinks::of_this_machine();
-  return links && links->has_atomics_for_peers(gpu_place(device));
+  return links && links->has_atomics_for_peers(gpu_processor(device));
 }
 
-/// Stores of neighbouring threads arrive as one over the link to the GPU with that place. NVLink does that; it is what
+/// Stores of neighbouring threads arrive as one over the link to the GPU with that number. NVLink does that; it is what
 /// has atomic operations, too.
-inline bool gpu_link_carries_packs(int device, std::uint64_t place) {
+inline bool gpu_link_carries_packs(int device, std::uint64_t processor) {
   int major = 0;
   if (cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) != cudaSuccess) {
     (void)cudaGetLastError();
@@ -345,9 +345,9 @@ inline bool gpu_link_carries_packs(int device, std::uint64_t place) {
   if (major < 7) return false;
   const int count = gpu_visible_devices();
   for (int other = 0; other < count; ++other)
-    if (other != device && gpu_place(other) == place) return gpu_has_atomics_for(device, other);
+    if (other != device && gpu_processor(other) == processor) return gpu_has_atomics_for(device, other);
   const MachineLinks* const links = MachineLinks::of_this_machine();
-  return links && links->has_atomics(gpu_place(device), place);
+  return links && links->has_atomics(gpu_processor(device), processor);
 }
 /// Of some GPU that the process sees. For what has to be laid out before others are known.
 inline bool gpu_some_link_carries_packs() {
@@ -358,7 +358,7 @@ inline bool gpu_some_link_carries_packs() {
   if (sees_whole_machine(static_cast<std::size_t>(count))) return false;
   const MachineLinks* const links = MachineLinks::of_this_machine();
   for (int one = 0; links && one < count; ++one)
-    if (links->has_atomics_for_some(gpu_place(one))) return true;
+    if (links->has_atomics_for_some(gpu_processor(one))) return true;
   return false;
 }
 

@@ -282,11 +282,11 @@ class GpuDevice final : public Device {
     form.most_attached_rooted_bytes = 4 << 20;
     return form;
   }
-  bool carries_packs(const std::vector<std::uint64_t>& places) override {
+  bool carries_packs(const std::vector<std::uint64_t>& processors) override {
     const int own = memory().device();
-    const std::uint64_t here = gpu_place(own);
-    return std::all_of(places.begin(), places.end(), [&](std::uint64_t place) {
-      return place != 0 && (place == here || gpu_link_carries_packs(own, place));
+    const std::uint64_t here = gpu_processor(own);
+    return std::all_of(processors.begin(), processors.end(), [&](std::uint64_t processor) {
+      return processor != 0 && (processor == here || gpu_link_carries_packs(own, processor));
     });
   }
   std::unique_ptr<OwnStream> new_stream() override { return std::make_unique<OwnGpuStream>(memory().device()); }
@@ -330,7 +330,7 @@ class GpuDevice final : public Device {
   std::uint32_t collective_blocks() override {
     return std::clamp(gpu_multiprocessors(memory().device()), most_parts, 2 * most_parts);
   }
-  std::uint64_t place() override { return gpu_place(memory().device()); }
+  std::uint64_t processor() override { return gpu_processor(memory().device()); }
   bool wants_guards_where_shared() override {
     const int device = memory().device();
     return gpu_is_time_sliced(device) && has_memory_ops(device);

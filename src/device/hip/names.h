@@ -215,7 +215,7 @@ inline bool gpu_link_carries_packs(int, std::uint64_t) { return false; }
 inline bool gpu_some_link_carries_packs() { return false; }
 
 /// A number that stands for the GPU, and for no other of any node; 0: not known.
-inline std::uint64_t gpu_place(int device) {
+inline std::uint64_t gpu_processor(int device) {
   char bus[64] = "";
   if (hipDeviceGetPCIBusId(bus, sizeof bus, device) != hipSuccess) {
     (void)hipGetLastError();

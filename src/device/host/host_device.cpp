@@ -39,7 +39,7 @@ Polling polling_of(const Settings& settings, int local_ranks) {
 }
 
 /// Processes find each other's files where they have one user and see each other's numbers.
-std::uint64_t this_domain() {
+std::uint64_t this_group() {
   struct stat numbers {};
   if (stat("/proc/self/ns/pid", &numbers) != 0) numbers.st_ino = 0;
   return static_cast<std::uint64_t>(numbers.st_ino) << 32 | geteuid();
@@ -105,7 +105,7 @@ class HostDevice final : public Device {
   std::unique_ptr<NodeMemory> new_node_memory(const NodeShape& shape) override {
     return make_arena_node_memory(memory_, shape);
   }
-  std::uint64_t sharing_domain() const override { return domain_; }
+  std::uint64_t sharing_group() const override { return group_; }
 
   std::unique_ptr<Copier> new_copier() override { return std::make_unique<HostCopier>(); }
   std::shared_ptr<const void> upload(const void* data, std::size_t bytes) override {
@@ -169,7 +169,7 @@ class HostDevice final : public Device {
   PostStreams* post_streams() override { return free_posts_ ? &post_streams_ : nullptr; }
 
   // Threads that wait give their core away.
-  std::uint64_t place() override { return 0; }
+  std::uint64_t processor() override { return 0; }
   bool wants_guards_where_shared() override { return false; }
   bool stalls_silently() const noexcept override { return false; }
   bool have_ended(const HostWords& words, std::uint64_t launches) const override {
@@ -178,7 +178,7 @@ class HostDevice final : public Device {
 
  private:
   static constexpr std::align_val_t alignment{64};
-  const std::uint64_t domain_ = this_domain();
+  const std::uint64_t group_ = this_group();
   const std::size_t packs_above_;
   const bool free_posts_;
   SharedMemory memory_;
