@@ -20,8 +20,11 @@
 //   {queue, lanes}, {pinned, copied}      Vanecek's task queues on channels: one kernel an exchange, a block a message;
 //                                         all blocks share a queue or have a lane each; they pack into memory of the
 //                                         host, or in the device's and the CPU starts a copy
-//   engine                                MPIX_Halo, a block a message (stream) or several for a large one (stacked);
+//   engine                                MPIX_Halo, a block a message (stream), several for a large one (stacked), or
+//                                         all, which then meet at a barrier of the grid before it is sent (barrier);
 //                                         by messages of MPI, or by memory, as it is where the program does not say;
+//                                         a launch to pack and one to unpack (launches), and those for each message
+//                                         (blocks); its buffers copied, and with --mpi=device in memory of the device;
 //                                         and 100 exchanges in a row: of a launch each, of one launch that the
 //                                         program's stream lets go on, of a kernel of the program, and captured
 //   epochs                                puts of epochs on a stream, and NCCL, captured and not: nothing is packed;
@@ -29,11 +32,13 @@
 //                                         waited for, or 10 at once, of NCCL also 100
 //
 // A figure is the time of an exchange, from data in memory of the device to data there: the median of all runs, in
-// turns; every word is checked after each run, and before them in exchanges of data that change. The ratio is to the
-// best baseline with the same sends, in brackets what the papers have. Overlap: of the time in which blocks of rank 0
-// pack, the share with MPI under way, that is, behind the begin of the first send; of exchanges that were traced behind
-// the others. Chained: of what the CPU's loop found, how much was there at its next look; the longest chain of those in
-// an exchange. Launches: of kernels and graphs, for an exchange. CPU: time of all threads of rank 0.
+// turns; every word is checked after each run, and before them in exchanges of data that change. Slowest: the longest
+// of all exchanges, in multiples of their median; of many in a row by the clock of kernels, in calls behind the others.
+// The ratio is to the best baseline with the same sends, in brackets what the papers have. Overlap: of the time in
+// which blocks of rank 0 pack, the share with MPI under way, that is, behind the begin of the first send; of exchanges
+// that were traced behind the others. Chained: of what the CPU's loop found, how much was there at its next look; the
+// longest chain of those in an exchange. Launches: of kernels and graphs, for an exchange. CPU: time of all threads of
+// rank 0.
 //
 // --model: the lower bound of Elis et al. (model.h) with their constants and with those of this machine, beside what is
 // measured. --timeline: a trace of rank 0 (timeline.h).
@@ -76,6 +81,7 @@ Ways wanted_ways(Messages& messages, const Size& size, const Options& options,
   if (options.wants_way("kernels")) add_kernels_per_message(messages, options.threads, ways);
   if (options.wants_way("queues")) add_task_queues(messages, size, options.threads, ways);
   if (options.wants_way("engine")) add_engine(messages, size, options.gather, ways);
+  if (options.wants_way("forms")) add_other_forms(messages, options.mpi_is_staged, options.gather, ways);
   if (options.wants_way("memory")) add_engine_by_memory(messages, size, ways);
   if (options.wants_way("chunks")) add_chunks(messages, options.gather, ways);
   if (options.wants_way("many"))
@@ -93,6 +99,10 @@ double cpu_us() {
   timespec now{};
   clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
   return static_cast<double>(now.tv_sec) * 1e6 + static_cast<double>(now.tv_nsec) * 1e-3;
+}
+
+double us_between(Clock::time_point begin, Clock::time_point end) {
+  return std::chrono::duration<double, std::micro>(end - begin).count();
 }
 
 /// Measured are exchanges of the same data, where only the first has to bring something. Here the data are others
@@ -124,12 +134,20 @@ std::vector<Times> measured(Messages& messages, const Ways& ways, int runs, int 
       CHECK_MPI(MPI_Barrier(MPI_COMM_WORLD));
       const double cpu = cpu_us();
       const auto begin = Clock::now();
+      std::vector<double> each;  // of a call
       int exchanges = 0;
-      for (; exchanges < iterations; exchanges += way.at_once) way.exchange(nullptr);
-      const double time = std::chrono::duration<double, std::micro>(Clock::now() - begin).count();
+      auto last = begin;
+      for (; exchanges < iterations; exchanges += way.at_once) {
+        way.exchange(nullptr);
+        const auto now = Clock::now();
+        each.push_back(us_between(last, now));
+        last = now;
+      }
+      const double time = us_between(begin, last);
       const double cpu_time = cpu_us() - cpu;
       messages.check(way.name);
       if (turn == 0) continue;
+      if (way.at_once == 1) all[w].each.insert(all[w].each.end(), each.begin(), each.end());
       all[w].us.push_back(time / exchanges);
       all[w].cpu_us.push_back(cpu_time / exchanges);
     }
@@ -148,10 +166,24 @@ void measure_overlap(Messages& messages, const Ways& ways, int runs, std::vector
     for (const Shown& shown : all[w]) times[w].overlap.push_back(overlap(shown, clocks));
 }
 
+/// Where many are one call, the first of which does not count.
+void measure_each(Messages& messages, const Ways& ways, int runs, std::vector<Times>& times) {
+  for (int turn = 0; turn < runs; ++turn)
+    for (std::size_t w = 0; w < ways.size(); ++w) {
+      if (!ways[w].times_of_each) continue;
+      messages.spoil();
+      CHECK_MPI(MPI_Barrier(MPI_COMM_WORLD));
+      const std::vector<double> each = ways[w].times_of_each();
+      messages.check(ways[w].name);
+      times[w].each.insert(times[w].each.end(), each.begin(), each.end());
+    }
+}
+
 void run(const Size& size, const Options& options, const std::shared_ptr<nccl::World>& world) {
   Messages messages(size, rank);
   const Ways ways = wanted_ways(messages, size, options, world);
   auto times = measured(messages, ways, options.runs, options.iterations);
+  measure_each(messages, ways, options.runs, times);
   measure_overlap(messages, ways, options.runs, times);
   if (rank == 0) print_rows(size, ways, times, options.csv);
 }
@@ -196,14 +228,15 @@ int run_timeline(const Options& options) {
     std::vector<Shown> shown;
     for (const Way::Kind kind : {Way::Kind::baseline, Way::Kind::task_queue})
       shown.push_back(traced(messages, best_of(ways, kind, times)));
+    shown.push_back(traced(messages, traced_engine(messages, options.threads, options.gather)));
     clocks.end();
     if (rank != 0) return 0;
     if (!write_timeline(options.timeline, shown, clocks)) {
       std::perror(options.timeline.c_str());
       return 1;
     }
-    std::printf("%s: %s; and %s, in %s\n", size.name, shown[0].name.c_str(), shown[1].name.c_str(),
-                options.timeline.c_str());
+    std::printf("%s: %s; %s; and %s, in %s\n", size.name, shown[0].name.c_str(), shown[1].name.c_str(),
+                shown[2].name.c_str(), options.timeline.c_str());
     std::printf("clocks of the CPU and the blocks: %.3f us apart at most, rate %.9f\n", clocks.error() * 1e-3,
                 clocks.rate());
     return 0;

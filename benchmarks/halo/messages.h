@@ -196,6 +196,7 @@ class Messages {
   Messages(const Messages&) = delete;
   Messages& operator=(const Messages&) = delete;
 
+  int rank() const { return rank_; }
   int count() const { return static_cast<int>(count_); }
   std::uint64_t words(int m) const { return words_[index(m)]; }
   int bytes(int m) const { return static_cast<int>(words_[index(m)] * 8); }

@@ -31,7 +31,7 @@ inline Options read_options(int argc, char** argv) {
   Options options;
   std::vector<std::string> known_sizes;
   for (const Size& size : sizes()) known_sizes.push_back(size.name);
-  const std::vector<std::string> known_ways = {"baselines", "graphs", "kernels", "queues", "engine",
+  const std::vector<std::string> known_ways = {"baselines", "graphs", "kernels", "queues", "engine", "forms",
                                                "memory",    "chunks", "many",    "epochs", "nccl"};
   constexpr int most = benchmark::CommandLine::large;
   benchmark::CommandLine line("halo",
@@ -43,7 +43,7 @@ inline Options read_options(int argc, char** argv) {
       .value(
           "ways", "LIST", "all", "a list of ways",
           [&](const std::string& text) { return benchmark::read_names(text, known_ways, options.ways); },
-          "of baselines, graphs, kernels, queues, engine, memory, chunks, many, epochs, nccl")
+          "of baselines, graphs, kernels, queues, engine, forms, memory, chunks, many, epochs, nccl")
       .number("runs", options.runs, 1, most, "of which the median is shown")
       .number("iterations", options.iterations, 1, most, "in a run, at least")
       .number("threads", options.threads, 1, 1024, "of a block, in task queues and with a kernel a message")
@@ -52,8 +52,9 @@ inline Options read_options(int argc, char** argv) {
       .flag("csv", options.csv, "comma-separated values")
       .flag("model", options.model, "instead: the model of Elis et al. beside what is measured")
       .text("timeline", "FILE", options.timeline,
-            "instead: a trace of an iteration of the best baseline and of the best task queue, for chrome://tracing, "
-            "Perfetto; of the first of the sizes");
+            "instead: a trace of an iteration of the best baseline, of the best task queue and of a kernel that "
+            "exchanges "
+            "by itself, for chrome://tracing, Perfetto; of the first of the sizes");
   line.read(argc, argv);
   if (options.model && !options.timeline.empty()) line.refuse("either --model or --timeline");
   if (!options.ways.empty() && (options.model || !options.timeline.empty()))

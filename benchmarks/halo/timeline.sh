@@ -20,7 +20,7 @@ with open(sys.argv[1], encoding="utf-8") as file:
     trace = json.load(file)
 events = [event for event in trace["traceEvents"] if event["ph"] == "X"]
 error = trace["otherData"]["clock_error_us"] + 0.002  # digits
-for process in (1, 2):
+for process in (1, 2, 3):
     mine = [event for event in events if event["pid"] == process]
     (whole,) = [event for event in mine if event["name"] == "exchange"]
     kernels = [event for event in mine if event["cat"] == "kernel"]

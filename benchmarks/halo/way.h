@@ -37,6 +37,8 @@ struct Way {
   std::function<void(Trace*)> exchange;  ///< the trace may be null
   /// With other data before each exchange of the call; may be empty.
   std::function<void()> exchange_changed;
+  /// Of a call in which the clock of kernels is read behind each exchange: microseconds of each; may be empty.
+  std::function<std::vector<double>()> times_of_each;
   Blocks traced = Blocks::unseen;  ///< whose times are in Messages::stamps() behind a traced exchange
   Kind kind = Kind::other;
   bool blocks = false;  ///< its sends
