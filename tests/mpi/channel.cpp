@@ -9,6 +9,7 @@
 //   mpiexec -n 1 channel slow              a service that takes its time: posters stall, and go on
 //   mpiexec -n 1 channel calls             wrong calls, at the host and in kernels; broken channels; what they say
 //   mpiexec -n 1 channel steady [TIMES]    created and freed: no more memory, threads or descriptors afterwards
+//   mpiexec -n 1 channel leave             MPI_Finalize while blocks wait
 #include <mpi.h>
 
 #include <atomic>
@@ -157,6 +158,32 @@ void steady(int times) {
   support::release_on_device(result);
 }
 
+// ---- Leave -------------------------------------------------------------------------------------------
+
+void leave() {
+  static std::atomic<bool> taken{false};
+  auto* const results = static_cast<int*>(support::allocate_on_device(64));
+  MPIX_Channel channel = MPIX_CHANNEL_NULL;
+  MPIX_Dev_channel device;
+  CHECK_MPI(MPIX_Channel_create(1, 1, MPI_INFO_NULL, &channel));
+  CHECK_MPI(MPIX_Channel_get_device(channel, &device));
+  const auto take = [](MPIX_Channel, const MPIX_Task*, void*) {
+    taken = true;
+    return MPI_SUCCESS;
+  };
+  CHECK_MPI(MPIX_Channel_set_handler(channel, 3, take, nullptr));
+  CHECK_MPI(MPIX_Channel_arm(channel));
+  support::launch_blocks(WaitForEver{device, results}, 2, 32);
+  while (!taken) std::this_thread::yield();
+  CHECK_MPI(MPI_Finalize());
+  support::synchronize();
+  const std::vector<int> found = results_of(results, 2);
+  EXPECT(found[0] == MPIX_DEV_RELEASED);
+  EXPECT(found[1] == MPIX_DEV_RELEASED);
+  EXPECT(MPIX_Channel_free(&channel) == MPI_SUCCESS);
+  support::release_on_device(results);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -181,11 +208,13 @@ int main(int argc, char** argv) {
     freed_at_once();
   } else if (what == "steady") {
     steady(number ? static_cast<int>(number) : 1000);
+  } else if (what == "leave") {
+    leave();
   } else {
-    std::fprintf(stderr, "channel tasks|flags|slow|calls|steady\n");
+    std::fprintf(stderr, "channel tasks|flags|slow|calls|steady|leave\n");
     ++failures;
   }
-  CHECK_MPI(MPI_Finalize());
+  if (what != "leave") CHECK_MPI(MPI_Finalize());
   if (failures == 0) std::printf("channel %s: all as expected\n", what.c_str());
   return failures == 0 ? 0 : 1;
 }

@@ -10,6 +10,7 @@
 //   mpiexec -n N halo_steps beside          two halos at once, beside stream epochs
 //   mpiexec -n N halo_steps wrong           wrong calls
 //   mpiexec -n N halo_steps never           steps that are never ready: a report, and an end
+//   mpiexec -n N halo_steps in_turns        processes that use a GPU in turns: steps are refused, exchanges are not
 #include <algorithm>
 #include <chrono>
 #include <thread>
@@ -286,8 +287,22 @@ void never(int) {
   EXPECT(one.halo() == MPIX_HALO_NULL);
 }
 
+void in_turns(int) {
+  support::Stream beside;
+  CubeHalo one(cube_of(8, 1, 3, 3, 3), {});
+  const int code = MPIX_Halo_begin_stream(one.halo(), 3, beside.handle());
+  EXPECT_ERROR(code, MPI_ERR_UNSUPPORTED_OPERATION, "uses the same GPU, in turns with this one");
+  EXPECT_ERROR(code, MPI_ERR_UNSUPPORTED_OPERATION, "or use MPIX_Halo_exchange_stream");
+  EXPECT_ERROR(MPIX_Halo_ready_stream(one.halo(), nullptr), MPI_ERR_OTHER, "no step is to come");
+  run_exchanges(one, 3);
+  support::synchronize();
+  one.expect(3);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
-  return run_case(argc, argv, {{"steps", steps}, {"own", own}, {"beside", beside}, {"wrong", wrong}, {"never", never}});
+  return run_case(
+      argc, argv,
+      {{"steps", steps}, {"own", own}, {"beside", beside}, {"wrong", wrong}, {"never", never}, {"in_turns", in_turns}});
 }
