@@ -2,9 +2,10 @@
 // Copyright (c) the libmpix authors
 //
 // killed_requests SCENARIO: the last process is killed while blocks of all others wait for a message from it: by a
-// device request (request), or for the reply of a channel whose handler has begun to receive it (channel). The others
-// have to be told who waits for what, in the time that MPIX_TIMEOUT gives; with MPIX_ON_TIMEOUT=error the waits end
-// with MPIX_DEV_RELEASED, and what they waited with can be freed. Started by killed.sh: its processes end together.
+// device request (request), for the reply of a channel whose handler has begun to receive it (channel), or in an
+// exchange of a halo, by MPI (halo) or by memory (halo_by_memory). The others have to be told who waits for what, in
+// the time that MPIX_TIMEOUT gives; with MPIX_ON_TIMEOUT=error the waits end, in kernels of the program with
+// MPIX_DEV_RELEASED, and what they waited with can be freed. Started by killed.sh: its processes end together.
 #include <fcntl.h>
 #include <mpi.h>
 #include <mpix.h>
@@ -71,10 +72,22 @@ struct WaitForReply {
   }
 };
 
+/// A message to and from that rank.
+MPIX_Halo halo_of(int peer) {
+  static std::uint64_t out = 1, in = 0;
+  const MPIX_Box from{&out, 8, 1, {1, 0, 0}, {8, 0, 0}, 1, 0}, to{&in, 8, 1, {1, 0, 0}, {8, 0, 0}, 1, 0};
+  const MPIX_Halo_message message{peer, 5, 5, 1, 1, &from, &to};
+  MPIX_Halo halo = MPIX_HALO_NULL;
+  CHECK_MPI(MPIX_Halo_create(MPI_COMM_WORLD, 1, &message, MPI_INFO_NULL, &halo));
+  return halo;
+}
+
 }  // namespace
 
 int main(int argc, char* argv[]) {
-  const bool by_request = argc < 2 || std::strcmp(argv[1], "channel") != 0;
+  const std::string scenario = argc > 1 ? argv[1] : "";
+  const bool by_request = scenario == "request", by_channel = scenario == "channel";
+  if (scenario == "halo_by_memory") setenv("MPIX_NODE_SIZE", "0", 1);
   const double patience = std::atof(std::getenv("MPIX_TIMEOUT"));
   const bool fails = std::strcmp(std::getenv("MPIX_ON_TIMEOUT"), "error") == 0;
   int pipes[2];
@@ -95,7 +108,9 @@ int main(int argc, char* argv[]) {
   MPIX_Drequest drequest{};
   MPIX_Channel channel = MPIX_CHANNEL_NULL;
   MPIX_Dev_channel device{};
+  MPIX_Halo halo = MPIX_HALO_NULL;
   doing = "the creation";
+  if (!by_request && !by_channel) halo = halo_of(process == victim ? 0 : victim);
   CHECK_MPI(MPI_Barrier(MPI_COMM_WORLD));
   if (process == victim) {
     usleep(300000);
@@ -105,6 +120,8 @@ int main(int argc, char* argv[]) {
     CHECK_MPI(MPI_Recv_init(&word, 1, MPI_INT, victim, 5, MPI_COMM_WORLD, &request));
     CHECK_MPI(MPIX_Get_drequest(request, &drequest));
     support::launch_blocks(WaitForMessage{drequest}, 1, 1);
+  } else if (halo) {
+    CHECK_MPI(MPIX_Halo_exchange_stream(halo, nullptr));
   } else {
     CHECK_MPI(MPIX_Channel_create(1, 0, MPI_INFO_NULL, &channel));
     CHECK_MPI(MPIX_Channel_set_handler(
@@ -120,19 +137,26 @@ int main(int argc, char* argv[]) {
 
   doing = "the wait for a report";
   const double begin = clock.seconds();
-  const std::string what = by_request ? "receive from rank " + std::to_string(victim) + ", tag 5"
-                                      : "lane 0 waits for reply 1: its task was posted, and nobody has replied";
+  const std::string from = "rank " + std::to_string(victim);
+  const std::string what = by_request ? "receive from " + from + ", tag 5"
+                           : by_channel
+                               ? "lane 0 waits for reply 1: its task was posted, and nobody has replied"
+                               : "block 0 waits: message 0 (" + from + ", send tag 5, receive tag 5) of exchange 1";
   while (!is_told(pipes[0], old, what)) usleep(1000);
   const double reported = clock.seconds() - begin;
   require(reported < 3 * patience, "the report took " + std::to_string(reported) + " s");
   if (fails) {
     doing = "the end of the wait";
-    while (result < 0) usleep(1000);
-    require(result == MPIX_DEV_RELEASED, "the wait has returned " + std::to_string(result));
-    CHECK_MPI(MPIX_Host_stream_synchronize(nullptr));
+    while (!halo && result < 0) usleep(1000);
+    require(halo || result == MPIX_DEV_RELEASED, "the wait has returned " + std::to_string(result));
+    require((MPIX_Host_stream_synchronize(nullptr) == MPI_SUCCESS) == !halo, "MPIX_Host_stream_synchronize");
     doing = "the end";
     if (by_request) {
       require(MPIX_Free_drequest(&drequest) == MPI_SUCCESS && drequest.state == nullptr, "MPIX_Free_drequest");
+    } else if (halo) {
+      require(class_of(MPIX_Halo_exchange_stream(halo, nullptr)) == MPI_ERR_OTHER, "MPIX_Halo_exchange_stream");
+      require(class_of(MPIX_Halo_free(&halo)) == MPI_ERR_OTHER && halo == MPIX_HALO_NULL, "MPIX_Halo_free");
+      require(clock.seconds() - begin < 5 * patience, "the end took as long");
     } else {
       require(class_of(MPIX_Channel_disarm(channel)) == MPI_ERR_OTHER, "MPIX_Channel_disarm");
       require(MPIX_Channel_free(&channel) == MPI_SUCCESS && channel == MPIX_CHANNEL_NULL, "MPIX_Channel_free");
