@@ -9,12 +9,12 @@
 //   mpiexec -n N drequest restart [TIMES]   one pair of requests, again and again; launched again, they go on
 //   mpiexec -n N drequest many [REQUESTS]   as many at once: started, tested for and waited for together
 //   mpiexec -n N drequest any [ROUNDS]      MPIX_Waitany and MPIX_Testany: each gets its turn
-//   mpiexec -n 2 drequest pages [TURNS]     HPE's example of MPIX_Start, with libmpix's header
 //   mpiexec -n N drequest partitions [STEPS]  blocks make partitions ready, and see them arrive
 //   mpiexec -n 1 drequest calls             wrong calls, at the host and in kernels; what they say
 //   mpiexec -n 1 drequest steady [TIMES]    given out and freed: no more memory, threads or descriptors afterwards
 //   mpiexec -n 1 drequest silence           MPIX_TIMEOUT=1 MPIX_ON_TIMEOUT=error: a receive that nobody sends for
 //   mpiexec -n 1 drequest leave             MPI_Finalize with device requests alive
+//   mpiexec -n 1 drequest single            without MPI_THREAD_MULTIPLE: the error says what it takes
 #include <mpi.h>
 
 #include <algorithm>
@@ -189,63 +189,6 @@ void any(int rounds) {
   }
 }
 
-// ---- The example of HPE's pages ----------------------------------------------------------------------
-
-/// As in the manual page of MPIX_Start: handles by value, MPIX_Start with a handle, MPIX_Test with its address.
-struct Page {
-  MPIX_Drequest send_drequest, recv_drequest;
-  int rank;
-  int* data;
-  int num_iter;
-  std::uint64_t* bad;
-  MPIX_DEV_METHOD void operator()(const MPIX_Dev_team&) const {
-    int flag = 0;
-    MPIX_Drequest dreq1, dreq2;
-    if (rank == 0) {
-      dreq1 = send_drequest;
-      dreq2 = recv_drequest;
-    } else {
-      dreq1 = recv_drequest;
-      dreq2 = send_drequest;
-    }
-    for (int i = 0; i < num_iter; ++i) {
-      if (rank == 0) data[0] = i;
-      MPIX_Start(dreq1);
-      flag = 0;
-      while (!flag) MPIX_Test(&dreq1, &flag, MPI_STATUS_IGNORE);
-      if (rank == 1 && data[0] != i) ++*bad;
-      if (rank == 1) data[0] = -i;
-      MPIX_Start(dreq2);
-      flag = 0;
-      while (!flag) MPIX_Test(&dreq2, &flag, MPI_STATUS_IGNORE);
-      if (rank == 0 && data[0] != -i) ++*bad;
-    }
-  }
-};
-
-void pages(int turns) {
-  auto* const data = static_cast<int*>(support::allocate_pinned(4096));
-  auto* const bad = static_cast<std::uint64_t*>(support::allocate_on_device(8));
-  const int peer = 1 - rank;
-  {
-    Requests requests;
-    MPI_Request send_request, recv_request;
-    CHECK_MPI(MPI_Send_init(data, 1024, MPI_INT, peer, 999, MPI_COMM_WORLD, &send_request));
-    CHECK_MPI(MPI_Recv_init(data, 1024, MPI_INT, peer, 999, MPI_COMM_WORLD, &recv_request));
-    requests.add(send_request);
-    requests.add(recv_request);
-    const double begin = MPI_Wtime();
-    support::launch_blocks(Page{requests[0], requests[1], rank, data, turns, bad}, 1, 1);
-    support::synchronize();
-    std::printf("[%d] latency = %f us\n", rank, 1e6 * (MPI_Wtime() - begin) / (2.0 * turns));
-  }
-  std::uint64_t found = 0;
-  support::to_host(&found, bad, sizeof found);
-  EXPECT(found == 0);
-  support::release_on_device(bad);
-  support::release_pinned(data);
-}
-
 // ---- Steady, leave -----------------------------------------------------------------------------------
 
 void steady(int times) {
@@ -299,8 +242,6 @@ int main(int argc, char** argv) {
     many(number ? static_cast<int>(number) : 500);
   } else if (what == "any") {
     any(number ? static_cast<int>(number) : 2000);
-  } else if (what == "pages") {
-    pages(number ? static_cast<int>(number) : 2000);
   } else if (what == "partitions") {
     partitions(number ? number : 50);
   } else if (what == "calls") {
@@ -323,7 +264,7 @@ int main(int argc, char** argv) {
     EXPECT_ERROR(MPIX_Get_drequest(request, &given), MPI_ERR_UNSUPPORTED_OPERATION, "MPIX_CHANNEL_THREAD=on");
     CHECK_MPI(MPI_Request_free(&request));
   } else {
-    std::fprintf(stderr, "drequest exchange|restart|many|any|pages|partitions|calls|steady|silence|leave|single\n");
+    std::fprintf(stderr, "drequest exchange|restart|many|any|partitions|calls|steady|silence|leave|single\n");
     ++failures;
   }
   CHECK_MPI(MPI_Finalize());
