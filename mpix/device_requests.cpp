@@ -154,13 +154,16 @@ std::string DeviceRequests::name_of(std::size_t place) const {
   return "device request " + std::to_string(place) + " (" + places_[place].made.text() + ")";
 }
 
-std::string DeviceRequests::waiting_text(std::uint64_t number, std::size_t place) {
+std::string DeviceRequests::waiting_text(std::uint64_t note, std::size_t place) {
+  const auto [number, block] = dev::BlockNote::unpacked(note);
   const Turn turn(*this);
   const Place& waits = places_[place];
   if (!waits.is_given_out) return "device request " + std::to_string(place) + " is awaited by a kernel, and was freed";
-  return name_of(place) + (waits.number >= number ? " is complete, and a kernel has not seen it"
-                           : waits.is_active      ? " was started by a kernel, and MPI has not completed it"
-                                                  : " was started by a kernel, and no thread has seen it");
+  const std::string who = block == dev::BlockNote::no_block ? "" : "block " + std::to_string(block) + " waits: ";
+  return who + name_of(place) +
+         (waits.number >= number ? " is complete, and a kernel has not seen it"
+          : waits.is_active      ? " was started by a kernel, and MPI has not completed it"
+                                 : " was started by a kernel, and no thread has seen it");
 }
 
 // ---- The thread --------------------------------------------------------------------------------------

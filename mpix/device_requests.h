@@ -76,7 +76,7 @@ class DeviceRequests {
   void stop_thread();
   void break_for(const std::string& cause);
   std::string name_of(std::size_t place) const;
-  std::string waiting_text(std::uint64_t number, std::size_t place);
+  std::string waiting_text(std::uint64_t note, std::size_t place);
 
   void work() noexcept;
   bool look_once() noexcept;

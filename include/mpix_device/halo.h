@@ -14,8 +14,9 @@ namespace mpix {
 
 template <class Done>
 MPIX_DEV_FN bool wait_in_halo(const MPIX_Dev_halo& halo, std::uint32_t flag, const HaloNote& note, Done done) {
-  return dev::wait_in_channel(halo.channel, std::uint64_t{halo.channel.lanes} + flag,
-                              dev::channel_note(dev::ChannelWait::flag, note.packed()), done);
+  return dev::wait_in_channel(
+      halo.channel, std::uint64_t{halo.channel.lanes} + flag,
+      [&] { return dev::channel_note(dev::ChannelWait::flag, note.packed()); }, done);
 }
 
 /// For those that wait for a word which kernels of this process write: threads sleep until somebody rings.
@@ -108,9 +109,10 @@ MPIX_DEV_FN bool run_halo_part(const MPIX_Dev_halo& halo, const HaloPart& part, 
   const std::uint64_t awaited = unpacks ? step : step > halves ? step - halves : 0;
   const bool is_there = unpacks ? by_lines : awaited <= (by_memory ? 0 : runner.sent);
   const HaloNote note{step, first_block};
+  const auto noted = [&] { return dev::channel_note(dev::ChannelWait::flag, note.packed()); };
   if (!is_there && !crew.together([&] {
         return by_memory ? wait_for_end(halo, flag, note, [&] { return load_acquire(part.awaited) >= awaited; })
-                         : dev::wait_for_flag(halo.channel, flag, awaited, note.packed()) == dev::Post::ok;
+                         : dev::wait_for_flag(halo.channel, flag, awaited, noted) == dev::Post::ok;
       }))
     return false;
   const std::uint32_t mover = part.part * crew.size() + crew.index(), movers = part.parts * crew.size();

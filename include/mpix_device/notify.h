@@ -29,7 +29,7 @@
 /// | last           | device  | kernels: what they set `up` to  | the same            | program order |
 /// | released       | pinned  | the host                        | those that wait, now and then | relaxed |
 /// | generation     | device  | the host, when the channel is freed | all calls       | relaxed: to be caught, not to be safe |
-/// | notes          | pinned  | threads that wait for long      | the watch, waiting threads | relaxed; 0: nobody |
+/// | notes          | pinned  | threads that wait for long: what, its number, the block | the watch, waiting threads | relaxed; 0: nobody |
 ///
 /// Tags have 31 bits. A head is written for every task, and a reply for every number, so the one before in its place
 /// is depth older. A word's line may be left out for long; the service clears the words of each place once in 2³⁰
@@ -90,6 +90,8 @@ struct ChannelHooks {
   void (*post)(ChannelHost* host);
   /// There is something for other threads that are blocks.
   void (*wake)(ChannelHost* host);
+  /// Which of them the thread is; BlockNote::no_block: none that is known.
+  std::uint32_t (*block)();
 };
 
 MPIX_FN std::uint32_t task_tag(std::uint64_t number) { return static_cast<std::uint32_t>(number) | 0x80000000u; }
@@ -131,6 +133,25 @@ MPIX_FN std::uint32_t lane_of_ticket(std::uint64_t ticket) { return static_cast<
 /// long (H200; words 16 bytes apart 1.17, from 32 on 1.01). So words that kernels wait for are a cache line apart,
 /// where those that the host reads may lie in a row.
 constexpr std::uint32_t sector = 32, words_apart = 8;
+
+/// A number of what is awaited, and the block that waits, in 62 bits: where one of them is too large for that the
+/// number alone. Of several blocks that wait for the same number the first has the least note.
+struct BlockNote {
+  static constexpr std::uint32_t no_block = ~0u;
+  static constexpr std::uint64_t with_block = std::uint64_t{1} << 61;
+
+  std::uint64_t number;
+  std::uint32_t block;
+
+  MPIX_FN std::uint64_t packed() const {
+    const bool fits = number < std::uint64_t{1} << 40 && block < 1u << 21;
+    return fits ? with_block | number << 21 | block : number & (with_block - 1);
+  }
+  MPIX_FN static BlockNote unpacked(std::uint64_t note) {
+    if ((note & with_block) == 0) return BlockNote{note, no_block};
+    return BlockNote{note >> 21 & 0xffffffffff, static_cast<std::uint32_t>(note & 0x1fffff)};
+  }
+};
 
 enum class ChannelWait : std::uint64_t { nothing = 0, room, reply, flag };
 MPIX_FN std::uint64_t channel_note(ChannelWait what, std::uint64_t number) {
@@ -225,6 +246,24 @@ MPIX_DEV_FN void let_answer_come() {
 #endif
 }
 
+MPIX_DEV_FN std::uint32_t block_here(const ChannelHooks* hooks) {
+#if defined(__CUDA_ARCH__)
+  (void)hooks;
+  std::uint32_t block;
+  // Read where it is needed: else a register has it while the kernel waits.
+  asm volatile(
+      "{.reg .b32 a,b;mov.b32 a,%%ctaid.z;mov.b32 b,%%nctaid.y;mul.lo.u32 a,a,b;mov.b32 b,%%ctaid.y;add.u32 a,a,b;"
+      "mov.b32 b,%%nctaid.x;mul.lo.u32 a,a,b;mov.b32 b,%%ctaid.x;add.u32 %0,a,b;}"
+      : "=r"(block));
+  return block;
+#elif MPIX_ON_DEVICE
+  (void)hooks;
+  return blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z);
+#else
+  return hooks->block();
+#endif
+}
+
 /// A thread that waits: where it says so, when it takes long, and what the host does for it meanwhile.
 struct Waiter {
   ChannelHost* host;
@@ -275,10 +314,13 @@ MPIX_DEV_FN bool wait_as(const Waiter& waiter, Note note, Released released, Don
   return well;
 }
 
-template <class Done>
-MPIX_DEV_FN bool wait_in_channel(const MPIX_Dev_channel& c, std::uint64_t noted_at, std::uint64_t note, Done done) {
+template <class Note, class Done>
+MPIX_DEV_FN bool wait_in_channel(const MPIX_Dev_channel& c, std::uint64_t noted_at, Note note, Done done) {
   return wait_as(
-      Waiter{c.host, c.hooks, c.host->notes + noted_at}, [=] { return note; }, [&] { return is_released(c); }, done);
+      Waiter{c.host, c.hooks, c.host->notes + noted_at}, note, [&] { return is_released(c); }, done);
+}
+MPIX_DEV_FN std::uint64_t note_of_block(const MPIX_Dev_channel& c, ChannelWait what, std::uint64_t number) {
+  return channel_note(what, BlockNote{number, block_here(c.hooks)}.packed());
 }
 
 MPIX_DEV_FN bool reaches(const std::uint64_t* word, std::uint64_t value, std::uint64_t* seen) {
@@ -317,8 +359,9 @@ MPIX_DEV_FN Post post_task(const MPIX_Dev_channel& c, std::uint32_t lane, std::u
     const std::uint64_t needed = number - c.depth;
     if (!reaches(taken, needed, &seen)) {
       set_own_word(&own.full_waits, own_word(&own.full_waits) + 1);
-      if (!wait_in_channel(c, lane, channel_note(ChannelWait::room, number),
-                           [&] { return reaches(taken, needed, &seen); }))
+      if (!wait_in_channel(
+              c, lane, [&] { return note_of_block(c, ChannelWait::room, number); },
+              [&] { return reaches(taken, needed, &seen); }))
         return Post::released;
     }
     if (is_queue)
@@ -395,8 +438,9 @@ MPIX_DEV_FN Post wait_for_reply(const MPIX_Dev_channel& c, std::uint64_t packed,
   const Post valid = check_ticket(c, packed, own, &ticket);
   if (valid != Post::ok) return valid;
   std::uint64_t there = 0;  // as a rule the look at the lane's words has let it come
-  if (!wait_in_channel(c, ticket.lane, channel_note(ChannelWait::reply, ticket.number),
-                       [&] { return reply_arrived(c, ticket, &there); }))
+  if (!wait_in_channel(
+          c, ticket.lane, [&] { return note_of_block(c, ChannelWait::reply, ticket.number); },
+          [&] { return reply_arrived(c, ticket, &there); }))
     return Post::released;
   note_read(c, ticket, own);
   if (value) *value = there;
@@ -429,17 +473,18 @@ MPIX_DEV_FN Post test_flag(const MPIX_Dev_channel& c, std::uint32_t flag, std::u
   return *yes || !is_released(c) ? Post::ok : Post::released;
 }
 
-/// `noted`: what is noted of it, in place of the value.
-MPIX_DEV_FN Post wait_for_flag(const MPIX_Dev_channel& c, std::uint32_t flag, std::uint64_t value,
-                               std::uint64_t noted = 0) {
+template <class Note>
+MPIX_DEV_FN Post wait_for_flag(const MPIX_Dev_channel& c, std::uint32_t flag, std::uint64_t value, Note note) {
   if (c.abi != MPIX_DEV_CHANNEL_ABI) return Post::released;
   if (flag >= c.flags) return Post::argument;
   const std::uint64_t generation = own_word(&c.state->generation);  // looked at behind the wait, which looks, too
   const std::uint64_t* const word = down_of(c, flag);
   const bool well =
-      wait_in_channel(c, std::uint64_t{c.lanes} + flag, channel_note(ChannelWait::flag, noted != 0 ? noted : value),
-                      [&] { return load_acquire(word) >= value; });
+      wait_in_channel(c, std::uint64_t{c.lanes} + flag, note, [&] { return load_acquire(word) >= value; });
   return well && generation == c.generation ? Post::ok : Post::released;
+}
+MPIX_DEV_FN Post wait_for_flag(const MPIX_Dev_channel& c, std::uint32_t flag, std::uint64_t value) {
+  return wait_for_flag(c, flag, value, [&] { return note_of_block(c, ChannelWait::flag, value); });
 }
 
 /// By the program, which as a rule has just told the CPU what the flag answers.

@@ -22,7 +22,7 @@
 /// | up           | pinned  | kernels: started            | the service | release / acquire: publishes the buffer of a send |
 /// | down         | pinned  | the service: the last start that MPI has completed | kernels | release / acquire: publishes the buffer of a receive |
 /// | partition[]  | pinned  | sends: kernels (ready), receives: the service (arrived): the start that it is ready in, or has arrived in | the other | release / acquire |
-/// | note         | pinned  | a thread that waits for long: the start | the watch, waiting threads | relaxed; 0: nobody |
+/// | note         | pinned  | a thread that waits for long: the start, its block | the watch, waiting threads | relaxed; 0: nobody |
 /// | released     | pinned  | the host: of all            | those that wait, now and then | relaxed |
 ///
 /// up is down, or 1 more. The service calls MPI_Start when it sees that, MPI_Testsome for all that were started, and
@@ -147,14 +147,18 @@ MPIX_DEV_FN Post test_requests(std::uint32_t count, const MPIX_Drequest* request
   return Post::ok;
 }
 
+MPIX_DEV_FN std::uint64_t note_of_block(const MPIX_Drequest& r, std::uint64_t started) {
+  return BlockNote{started, block_here(r.hooks)}.packed();
+}
+
 MPIX_DEV_FN Post wait_for_request(const MPIX_Drequest& r) {
   RequestNow now{};
   if (is_null(r)) return Post::ok;
   const Post valid = look_at(r, &now);
   if (valid != Post::ok || now.is_inactive()) return valid;
   if (!wait_as(
-          Waiter{r.host, r.hooks, r.note}, [&] { return now.started; }, [&] { return is_released(r); },
-          [&] { return is_complete(r, now); }))
+          Waiter{r.host, r.hooks, r.note}, [&] { return note_of_block(r, now.started); },
+          [&] { return is_released(r); }, [&] { return is_complete(r, now); }))
     return Post::released;
   retire(r, now);
   return Post::ok;
@@ -202,7 +206,7 @@ MPIX_DEV_FN AnyFound wait_for_any(std::uint32_t count, const MPIX_Drequest* requ
   const MPIX_Drequest& r = requests[found.active];
   const std::uint64_t started = load_relaxed(&r.state->started);
   if (!wait_as(
-          Waiter{r.host, r.hooks, r.note}, [&] { return started; }, [&] { return is_released(r); },
+          Waiter{r.host, r.hooks, r.note}, [&] { return note_of_block(r, started); }, [&] { return is_released(r); },
           [&] {
             found = look_for_any(count, requests);
             return found.result != Post::ok || found.index >= 0 || found.active < 0;

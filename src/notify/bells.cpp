@@ -9,6 +9,7 @@
 #include <mutex>
 
 #include "base/cores.h"
+#include "device/host/grid.h"
 
 namespace mpix {
 namespace {
@@ -47,6 +48,8 @@ void ring_service(dev::ChannelHost* host) {
   if (poller != served.pollers.end()) wake_service(*poller->second);
 }
 
+std::uint32_t which_block() { return block_of_grid().value_or(dev::BlockNote::no_block); }
+
 void ring_kernels(dev::ChannelHost* host) { ring(kernels_bell(host)); }
 
 }  // namespace
@@ -60,7 +63,7 @@ Polling polling_for(const Settings& settings, int local_ranks) {
 }
 
 const dev::ChannelHooks* hooks_for_threads(Polling polling) {
-  static const dev::ChannelHooks hooks{pause_kernel, end_pause, ring_service, ring_kernels};
+  static const dev::ChannelHooks hooks{pause_kernel, end_pause, ring_service, ring_kernels, which_block};
   kernels_poll_for = polling.limit.count();
   kernels_own_core = polling.own_core;
   return &hooks;

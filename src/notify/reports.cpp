@@ -18,10 +18,13 @@ constexpr auto between_looks = std::chrono::milliseconds(50);
 }  // namespace
 
 std::string waiting_text(std::uint64_t note, std::uint32_t index, std::uint32_t lanes) {
-  const std::string number = std::to_string(note >> 2);
+  const auto [awaited, block] = dev::BlockNote::unpacked(note >> 2);
+  const std::string number = std::to_string(awaited);
+  const std::string which = block == dev::BlockNote::no_block ? "" : "block " + std::to_string(block);
   if (index >= lanes)
-    return "flag " + std::to_string(index - lanes) + " is awaited to become " + number + ", by a kernel";
-  const std::string lane = "lane " + std::to_string(index);
+    return "flag " + std::to_string(index - lanes) + " is awaited to become " + number + ", by " +
+           (which.empty() ? "" : which + " of ") + "a kernel";
+  const std::string lane = "lane " + std::to_string(index) + (which.empty() ? "" : " (" + which + ")");
   if ((note & 3) == static_cast<std::uint64_t>(dev::ChannelWait::room))
     return lane + " waits for room for task " + number + " of its ring: nobody takes the tasks before";
   return lane + " waits for reply " + number + ": its task was posted, and nobody has replied";

@@ -14,7 +14,7 @@
 
 namespace mpix {
 
-/// What a lane, or a flag, of a channel waits for, as text: "lane 3 waits for a reply to its task 17".
+/// What a lane, or a flag, of a channel waits for, as text: "lane 3 (block 5) waits for reply 17: ...".
 std::string waiting_text(std::uint64_t note, std::uint32_t index, std::uint32_t lanes);
 
 /// Hang reports: which of those that leave notes have waited for longer than MPIX_TIMEOUT. With MPIX_ON_TIMEOUT=error

@@ -136,9 +136,10 @@ struct WaitForEver {
 void broken(bool by_silence) {
   auto* const result = static_cast<int*>(support::allocate_on_device(16));
   std::uint64_t *const in = words(1), *const in_too = words(1), *const started = words(1);
-  const char* const why = by_silence
-                              ? "receive from rank 0, tag 6) was started by a kernel, and MPI has not completed it"
-                              : "of device request 0 (receive from rank 0, tag 6) has failed";
+  const char* const why =
+      by_silence ? "block 0 waits: device request 0 (receive from rank 0, tag 6) was started by a kernel, and MPI "
+                   "has not completed it"
+                 : "of device request 0 (receive from rank 0, tag 6) has failed";
   MPI_Comm comm;
   CHECK_MPI(MPI_Comm_dup(MPI_COMM_SELF, &comm));
   CHECK_MPI(MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN));

@@ -140,7 +140,7 @@ int main(int argc, char* argv[]) {
   const std::string from = "rank " + std::to_string(victim);
   const std::string what = by_request ? "receive from " + from + ", tag 5"
                            : by_channel
-                               ? "lane 0 waits for reply 1: its task was posted, and nobody has replied"
+                               ? "lane 0 (block 0) waits for reply 1: its task was posted, and nobody has replied"
                                : "block 0 waits: message 0 (" + from + ", send tag 5, receive tag 5) of exchange 1";
   while (!is_told(pipes[0], old, what)) usleep(1000);
   const double reported = clock.seconds() - begin;

@@ -37,7 +37,8 @@ void flags(int) {
     CHECK_MPI(MPIX_Channel_flag_set(channel, 0, 5));
     CHECK_MPI(MPIX_Host_stream_synchronize(nullptr));
     for (int block = 0; block < 6; ++block) EXPECT(results[block] == (block == 0 ? MPIX_DEV_DONE : MPIX_DEV_RELEASED));
-    EXPECT_ERROR(MPIX_Channel_flag_set(channel, 0, 9), MPI_ERR_OTHER, "flag 0 is awaited to become 6");
+    EXPECT_ERROR(MPIX_Channel_flag_set(channel, 0, 9), MPI_ERR_OTHER,
+                 "flag 0 is awaited to become 6, by block 1 of a kernel");
   }
 }
 

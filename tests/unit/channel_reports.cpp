@@ -13,6 +13,8 @@
 #include <vector>
 
 #include "channel_kit.h"
+#include "device/host/grid.h"
+#include "device/host/stream.h"
 #include "forwarding_device.h"
 #include "notify/channel.h"
 #include "notify/reports.h"
@@ -61,16 +63,43 @@ void post_and_wait(TestChannel& channel) {
 void post_too_many(TestChannel& channel) {
   for (int i = 0; i < 3; ++i) (void)kernel::post(channel.device(), 1, 0, nullptr, 0);
 }
+/// Three blocks: the first ends at once, and the others wait for different numbers.
+void wait_as_blocks(TestChannel& channel) {
+  HostStream* const stream = create_host_stream();
+  const auto body = [](const MPIX_Dev_team* team, void* of) {
+    if (team->block > 0) (void)kernel::flag_wait(*static_cast<const MPIX_Dev_channel*>(of), 0, 9 - team->block);
+  };
+  MPIX_Dev_channel device = channel.device();
+  launch_grid(stream, 3, body, &device);
+  CHECK(destroy_host_stream(stream));
+}
 
 }  // namespace
 
 TEST_CASE("texts of waits", "[channel]") {
-  const auto note = dev::channel_note;
+  const auto note = [](dev::ChannelWait what, std::uint64_t number, std::uint32_t block = dev::BlockNote::no_block) {
+    return dev::channel_note(what, dev::BlockNote{number, block}.packed());
+  };
   CHECK(waiting_text(note(dev::ChannelWait::reply, 17), 3, 8) ==
         "lane 3 waits for reply 17: its task was posted, and nobody has replied");
   CHECK(waiting_text(note(dev::ChannelWait::room, 9), 0, 8) ==
         "lane 0 waits for room for task 9 of its ring: nobody takes the tasks before");
   CHECK(waiting_text(note(dev::ChannelWait::flag, 5), 10, 8) == "flag 2 is awaited to become 5, by a kernel");
+  CHECK(waiting_text(note(dev::ChannelWait::reply, 17, 5), 3, 8) ==
+        "lane 3 (block 5) waits for reply 17: its task was posted, and nobody has replied");
+  CHECK(waiting_text(note(dev::ChannelWait::room, 9, 0), 0, 8) ==
+        "lane 0 (block 0) waits for room for task 9 of its ring: nobody takes the tasks before");
+  const std::uint64_t large = (std::uint64_t{1} << 40) - 1;
+  const std::uint32_t far = (1u << 21) - 1;
+  CHECK(waiting_text(note(dev::ChannelWait::flag, large, far), 10, 8) ==
+        "flag 2 is awaited to become 1099511627775, by block 2097151 of a kernel");
+  // One of them is too large: the number alone.
+  CHECK(waiting_text(note(dev::ChannelWait::flag, large + 1, 7), 10, 8) ==
+        "flag 2 is awaited to become 1099511627776, by a kernel");
+  CHECK(waiting_text(note(dev::ChannelWait::flag, 5, far + 1), 10, 8) == "flag 2 is awaited to become 5, by a kernel");
+  // The least is what is awaited first.
+  CHECK(note(dev::ChannelWait::flag, 5, 7) < note(dev::ChannelWait::flag, 6, 0));
+  CHECK(note(dev::ChannelWait::flag, 5, 6) < note(dev::ChannelWait::flag, 5, 7));
 }
 
 TEST_CASE("waits that last are reported, and ended where that is wanted", "[channel]") {
@@ -80,6 +109,7 @@ TEST_CASE("waits that last are reported, and ended where that is wanted", "[chan
       {"lane 1 waits for room for task 3 of its ring: nobody takes the tasks before", post_too_many},
       {"flag 0 is awaited to become 3, by a kernel",
        [](TestChannel& channel) { (void)kernel::flag_wait(channel.device(), 0, 3); }},
+      {"flag 0 is awaited to become 7, by block 2 of a kernel", wait_as_blocks},
       {"the program waits for flag 1 to become 4, and kernels have set it to 2",
        [](TestChannel& channel) {
          (void)kernel::flag_set(channel.device(), 1, 2);

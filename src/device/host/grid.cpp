@@ -15,6 +15,8 @@
 namespace mpix {
 namespace {
 
+thread_local std::optional<unsigned> block_of_thread;
+
 /// Its threads are made when it is enqueued: afterwards nobody could be told that there are none to be had. They wait
 /// for the stream.
 struct Grid {
@@ -28,7 +30,9 @@ struct Grid {
 
   void run(unsigned block) const {
     const MPIX_Dev_team team{block, blocks, 0, 1};
+    block_of_thread = block;
     function(&team, argument);
+    block_of_thread.reset();
   }
   void wait_and_run(unsigned block) {
     {
@@ -59,6 +63,8 @@ void run_grid(void* p) {
 }
 
 }  // namespace
+
+std::optional<unsigned> block_of_grid() noexcept { return block_of_thread; }
 
 void launch_grid(Stream stream, unsigned blocks, void (*function)(const MPIX_Dev_team*, void*), void* argument) {
   check_host_stream(stream);
