@@ -4,7 +4,7 @@
 // What channels cost, beside the same loops by hand in the same run; blocks are threads or, compiled as CUDA or HIP,
 // those of a kernel.
 //
-//   mpiexec -n 1|2 notify [--blocks=N,N,…] [--runs=N] [--csv]
+//   mpiexec -n 1|2 notify [--blocks=N,N,…] [--runs=N] [--idle=MILLISECONDS] [--csv]
 //
 // pipelined  every block posts events as fast as there is room: millions a second of all blocks
 // blocking   every block posts one, and waits for the answer: likewise; and microseconds a round trip
@@ -263,15 +263,15 @@ double cpu_seconds() {
   return seconds(used.ru_utime) + seconds(used.ru_stime);
 }
 
-void idle() {
+void idle(std::chrono::milliseconds watched) {
   for (const int lanes : {1, 132})
     for (const bool armed : {false, true}) {
       Channel channel(lanes, lanes, {{"mpix_service", "own"}});
       if (armed) CHECK_MPI(MPIX_Channel_arm(channel));
-      std::this_thread::sleep_for(std::chrono::milliseconds(200));
+      std::this_thread::sleep_for(watched / 10);
       const double before = cpu_seconds();
       const auto begin = Clock::now();
-      std::this_thread::sleep_for(std::chrono::seconds(2));
+      std::this_thread::sleep_for(watched);
       const double share = (cpu_seconds() - before) / (since(begin) * 1e-6);
       row(std::to_string(lanes) + " lanes, " + (armed ? "armed" : "not armed") + ", idle: share of a core", share * 100,
           "%", 0);
@@ -286,6 +286,7 @@ int main(int argc, char** argv) {
   CHECK_MPI(MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided));
   support::choose_gpu(benchmark::process());
   const char* const preset = support::ranks_are_blocks ? "1,8,32,132" : "1,8";
+  int idle_ms = 2000;
   std::vector<int> blocks;
   (void)benchmark::read_numbers(preset, 1, 1 << 20, blocks);
   benchmark::CommandLine line("notify", "What channels cost, beside the same loops by hand.\n");
@@ -293,6 +294,7 @@ int main(int argc, char** argv) {
           "blocks", "LIST", preset, "a list of numbers from 1 on",
           [&](const std::string& text) { return benchmark::read_numbers(text, 1, 1 << 20, blocks); }, "of a kernel")
       .number("runs", runs, 1, benchmark::CommandLine::large, "of which the median is shown")
+      .number("idle", idle_ms, 1, benchmark::CommandLine::large, "milliseconds for which an idle channel is watched")
       .flag("csv", csv, "comma-separated values");
   line.read(argc, argv);
   if (provided < MPI_THREAD_MULTIPLE) {
@@ -315,7 +317,7 @@ int main(int argc, char** argv) {
     spreads();
     one_way();
     reads_and_writes();
-    idle();
+    idle(std::chrono::milliseconds(idle_ms));
     if (support::ranks_are_blocks) beside_kernels();
   }
   leave_together();

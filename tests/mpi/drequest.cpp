@@ -4,8 +4,8 @@
 // Device requests, with blocks that are threads or, compiled as CUDA or HIP, those of a kernel:
 //
 //   mpiexec -n N drequest exchange [STEPS]  around a ring: every kind of send, blocks that start, wait and test in
-//   every
-//                                           way, with data checked, and random delays; messages of the host beside them
+//                                           every way, with data checked, and random delays; messages of the host
+//                                           beside them
 //   mpiexec -n N drequest restart [TIMES]   one pair of requests, again and again; launched again, they go on
 //   mpiexec -n N drequest many [REQUESTS]   as many at once: started, tested for and waited for together
 //   mpiexec -n N drequest any [ROUNDS]      MPIX_Waitany and MPIX_Testany: each gets its turn
