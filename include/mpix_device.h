@@ -164,6 +164,7 @@ MPIX_DEV_CALL int class_of_failure(Result result) {
       return MPI_ERR_RMA_SYNC;
     case Result::tag:
       return MPI_ERR_TAG;
+    case Result::order:
     case Result::window:
       return MPI_ERR_WIN;
     case Result::other:
@@ -279,7 +280,8 @@ MPIX_DEV_FN int MPIX_Dev_barrier(MPIX_Dev_ctx* ctx, int comm) {
   return mpix::dev::class_of(mpix::dev::barrier(*ctx, mpix::dev::group_of(comm)));
 }
 
-/* All ranks of the group: a window over attached memory, a part of it for each. Up to 64 at a time of each group. */
+/* All ranks of the group: a window over attached memory, a part of it for each. Up to 64 at a time of each group. All
+ * open and close their windows in the same order, or get MPI_ERR_WIN. */
 MPIX_DEV_FN int MPIX_Dev_win_open(MPIX_Dev_ctx* ctx, int comm, void* base, size_t bytes, MPIX_Dev_win* win) {
   return mpix::dev::class_of(mpix::dev::win_open(*ctx, mpix::dev::group_of(comm), base, bytes, win));
 }

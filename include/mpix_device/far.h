@@ -56,7 +56,7 @@ enum FarWord : std::uint32_t {
   far_route,         ///< target, and flags above; of a barrier its number; of a flush likewise
   far_displacement,  ///< of a window that is opened, its base here
   far_bytes,         ///< of a window, present
-  far_place,         ///< where the data are
+  far_place,         ///< where the data are; of a window, its window_call
   far_before,        ///< bytes that went in pieces before
 };
 constexpr std::uint64_t far_notifies = std::uint64_t{1} << 32;  ///< the target is told

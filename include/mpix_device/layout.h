@@ -14,7 +14,7 @@
 /// node; far.h has the others):
 ///
 ///   Header | sent, by rank | room, by rank | windows, by window and rank | attached, by attachment and process
-///   | there, by comm and process | inbox of the first rank here | inbox of the next | …
+///   | there, by comm and process | window calls, by comm, turn and rank | inbox of the first rank here | inbox of the next | …
 ///
 /// and an inbox is
 ///
@@ -42,6 +42,7 @@
 /// | there[O]      | every P | the last of O to arrive          | the last of P       | release / acquire at system scope: barriers are cumulative. Of processes that nobody awaits it is filled in beforehand |
 /// | go            | P       | the last of P                    | ranks of P          | release / acquire |
 /// | windows       | every P | host, while no kernel runs; or rank r its own entry, in MPIX_Dev_win_open | ranks of P | the barrier that follows |
+/// | window calls  | every P | rank r its own, in MPIX_Dev_win_open and _close | ranks of P | the barrier that follows. There are two, in turns by the barriers' numbers: r writes the same one again after the next barrier, to which all come when they have read it |
 ///
 /// A lane is full while room[t] < n + lines. Who finds it full, or waits for anything else, takes what lies in its own
 /// lanes meanwhile, and sets aside (pending) what nobody asked for: two ranks with full lanes free each other. Lines
@@ -162,9 +163,22 @@ MPIX_FN std::uint32_t lines_of(std::uint64_t how) {
   return kind_of(how) == in_lines ? (entry_lines + data_lines(bytes_of(how)) + 1) / 2 * 2 : entry_lines;
 }
 
+/// What a rank does in a call that opens or closes a window, for the others of its group: it does so only if all do.
+///   number of the barrier 48 | fails 1 | act 7 | window 8
+/// What a rank cannot do fails on all: open_none is to open one more than there may be.
+enum class WindowAct : std::uint32_t { open, open_none, close };
+constexpr std::uint64_t window_call_fails = std::uint64_t{1} << 15;
+MPIX_FN std::uint64_t window_call(std::uint64_t barrier, WindowAct act, std::uint32_t number) {
+  return barrier << 16 | static_cast<std::uint64_t>(act) << 8 | number;
+}
+MPIX_FN std::uint64_t barrier_of(std::uint64_t call) { return call >> 16; }
+MPIX_FN std::uint64_t window_call_index(Comm comm, std::uint64_t barrier, std::uint32_t rank, std::uint64_t ranks) {
+  return (2 * std::uint64_t{comm} + barrier % 2) * ranks + rank;
+}
+
 /// Where things lie in a segment.
 struct Places {
-  std::uint64_t sent, room, windows, attached, there, inboxes;
+  std::uint64_t sent, room, windows, attached, there, window_calls, inboxes;
 };
 MPIX_FN Places places(std::uint64_t ranks, std::uint64_t processes) {
   Places at{};
@@ -173,7 +187,8 @@ MPIX_FN Places places(std::uint64_t ranks, std::uint64_t processes) {
   at.windows = (at.room + 8 * ranks + 15) / 16 * 16;
   at.attached = at.windows + most_windows * ranks * sizeof(WindowEntry);
   at.there = at.attached + most_attachments * processes * sizeof(WindowEntry);
-  at.inboxes = (at.there + 8 * comms * processes + 255) / 256 * 256;
+  at.window_calls = at.there + 8 * comms * processes;
+  at.inboxes = (at.window_calls + 8 * comms * 2 * ranks + 255) / 256 * 256;
   return at;
 }
 /// There is a head more, of the lane for all that comes from other nodes.
@@ -193,6 +208,7 @@ enum class Result : std::uint32_t {
   group,
   memory,
   not_attached,
+  order,
   other,
   range,
   rank,

@@ -7,7 +7,7 @@
 
 /* Grows with every change of what kernels and the library share: a kernel that was compiled with other headers than
  * those of the library in use gets an error from MPIX_Dev_init. */
-#define MPIX_DEV_ABI 4
+#define MPIX_DEV_ABI 5
 
 #ifdef __cplusplus
 namespace mpix {

@@ -152,22 +152,66 @@ MPIX_DEV_CALL Result barrier(Ctx& c, Comm comm) {
   return Result::ok;
 }
 
+/// One thread: on(segment) of each process that knows windows of the group.
+template <class On>
+MPIX_DEV_FN void in_segments(const Ctx& c, Comm comm, On on) {
+  for (std::uint32_t process = 0; process < c.p.processes; ++process)
+    if (comm != device || process == c.p.process) on(process == c.p.process ? c.p.segment : c.p.segments[process]);
+}
+
 /// One thread: this rank's part of it is gone.
 MPIX_DEV_FN void forget_window(Ctx& c, Comm comm, std::uint32_t window) {
-  for (std::uint32_t process = 0; process < c.p.processes; ++process) {
-    if (comm == device && process != c.p.process) continue;
-    char* const segment = process == c.p.process ? c.p.segment : c.p.segments[process];
-    *window_entry(c, segment, window, c.rank) = WindowEntry{nullptr, 0};
-  }
+  in_segments(c, comm, [&](char* segment) { *window_entry(c, segment, window, c.rank) = WindowEntry{nullptr, 0}; });
   c.inbox->open[comm] &= ~(std::uint64_t{1} << (window % windows_each));
   forget_parts(c);
 }
 
-/// Other nodes are told of this rank's part of a window; 0: it has gone.
-MPIX_DEV_FN bool tell_far_of_window(Ctx& c, int window, char* base, std::uint64_t present) {
-  return !c.p.far_words ||
-         post_far(c, DevCall::win_open, TaskKind::far_window, what_of(0, c.rank, static_cast<std::uint32_t>(window)), 0,
-                  reinterpret_cast<std::uintptr_t>(base), present, 0, 0);
+/// Other nodes are told of this rank's part of a window as it stands here; `word`: what the rank does, or 0.
+MPIX_DEV_FN bool tell_far_of_window(Ctx& c, DevCall call, std::uint32_t window, std::uint64_t word) {
+  if (!c.p.far_words) return true;
+  const WindowEntry part = *window_entry(c, c.p.segment, window, c.rank);
+  return post_far(c, call, TaskKind::far_window, what_of(0, c.rank, window), 0,
+                  reinterpret_cast<std::uintptr_t>(part.base), part.present, word, 0);
+}
+
+/// What is wrong where a rank cannot do it.
+MPIX_FN Result why_not(WindowAct act) {
+  return act == WindowAct::open ? Result::not_attached : act == WindowAct::close ? Result::window : Result::memory;
+}
+
+/// Each rank of the group tells the others what it does, and whether it can, and meets them: ok where all do the same,
+/// and all can.
+MPIX_DEV_CALL Result agree_on_window(Ctx& c, DevCall call, Comm comm, WindowAct act, std::uint32_t window, bool can) {
+  const Team team = team_of(c);
+  sync_team(team);
+  const std::uint64_t number = c.inbox->barriers[comm] + 1, own = window_call(number, act, window);
+  const std::uint64_t word = own | (can ? 0 : window_call_fails);
+  if (team.index == 0)
+    in_segments(c, comm,
+                [&](char* segment) { store_after_loads(window_call_of(c, segment, comm, number, c.rank), word); });
+  if (comm == world && !tell_far_of_window(c, call, window, word))
+    return fail(c, call, Result::synchronization, -1, -1);
+  const Result met = barrier(c, comm);
+  if (met != Result::ok) return met;
+  if (team.index == 0) {
+    c.value = 0;
+    c.result = Result::ok;
+  }
+  sync_team(team);
+  const std::uint32_t begin = comm == device ? c.p.first_rank : 0;
+  const std::uint32_t end = comm == device ? c.p.first_rank + c.p.ranks_here : c.p.ranks;
+  for (std::uint32_t rank = begin + team.index; rank < end; rank += team.size) {
+    if (comm == node && is_far(c, rank)) continue;
+    const std::uint64_t other = load_relaxed(window_call_of(c, c.p.segment, comm, number, rank));
+    if (((own ^ other) & ~window_call_fails) != 0)
+      c.value = 1;
+    else if (other != own)
+      c.result = why_not(act);
+  }
+  sync_team(team);
+  const Result result = c.value != 0 ? Result::order : c.result;
+  sync_team(team);
+  return result;
 }
 
 /// All ranks of `comm` open a window over memory that their processes have attached: the next of the comm's numbers.
@@ -190,69 +234,58 @@ MPIX_DEV_CALL Result win_open(Ctx& c, Comm comm, void* base, std::size_t bytes, 
     }
     std::uint32_t number = 0;
     while (number < windows_each && (c.inbox->open[comm] >> number & 1) != 0) ++number;
-    c.result = bytes > 0 && attachment == most_attachments ? Result::not_attached
-               : number == windows_each                    ? Result::memory
-                                                           : Result::ok;
-    c.value = first_window_of(comm) + number;
-    if (c.result != Result::memory) c.inbox->open[comm] |= std::uint64_t{1} << number;
+    c.result = number == windows_each                        ? Result::memory
+               : bytes > 0 && attachment == most_attachments ? Result::not_attached
+                                                             : Result::ok;
+    c.value = first_window_of(comm) + number % windows_each;
     if (c.result == Result::ok) {
-      for (std::uint32_t process = 0; process < c.p.processes; ++process) {
-        if (comm == device && process != c.p.process) continue;
-        char* const segment = process == c.p.process ? c.p.segment : c.p.segments[process];
+      c.inbox->open[comm] |= std::uint64_t{1} << number;
+      in_segments(c, comm, [&](char* segment) {
         WindowEntry entry{nullptr, 1};
         if (bytes > 0)
           entry = WindowEntry{attached_entry(c, segment, attachment, c.p.process)->base + offset, bytes + 1};
         *window_entry(c, segment, static_cast<std::uint32_t>(c.value), c.rank) = entry;
-      }
+      });
     }
   }
   sync_team(c);
   const Result result = c.result;
-  const int number = static_cast<int>(c.value);
+  const auto number = static_cast<std::uint32_t>(c.value);
   sync_team(c);
-  if (comm == world && result == Result::ok && !tell_far_of_window(c, number, static_cast<char*>(base), bytes + 1))
-    return fail(c, DevCall::win_open, Result::synchronization, -1, -1);
-  const Result met = barrier(c, comm);
-  if (met != Result::ok) return met;
-  if (result == Result::memory) return fail(c, DevCall::win_open, result, -1, -1, static_cast<std::int64_t>(bytes), 0);
-  // All have it, or none: who could not open it has no entry.
-  const Team team = team_of(c);
-  const std::uint32_t begin = comm == device ? c.p.first_rank : 0;
-  const std::uint32_t end = comm == device ? c.p.first_rank + c.p.ranks_here : c.p.ranks;
-  if (team.index == 0) c.value = 0;
-  sync_team(team);
-  for (std::uint32_t rank = begin + team.index; rank < end; rank += team.size)
-    if ((comm != node || !is_far(c, rank)) &&
-        window_entry(c, c.p.segment, static_cast<std::uint32_t>(number), rank)->present == 0)
-      c.value = 1;
-  sync_team(team);
-  if (c.value == 0) {
-    *window = number;
+  const Result agreed =
+      agree_on_window(c, DevCall::win_open, comm, result == Result::memory ? WindowAct::open_none : WindowAct::open,
+                      number, result == Result::ok);
+  if (agreed == Result::ok) {
+    *window = static_cast<int>(number);
     return Result::ok;
   }
-  // Nobody opens another one in its place before all have seen that.
-  (void)barrier(c, comm);
-  if (team.index == 0) forget_window(c, comm, static_cast<std::uint32_t>(number));
-  if (comm == world) (void)tell_far_of_window(c, number, nullptr, 0);
-  sync_team(team);
-  return fail(c, DevCall::win_open, Result::not_attached, -1, -1, static_cast<std::int64_t>(bytes), 0);
+  if (c.broken != Result::ok) return agreed;
+  if (result == Result::ok) {
+    if (is_first(c)) forget_window(c, comm, number);
+    sync_team(c);
+    if (comm == world) (void)tell_far_of_window(c, DevCall::win_open, number, 0);
+  }
+  return fail(c, DevCall::win_open, agreed, -1, -1, static_cast<std::int64_t>(bytes), 0);
 }
 
 MPIX_DEV_CALL Result win_close(Ctx& c, int window) {
   sync_team(c);
   if (c.broken != Result::ok) return c.broken;
-  if (window < static_cast<int>(first_window_of(world)) || window >= static_cast<int>(most_windows) ||
-      window_entry(c, c.p.segment, static_cast<std::uint32_t>(window), c.rank)->present == 0)
+  if (window < static_cast<int>(first_window_of(world)) || window >= static_cast<int>(most_windows))
     return fail(c, DevCall::win_close, Result::window, window, -1);
-  const auto comm = static_cast<Comm>(static_cast<std::uint32_t>(window) / windows_each - 1);
+  const auto number = static_cast<std::uint32_t>(window);
+  const auto comm = static_cast<Comm>(number / windows_each - 1);
+  const bool is_open = window_entry(c, c.p.segment, number, c.rank)->present != 0;
   // Data that are on their way in lines go into the window: all have put by now, and flush() waits until they are
   // there.
-  const Result flushed = flush(c, window);
-  const Result met = flushed == Result::ok ? barrier(c, comm) : flushed;
-  if (met != Result::ok) return met;
-  if (is_first(c)) forget_window(c, comm, static_cast<std::uint32_t>(window));
+  const Result flushed = is_open ? flush(c, window) : Result::ok;
+  if (flushed != Result::ok) return flushed;
+  const Result agreed = agree_on_window(c, DevCall::win_close, comm, WindowAct::close, number, is_open);
+  if (c.broken != Result::ok) return agreed;
+  if (agreed != Result::ok) return fail(c, DevCall::win_close, agreed, window, -1);
+  if (is_first(c)) forget_window(c, comm, number);
   sync_team(c);
-  if (comm == world && !tell_far_of_window(c, window, nullptr, 0))
+  if (comm == world && !tell_far_of_window(c, DevCall::win_close, number, 0))
     return fail(c, DevCall::win_close, Result::synchronization, window, -1);
   return Result::ok;
 }

@@ -263,6 +263,11 @@ MPIX_DEV_FN WindowEntry* attached_entry(const Ctx& c, char* segment, std::uint32
 MPIX_DEV_FN std::uint64_t* there_of(const Ctx& c, char* segment, Comm comm, std::uint32_t process) {
   return reinterpret_cast<std::uint64_t*>(segment + c.at.there) + (std::uint64_t{comm} * c.p.processes + process);
 }
+MPIX_DEV_FN std::uint64_t* window_call_of(const Ctx& c, char* segment, Comm comm, std::uint64_t barrier,
+                                          std::uint32_t rank) {
+  return reinterpret_cast<std::uint64_t*>(segment + c.at.window_calls) +
+         window_call_index(comm, barrier, rank, c.p.ranks);
+}
 MPIX_DEV_FN bool is_far(const Ctx& c, std::uint32_t rank) {
   return c.p.far_words != nullptr && c.p.inboxes[rank] == nullptr;
 }

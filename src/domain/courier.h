@@ -27,7 +27,7 @@ struct CourierDomain {
   std::vector<std::uint32_t> first_ranks;  ///< by process; one more: all
   std::uint32_t most_pending = 0;
   char* segment = nullptr;  ///< where other nodes' parts of windows stand, for kernels here
-  std::uint64_t windows_at = 0;
+  std::uint64_t windows_at = 0, window_calls_at = 0;
   const std::uint64_t* released = nullptr;
   double patience = 0;
   bool fails_on_timeout = false;
@@ -45,7 +45,7 @@ struct CourierDomain {
 /// | far_get       | a message                                      | the window's bytes are copied into a reply; a notification likewise. The reply goes into the room for data, and `replies` says so. As soon as there is room for a reply: what is behind it goes on |
 /// | far_flush     | a question to whom something was sent, until each has said that all is done | it answers |
 /// | far_barrier   | a message to all                               | counts; `go` is what the last of all has come to |
-/// | far_window    | known here; a message to all                   | their table has the part's size |
+/// | far_window    | known here; a message to all                   | their table has the part's size, and what the rank does |
 ///
 /// A notification that finds no room in its rank's lane waits here, and those of the same rank behind it; as many as a
 /// rank may set aside. One more keeps back what comes from its process, until the rank calls the library.

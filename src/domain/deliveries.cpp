@@ -80,6 +80,12 @@ void Courier::begin(Peer& peer, const FarMessage& message, Delivery& delivery) {
         std::uint64_t{dev::window_of(copy.word[dev::far_what])} * ranks + dev::source_of(copy.word[dev::far_what]);
     delivery.copy = copier_->start(domain_.segment + domain_.windows_at + index * sizeof(dev::WindowEntry), entry,
                                    sizeof(dev::WindowEntry));
+    if (const std::uint64_t call = copy.word[dev::far_place]; call != 0)
+      delivery.copy = copier_->start(domain_.segment + domain_.window_calls_at +
+                                         dev::window_call_index(dev::world, dev::barrier_of(call),
+                                                                dev::source_of(copy.word[dev::far_what]), ranks) *
+                                             sizeof call,
+                                     &message.word[dev::far_place], sizeof call);
   }
 }
 

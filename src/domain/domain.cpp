@@ -187,6 +187,7 @@ void Domain::make_courier(Bootstrap& bootstrap, OperationBudget& budget) {
   domain.most_pending = param_.most_pending;
   domain.segment = segment_.base;
   domain.windows_at = places_.windows;
+  domain.window_calls_at = places_.window_calls;
   domain.released = param_.released;
   domain.patience = settings_.timeout_seconds;
   domain.fails_on_timeout = settings_.fail_on_timeout;

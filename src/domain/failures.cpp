@@ -62,6 +62,8 @@ const char* reason(dev::Result result, dev::DevCall call) {
                                               "aside (info mpix_dev_pending)";
     case dev::Result::not_attached:
       return "the memory is not attached";
+    case dev::Result::order:
+      return "not what other ranks do: all open and close their windows in one order";
     case dev::Result::other:
       return "the kernel was compiled with the headers of another libmpix";
     case dev::Result::range:
