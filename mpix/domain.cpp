@@ -279,7 +279,7 @@ MPIX_INTERPOSED int MPIX_Dev_end_launch(MPIX_Dev dev, const char* failure) {
     domain.domain->cancel_launch();
     throw Error(Fault::argument, std::string("the kernel could not be launched with a block for each of ") +
                                      std::to_string(domain.domain->ranks_here()) +
-                                     " ranks at once (MPIX_Dev_max_ranks tells how many fit): " + failure);
+                                     " ranks (ranks_here) at once: " + failure + " (see MPIX_Dev_max_ranks)");
   });
 }
 

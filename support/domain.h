@@ -42,9 +42,9 @@ int launch(MPIX_Dev dev, const Kernel& kernel, int threads, void* stream = nullp
                          kernel);
 }
 template <class Kernel, int most_threads = 512, int blocks = 1>
-int max_ranks(int threads) {
+int max_ranks(int threads, MPIX_Dev dev = MPIX_DEV_NULL) {
   int ranks = 0;
-  CHECK_MPI(MPIX_Dev_max_ranks(MPIX_DEV_NULL, run_kernel<Kernel, most_threads, blocks>, threads, 0, &ranks));
+  CHECK_MPI(MPIX_Dev_max_ranks(dev, run_kernel<Kernel, most_threads, blocks>, threads, 0, &ranks));
   return ranks;
 }
 inline int gpus() {
@@ -109,7 +109,7 @@ int launch(MPIX_Dev dev, const Kernel& kernel, int, void* stream = nullptr) {
   return launched;
 }
 template <class Kernel, int = 512, int = 1>
-int max_ranks(int) {
+int max_ranks(int, MPIX_Dev = MPIX_DEV_NULL) {
   return 4;
 }
 inline void choose_gpu(int) {}

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdio>
 
 /// How programs launch kernels of a domain: here, and not in the library, as a kernel is known to the runtime that the
 /// program was linked with, which as a rule is a copy of its own.
@@ -59,8 +60,12 @@ inline int launch(MPIX_Dev dev, void (*kernel)(MPIX_Dev_param, Parameters...), d
   const int size = static_cast<int>(threads.x * threads.y * threads.z);
   gpuError error = resident(reinterpret_cast<const void*>(kernel), size, shared, &blocks, &multiprocessors);
   if (error != gpu_success) return MPIX_Dev_end_launch(dev, name_of(error));
-  if (static_cast<int>(param.ranks_here) > blocks * multiprocessors / sharers)
-    return MPIX_Dev_end_launch(dev, "more than fit");
+  const int fitting = blocks * multiprocessors / sharers;
+  if (static_cast<int>(param.ranks_here) > fitting) {
+    char why[64];
+    std::snprintf(why, sizeof why, "at most %d fit", fitting);
+    return MPIX_Dev_end_launch(dev, why);
+  }
   void* all[] = {&param, static_cast<void*>(&arguments)...};
   error = launch_resident(reinterpret_cast<const void*>(kernel), dim3(param.ranks_here), threads, all, shared,
                           static_cast<gpuStream>(stream));
