@@ -223,6 +223,7 @@ enum class DevCall : std::uint32_t {
   put,
   get,
   put_notify,
+  put_notify_2d,
   get_notify,
   notify,
   wait,

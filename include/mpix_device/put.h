@@ -219,12 +219,12 @@ MPIX_DEV_CALL Result put_notify_2d(Ctx& c, int window, int target, std::size_t d
   }
   if (!is_aimed_at(aim, window, target, displacement, extent) || !local || tag < 0) {
     const Result wrong =
-        find_target(c, DevCall::put_notify, window, target, displacement, extent, local == nullptr, tag);
+        find_target(c, DevCall::put_notify_2d, window, target, displacement, extent, local == nullptr, tag);
     if (wrong != Result::ok) return wrong;
     if (is_far(c, static_cast<std::uint32_t>(target))) {
       const std::size_t height = none ? 1 : rows.height;
       for (std::size_t row = 0; row < height; ++row) {
-        const Result result = put_far(c, row + 1 == height ? DevCall::put_notify : DevCall::put, window, target,
+        const Result result = put_far(c, row + 1 == height ? DevCall::put_notify_2d : DevCall::put, window, target,
                                       displacement + row * rows.target_stride, none ? 0 : rows.width,
                                       static_cast<const char*>(local) + row * rows.local_stride, tag, row * rows.width);
         if (result != Result::ok) return result;

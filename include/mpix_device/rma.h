@@ -371,16 +371,18 @@ MPIX_DEV_CALL Result init(Ctx& c, const MPIX_Dev_param& p, std::uint32_t team) {
   const std::uint32_t grid = gridDim.x * gridDim.y * gridDim.z;
 #else
   const bool first = true;
-  const std::uint32_t here = p.host_rank, grid = p.ranks_here;
+  const std::uint32_t here = p.host_rank, grid = p.hooks ? p.ranks_here : 0;  // 0: not from MPIX_Dev_launch_host
 #endif
   if (first) {
     c.p = p;
     c.team = team;
     c.rank = p.first_rank + here;
-    c.broken = p.abi != MPIX_DEV_ABI ? Result::other : grid != p.ranks_here ? Result::argument : Result::ok;
-#if !MPIX_ON_DEVICE
-    if (c.broken == Result::ok && !p.hooks) c.broken = Result::argument;  // not from MPIX_Dev_launch_host
-#endif
+    c.broken = p.abi != MPIX_DEV_ABI                  ? Result::other
+               : grid != p.ranks_here || here >= grid ? Result::argument
+                                                      : Result::ok;
+    // With another ABI the notes may lie elsewhere.
+    if (c.broken == Result::argument && here < p.ranks_here)
+      (void)fail(c, DevCall::init, c.broken, -1, -1, grid, p.ranks_here);
     c.at = places(p.ranks, p.processes);
     for (Aim& aim : c.aims) aim.target = -1;
     for (Fenced& fenced : c.fenced) fenced = Fenced{0, 0};

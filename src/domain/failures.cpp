@@ -24,6 +24,8 @@ const char* name_of(dev::DevCall call) {
       return "MPIX_Dev_get";
     case dev::DevCall::put_notify:
       return "MPIX_Dev_put_notify";
+    case dev::DevCall::put_notify_2d:
+      return "MPIX_Dev_put_notify_2d";
     case dev::DevCall::get_notify:
       return "MPIX_Dev_get_notify";
     case dev::DevCall::notify:
@@ -49,7 +51,7 @@ const char* reason(dev::Result result, dev::DevCall call) {
     case dev::Result::ok:
       return "no error";
     case dev::Result::argument:
-      return "the grid has not as many blocks as the process has ranks, or MPIX_Dev_finish was called before";
+      return "the kernel was not launched with a block, or a thread of MPIX_Dev_launch_host, for each rank";
     case dev::Result::buffer:
       return "no buffer";
     case dev::Result::count:
@@ -89,8 +91,9 @@ std::string arguments_of(const dev::RankNote& note) {
   const std::string first = std::to_string(note.failed_values[0]), second = std::to_string(note.failed_values[1]);
   const auto bytes = [&note](int i) { return std::to_string(static_cast<std::uint64_t>(note.failed_values[i])); };
   switch (static_cast<dev::DevCall>(note.failed_call)) {
-    case dev::DevCall::none:
     case dev::DevCall::init:
+      return result == dev::Result::argument ? " (" + first + " for " + second + " ranks)" : "";
+    case dev::DevCall::none:
     case dev::DevCall::barrier:
       return "";
     case dev::DevCall::win_open:
@@ -104,6 +107,7 @@ std::string arguments_of(const dev::RankNote& note) {
     case dev::DevCall::put:
     case dev::DevCall::get:
     case dev::DevCall::put_notify:
+    case dev::DevCall::put_notify_2d:
     case dev::DevCall::get_notify:
     case dev::DevCall::notify:
       return " (" + window + ", target " + rank +

@@ -53,6 +53,7 @@ std::string waiting_text(const dev::RankNote& note, std::uint32_t rank, std::uin
     case dev::DevCall::put:
     case dev::DevCall::notify:
     case dev::DevCall::put_notify:
+    case dev::DevCall::put_notify_2d:
       return who + "for room in the lane to rank " + std::to_string(sought.query.source) +
              ", which takes none (has it as many that it has not asked for as mpix_dev_pending allows?), or on the way "
              "to "

@@ -282,11 +282,17 @@ void use() {
   int error_class = MPI_SUCCESS;
   CHECK_MPI(MPIX_Dev_attach(set.domain, set.base, part * here));
   launched_by_another_way(set);
+  {
+    const std::string text = error_of(set.domain, &error_class);
+    EXPECT(error_class == MPI_ERR_ARG &&
+           std::strstr(text.c_str(), ", MPIX_Dev_init: the kernel was not launched with "));
+    EXPECT(std::strstr(text.c_str(), support::ranks_are_blocks ? " (3 for 2 ranks)" : " (0 for 2 ranks)"));
+  }
 #if !defined(__CUDACC__) && !defined(__HIPCC__)
   two_launches_at_once(set);
   freed_early();
 #endif
-  // Neither is an error of a rank.
+  // What failed has told no more.
   set.domain.check();
   if (processes > 1) {
     MPIX_Dev_win none = -1;

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -47,6 +48,27 @@ TEST_CASE("notifications that nobody asks for fill their list, and calls say so"
     EXPECT(contains(failure.text, "rank 0, MPIX_Dev_wait: no room"));
     EXPECT(process.domain.counts().taken == 40);
     EXPECT(process.domain.counts().pending == 0);
+  });
+  SUCCEED();
+}
+
+TEST_CASE("the error of a put names its call, with what was wrong", "[domain]") {
+  run_processes({2}, {}, [](Process& process) {
+    int window = -1;
+    char* const base = process.make_window(64, &window);
+    const auto error_after = [&](const std::function<Result(MPIX_Dev_ctx&)>& call) {
+      process.domain.forget_failures();
+      process.run([&](MPIX_Dev_ctx& ctx) { EXPECT(ctx.rank != 1 || call(ctx) == Result::range); });
+      return process.domain.failure().text;
+    };
+    const std::string rows = error_after([&](MPIX_Dev_ctx& ctx) {
+      return dev::put_notify_2d(ctx, window, 0, 8, base, dev::Rows{8, 3, 32, 8}, 1);
+    });
+    EXPECT(contains(rows, "rank 1, MPIX_Dev_put_notify_2d: outside of the target's part of the window (window 0, "));
+    EXPECT(contains(rows, "target 0, displacement 8, 72 bytes)"));
+    const std::string line =
+        error_after([&](MPIX_Dev_ctx& ctx) { return dev::put_notify(ctx, window, 0, 60, 8, base, 1); });
+    EXPECT(contains(line, "rank 1, MPIX_Dev_put_notify: outside of the target's part of the window"));
   });
   SUCCEED();
 }
