@@ -109,7 +109,7 @@ MPIX_PUBLIC int MPIX_Dev_error(MPIX_Dev dev, int clear, int* error_class, char* 
 typedef struct MPIX_Dev_stats {
   unsigned long long launches;
   unsigned long long notifications; /* that ranks here have taken from their lanes */
-  unsigned long long pending;       /* that nobody has asked for yet */
+  unsigned long long pending;       /* that have come, and nobody has asked for yet */
   unsigned long long lane_bytes;    /* control memory of this process */
 } MPIX_Dev_stats;
 /* While no kernel of the domain runs. Later versions only append. */

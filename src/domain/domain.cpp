@@ -379,6 +379,24 @@ std::vector<dev::Notification> Domain::set_aside(std::uint32_t rank_here) const 
   return pending;
 }
 
+std::uint64_t Domain::in_lanes(std::uint32_t rank_here) const {
+  const char* const own = reinterpret_cast<const char*>(inbox(rank_here));
+  std::vector<std::uint64_t> heads(param_.processes);
+  std::vector<Line> lanes(std::size_t{param_.processes} * param_.lane_lines);
+  device_.read(heads.data(), own + sizeof(dev::Inbox), heads.size() * sizeof heads[0]);
+  device_.read(lanes.data(), own + param_.lanes_at, lanes.size() * sizeof lanes[0]);
+  std::uint64_t count = 0;
+  for (std::uint32_t process = 0; process < param_.processes; ++process) {
+    const Line* const lane = lanes.data() + std::size_t{process} * param_.lane_lines;
+    std::uint64_t entry[2];
+    for (std::uint64_t at = heads[process];
+         lines_arrived(lane + (at & (param_.lane_lines - 1)), dev::lap_of_line(at, param_.lane_shift), entry) == 3;
+         at += dev::lines_of(entry[1]))
+      if (dev::kind_of(entry[1]) != dev::flushing) ++count;
+  }
+  return count;
+}
+
 void Domain::forget_failures() {
   for (std::uint32_t i = 0; i < param_.ranks_here; ++i) store_release(&param_.notes[i].failed, 0);
 }
@@ -389,7 +407,7 @@ Domain::Counts Domain::counts() const {
     dev::Inbox one{};
     device_.read(&one, inbox(i), sizeof one);
     counts.taken += one.reading.taken;
-    counts.pending += one.reading.live;
+    counts.pending += one.reading.live + in_lanes(i);
   }
   if (courier_) counts.pending += courier_->waiting();
   return counts;

@@ -120,6 +120,8 @@ class Domain final : public WaitsForPeers {
   dev::Inbox* inbox(std::uint32_t rank_here) const;
   /// Notifications that nobody has asked for; while no kernel runs.
   std::vector<dev::Notification> set_aside(std::uint32_t rank_here) const;
+  /// Those that have come since the rank looked; likewise.
+  std::uint64_t in_lanes(std::uint32_t rank_here) const;
 
   const std::shared_ptr<const Team> team_;
   Device& device_;

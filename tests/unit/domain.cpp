@@ -139,6 +139,32 @@ TEST_CASE("ranks that have finished take what is sent to them, as far as there i
   SUCCEED();
 }
 
+TEST_CASE("what has come for a rank that does not look is counted", "[domain]") {
+  DomainOptions narrow;
+  narrow.lane_lines = 16;
+  narrow.inline_bytes = 40;
+  run_processes({1, 1}, narrow, [](Process& process) {
+    int window = -1;
+    (void)process.make_window(64, &window);
+    for (int launch = 0; launch < 3; ++launch) {
+      const bool sends = process.domain.param().process == 1;
+      if (sends)
+        process.run([&](MPIX_Dev_ctx& ctx) {
+          const char data[40] = {};
+          EXPECT(dev::put_notify(ctx, window, 0, 8, sizeof data, data, 1) == Result::ok);
+          for (int i = 0; i < 2; ++i) EXPECT(dev::notify(ctx, window, 0, 2) == Result::ok);
+        });
+      (void)process.bootstrap.allgather(0);
+      EXPECT(process.domain.counts().pending == (sends ? 0 : 3));
+      if (!sends)
+        process.run([&](MPIX_Dev_ctx& ctx) { EXPECT(dev::wait(ctx, window, -1, -1, 3, nullptr) == Result::ok); });
+      EXPECT(process.domain.counts().pending == 0);
+      (void)process.bootstrap.allgather(0);
+    }
+  });
+  SUCCEED();
+}
+
 TEST_CASE("what ranks log is told in order, and what is lost is said", "[domain]") {
   run_processes({2}, {}, [](Process& process) {
     const dev::LogLine* const lines = process.domain.param().log;
