@@ -84,14 +84,16 @@ MPIX_PUBLIC int MPIX_Dev_dealloc(MPIX_Dev dev, void* base);
 /* Collective: kernels may open windows over this memory (MPIX_Dev_win_open), which is the program's own, or comes from
  * MPIX_Dev_alloc; each process gives its own, or nothing. On a host that is memory of MPIX_Dev_alloc, or
  * such as MPI gives with mpi_memory_alloc_kinds=mpix:device. While no kernel
- * of the domain runs. Errors: MPI_ERR_RMA_ATTACH (other processes cannot reach it; there are 64 already). */
+ * of the domain runs. Errors: MPI_ERR_RMA_ATTACH (other processes cannot reach it; there are 64 already),
+ * MPI_ERR_UNSUPPORTED_OPERATION (with a GPU in use: pageable memory of the host, or memory of another GPU). */
 MPIX_PUBLIC int MPIX_Dev_attach(MPIX_Dev dev, void* base, size_t bytes);
 /* Collective, each process with the base that it gave. */
 MPIX_PUBLIC int MPIX_Dev_detach(MPIX_Dev dev, void* base);
 
 /* Collective: a window; base[i] and bytes[i] are of the i-th rank here. Parts may overlap: a put whose source is where
  * its data belong moves nothing, and only notifies. Up to 64 at a time. While no kernel of the domain runs.
- * Errors: MPI_ERR_ARG, MPI_ERR_RMA_ATTACH, MPI_ERR_NO_MEM (too many windows). */
+ * Errors: MPI_ERR_ARG, MPI_ERR_NO_MEM (too many windows); MPI_ERR_RMA_ATTACH and MPI_ERR_UNSUPPORTED_OPERATION (memory,
+ * as for MPIX_Dev_attach). */
 MPIX_PUBLIC int MPIX_Dev_win_create(MPIX_Dev dev, void* const base[], const size_t bytes[], MPIX_Dev_win* win);
 MPIX_PUBLIC int MPIX_Dev_win_free(MPIX_Dev dev, MPIX_Dev_win* win);
 
