@@ -217,8 +217,6 @@ void launched_by_another_way(const Set& set) {
   const std::string of = "each of " + std::to_string(fitting + 1) + " ranks (ranks_here) at once: at most ";
   EXPECT(text_of(refused).find(of + std::to_string(support::max_ranks<Ring>(512, large)) + " fit") !=
          std::string::npos);
-  std::vector<char> own(64);
-  EXPECT(class_of(MPIX_Dev_attach(set.domain, own.data(), own.size())) != MPI_SUCCESS);
 }
 #else
 /// Kernels that nobody has launched, and those of another libmpix: each call returns the same, and none waits.

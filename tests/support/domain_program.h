@@ -45,6 +45,10 @@ class Ranks {
   void run(const Kernel& kernel, std::uint64_t operations, int threads = 64) {
     CHECK_MPI(support::launch(domain, kernel, threads));
     support::synchronize();
+    check(operations);
+  }
+  /// What a launch has found out that is over.
+  void check(std::uint64_t operations) {
     expected_ += operations;
     std::vector<Findings> all(static_cast<std::size_t>(here_));
     support::to_host(all.data(), found_, all.size() * sizeof all[0]);
