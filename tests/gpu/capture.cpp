@@ -527,40 +527,15 @@ TEST_CASE("a captured iteration as the body of a WHILE node") {
       Iteration iteration;
       const auto end = static_cast<std::uint64_t>(scaled(10000));
 
-      cudaGraph_t graph;
-      CHECK_GPU(cudaGraphCreate(&graph, 0));
-      cudaGraphConditionalHandle handle;
-      CHECK_GPU(cudaGraphConditionalHandleCreate(&handle, graph, 1, cudaGraphCondAssignDefault));
-      cudaGraphNodeParams parameters{};
-      parameters.type = cudaGraphNodeTypeConditional;
-      parameters.conditional.handle = handle;
-      parameters.conditional.type = cudaGraphCondTypeWhile;
-      parameters.conditional.size = 1;
-      cudaGraphNode_t node;
-#if CUDART_VERSION >= 13000
-      CHECK_GPU(cudaGraphAddNode(&node, graph, nullptr, nullptr, 0, &parameters));
-#else
-      CHECK_GPU(cudaGraphAddNode(&node, graph, nullptr, 0, &parameters));
-#endif
-      cudaGraph_t body = parameters.conditional.phGraph_out[0];
-      CHECK_GPU(
-          cudaStreamBeginCaptureToGraph(cuda(stream), body, nullptr, nullptr, 0, cudaStreamCaptureModeThreadLocal));
-      iteration.next(stream);
-      ring.counted_epoch(stream, iteration.number(), fused);
-      continue_while_below(cuda(stream), handle, iteration.number(), end);
-      cudaGraph_t captured;  // the body again
-      CHECK_GPU(cudaStreamEndCapture(cuda(stream), &captured));
-      cudaGraphExec_t executable;
-      CHECK_GPU(cudaGraphInstantiate(&executable, graph, 0));
-
-      CHECK_GPU(cudaGraphLaunch(executable, cuda(stream)));
-      device().expect_replays(1, end);
+      Loop loop(stream, iteration.number(), end, [&] {
+        iteration.next(stream);
+        ring.counted_epoch(stream, iteration.number(), fused);
+      });
+      loop.launch(stream, end);
       stream.synchronize();
       CHECK(iteration.reached() == end);
       ring.epoch(stream);
       stream.synchronize();
-      CHECK_GPU(cudaGraphExecDestroy(executable));
-      CHECK_GPU(cudaGraphDestroy(graph));
     }
   }
 }

@@ -2,6 +2,7 @@
 // Copyright (c) the libmpix authors
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <string>
 
@@ -58,5 +59,53 @@ class Iteration {
 /// What ends the loop of a graph's WHILE node: a kernel, the last of the node's body.
 void continue_while_below(cudaStream_t stream, cudaGraphConditionalHandle handle, const std::uint64_t* number,
                           std::uint64_t end);
+
+/// What `body` enqueues in `stream`, as the body of a WHILE node: one launch runs it again and again, until `number`,
+/// which it counts, has reached `end`; once at least.
+class Loop {
+ public:
+  Loop(void* stream, const std::uint64_t* number, std::uint64_t end, const std::function<void()>& body) {
+    CHECK_GPU(cudaGraphCreate(&graph_, 0));
+    cudaGraphConditionalHandle handle;
+    CHECK_GPU(cudaGraphConditionalHandleCreate(&handle, graph_, 1, cudaGraphCondAssignDefault));
+    cudaGraphNodeParams parameters{};
+    parameters.type = cudaGraphNodeTypeConditional;
+    parameters.conditional.handle = handle;
+    parameters.conditional.type = cudaGraphCondTypeWhile;
+    parameters.conditional.size = 1;
+    cudaGraphNode_t node;
+#if CUDART_VERSION >= 13000
+    CHECK_GPU(cudaGraphAddNode(&node, graph_, nullptr, nullptr, 0, &parameters));
+#else
+    CHECK_GPU(cudaGraphAddNode(&node, graph_, nullptr, 0, &parameters));
+#endif
+    const std::uint64_t checks_before = device().captured_checks();
+    CHECK_GPU(cudaStreamBeginCaptureToGraph(cuda(stream), parameters.conditional.phGraph_out[0], nullptr, nullptr, 0,
+                                            cudaStreamCaptureModeThreadLocal));
+    body();
+    continue_while_below(cuda(stream), handle, number, end);
+    checks_ = device().captured_checks() - checks_before;
+    cudaGraph_t captured;  // the body again
+    CHECK_GPU(cudaStreamEndCapture(cuda(stream), &captured));
+    CHECK_GPU(cudaGraphInstantiate(&executable_, graph_, 0));
+  }
+  ~Loop() {
+    (void)cudaGraphExecDestroy(executable_);
+    (void)cudaGraphDestroy(graph_);
+  }
+  Loop(const Loop&) = delete;
+  Loop& operator=(const Loop&) = delete;
+
+  /// `iterations`: that there will be.
+  void launch(void* stream, std::uint64_t iterations) {
+    CHECK_GPU(cudaGraphLaunch(executable_, cuda(stream)));
+    device().expect_replays(checks_, iterations);
+  }
+
+ private:
+  std::uint64_t checks_ = 0;
+  cudaGraph_t graph_ = nullptr;
+  cudaGraphExec_t executable_ = nullptr;
+};
 
 }  // namespace test
