@@ -2,7 +2,8 @@
 // Copyright (c) the libmpix authors
 //
 // Collectives on streams: each call with each operation, type, count and root that MPI has, against a serial model, and
-// against MPI itself. tests/options runs this once for each way that data can take (MPIX_COLL).
+// against MPI itself. tests/options runs this once for each way that data can take (MPIX_COLL), scripts/run-gpu-tests
+// also with calls in graphs (TEST_CAPTURED).
 #include <iterator>
 #include <memory>
 #include <tuple>
@@ -14,26 +15,20 @@ using namespace test;
 
 namespace {
 
-using Trials = std::vector<std::unique_ptr<Trial>>;
-
 /// Enqueue all, and then look at all.
-class Batch {
+class Calls {
  public:
-  void add(const Call& call, MPI_Comm comm = MPI_COMM_WORLD) {
-    trials_.push_back(std::make_unique<Trial>(call, rank(), size()));
-    MPI_OK(trials_.back()->make(comm, stream_));
+  void add(const Call& call) { batch_.add(std::make_unique<Trial>(call, rank(), size()), stream_); }
+  /// They are done, and what they had is there until the next.
+  const std::vector<std::unique_ptr<Trial>>& finish() {
+    batch_.finish(stream_);
+    return batch_.trials();
   }
-  /// The trials are done, and what they had is there until the next.
-  const Trials& finish() {
-    stream_.synchronize();
-    for (const auto& trial : trials_) trial->check();
-    return trials_;
-  }
-  void clear() { trials_.clear(); }
+  void clear() { batch_.clear(); }
 
  private:
   Stream stream_;
-  Trials trials_;
+  Batch batch_{MPI_COMM_WORLD};
 };
 
 std::uint64_t next_salt() {
@@ -80,7 +75,7 @@ TEST_CASE("each operation on each type") {
   std::size_t pairs = 0;
   for (const Type& type : all_types()) {
     alive(type.name);
-    Batch batch;
+    Calls calls;
     for (const Op& op : all_ops()) {
       if (!is_valid(op, type)) continue;
       ++pairs;
@@ -94,11 +89,11 @@ TEST_CASE("each operation on each type") {
         call.in_place = (pairs + static_cast<std::size_t>(what)) % 3 == 0;
         for (call.root = 0; call.root < (what == What::reduce ? size() : 1); ++call.root) {
           call.salt = next_salt();
-          batch.add(call);
+          calls.add(call);
         }
       }
     }
-    for (const auto& trial : batch.finish())
+    for (const auto& trial : calls.finish())
       if (!is_wrong_in_mpi(trial->call())) compare_with_mpi(*trial, comm);
   }
   CHECK(pairs > 150);
@@ -106,7 +101,7 @@ TEST_CASE("each operation on each type") {
 
 // 16 bytes and more of one element, and of those that do not divide 8.
 TEST_CASE("many elements of each type") {
-  Batch batch;
+  Calls calls;
   for (const Type& type : all_types()) {
     for (const Op& op : all_ops()) {
       if (!is_valid(op, type) || (op.function != Function::sum && op.function != Function::maxloc &&
@@ -117,12 +112,12 @@ TEST_CASE("many elements of each type") {
       call.op = op.handle;
       call.count = 1000 + type.extent;
       call.salt = next_salt();
-      batch.add(call);
+      calls.add(call);
       call.what = What::reduce_scatter_block;
-      batch.add(call);
+      calls.add(call);
     }
   }
-  batch.finish();
+  calls.finish();
 }
 
 TEST_CASE("each count") {
@@ -135,7 +130,7 @@ TEST_CASE("each count") {
       {MPI_DOUBLE, MPI_SUM, 65537},          {MPI_SIGNED_CHAR, MPI_MIN, 65537}, {MPI_INT, MPI_BXOR, 4096},
       {MPI_C_DOUBLE_COMPLEX, MPI_SUM, 4096}, {MPI_SHORT, MPI_MAX, 255},         {MPI_FLOAT, MPI_PROD, 4096},
   };
-  Batch batch;
+  Calls calls;
   for (const std::size_t count : {0, 1, 2, 3, 7, 8, 255, 4096, 65537}) {
     alive(std::to_string(count) + " elements");
     for (const Pair& pair : pairs) {
@@ -152,21 +147,21 @@ TEST_CASE("each count") {
           call.salt = next_salt();
           call.skew = call.salt % 2;
           call.root = static_cast<int>(call.salt % static_cast<std::size_t>(size()));
-          batch.add(call);
+          calls.add(call);
         }
       }
       if (count > 4096) {
-        batch.finish();
-        batch.clear();
+        calls.finish();
+        calls.clear();
       }
     }
-    batch.finish();
-    batch.clear();
+    calls.finish();
+    calls.clear();
   }
 }
 
 TEST_CASE("each root") {
-  Batch batch;
+  Calls calls;
   for (const std::size_t count : {1, 100, 10000}) {
     for (What what : {What::bcast, What::reduce}) {
       Call call;
@@ -176,13 +171,13 @@ TEST_CASE("each root") {
       for (call.root = 0; call.root < size(); ++call.root) {
         for (call.in_place = false;; call.in_place = true) {
           call.salt = next_salt();
-          batch.add(call);
+          calls.add(call);
           if (call.in_place || what == What::bcast) break;
         }
       }
     }
   }
-  batch.finish();
+  calls.finish();
 }
 
 TEST_CASE("more than a million elements") {
@@ -199,9 +194,9 @@ TEST_CASE("more than a million elements") {
     std::tie(call.type, call.op) = pairs[next++ % std::size(pairs)];
     call.salt = next_salt();
     call.root = size() - 1;
-    Batch batch;
-    batch.add(call);
-    batch.finish();
+    Calls calls;
+    calls.add(call);
+    calls.finish();
   }
 }
 

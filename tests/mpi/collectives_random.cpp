@@ -2,7 +2,8 @@
 // Copyright (c) the libmpix authors
 //
 // Random collectives on streams: SOAK_CALLS of them, with SOAK_SEED; on communicators of their own order of ranks, on
-// streams that change, in memory that is attached or not. Each is compared with a serial model.
+// streams that change, in memory that is attached or not, and in graphs (TEST_CAPTURED). Each is compared with a serial
+// model.
 #include <memory>
 
 #include "support/catch.h"
@@ -26,14 +27,12 @@ class Caller {
   void make(const Call& call, bool send_attached, bool recv_attached) {
     char* const send_at = send_attached ? take(call) : nullptr;
     char* const recv_at = recv_attached ? take(call) : nullptr;
-    trials_.push_back(std::make_unique<Trial>(call, comm_.rank(), comm_.size(), Kind::unmapped, send_at, recv_at));
-    MPI_OK(trials_.back()->make(comm_, *stream_));
+    batch_.add(std::make_unique<Trial>(call, comm_.rank(), comm_.size(), Kind::unmapped, send_at, recv_at), *stream_);
   }
   void delay(int microseconds) { stream_->delay(microseconds); }
   void finish(const std::string& context) {
-    stream_->synchronize();
-    for (const auto& trial : trials_) trial->check(context);
-    trials_.clear();
+    batch_.finish(*stream_, context);
+    batch_.clear();
     taken_ = 0;
   }
   void change_stream() { stream_ = std::make_unique<Stream>(); }
@@ -61,7 +60,7 @@ class Caller {
   std::unique_ptr<Stream> stream_;
   std::unique_ptr<Buffer> memory_;
   std::size_t taken_ = 0;
-  std::vector<std::unique_ptr<Trial>> trials_;
+  Batch batch_{comm_};
 };
 
 }  // namespace

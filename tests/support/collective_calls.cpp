@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
 #include <limits>
 #include <memory>
 #include <utility>
@@ -258,6 +259,10 @@ Trial::Trial(const Call& call, int me, int size, Kind kind, char* send_at, char*
   } else {
     send_.place(input);
   }
+  renew();
+}
+
+void Trial::renew() {
   send_.write();
   recv_.write();
 }
@@ -290,6 +295,79 @@ void Trial::check(const std::string& context) const {
   if (call_.what == What::reduce && me_ != call_.root)
     EXPECT(recv_.unchanged(), describe(call_) << ": recvbuf of another than the root; " << context);
 }
+
+// ---- a batch ---------------------------------------------------------------------------------------
+
+struct Batch::Group {
+  std::size_t begin, end;
+  std::unique_ptr<support::Graph> graph;  ///< null: not captured
+};
+
+Batch::Batch(MPI_Comm comm) : comm_(comm), captured_(parameter("TEST_CAPTURED", 0) != 0) {}
+Batch::~Batch() = default;
+
+namespace {
+
+struct GroupKind {
+  std::size_t calls;
+  bool captured;
+};
+constexpr GroupKind group_kinds[] = {{1, true}, {5, true}, {2, false}, {20, true}};
+
+}  // namespace
+
+void Batch::add(std::unique_ptr<Trial> trial, void* stream) {
+  trials_.push_back(std::move(trial));
+  if (!captured_) return MPI_OK(trials_.back()->make(comm_, stream));
+  const std::size_t enqueued = groups_.empty() ? 0 : groups_.back().end;
+  if (trials_.size() - enqueued >= group_kinds[groups_.size() % std::size(group_kinds)].calls) enqueue_group(stream);
+}
+
+/// All that has not been enqueued.
+void Batch::enqueue_group(void* stream) {
+  const bool in_graph = group_kinds[groups_.size() % std::size(group_kinds)].captured && !device().is_host();
+  Group group{groups_.empty() ? 0 : groups_.back().end, trials_.size(), nullptr};
+  const auto make = [&] {
+    for (std::size_t i = group.begin; i < group.end; ++i) MPI_OK(trials_[i]->make(comm_, stream));
+  };
+  if (!in_graph) {
+    make();
+  } else if (group.begin < group.end) {
+    group.graph = device().capture(stream, make);
+    group.graph->launch();
+  }
+  groups_.push_back(std::move(group));
+}
+
+void Batch::finish(void* stream, const std::string& context) {
+  if (captured_) enqueue_group(stream);
+  Stream::synchronize(stream);
+  check(context);
+  constexpr int launches = 3;
+  for (int launch = 2; captured_ && launch <= launches; ++launch) {
+    for (const auto& trial : trials_) trial->renew();
+    for (const Group& group : groups_) {
+      if (group.graph) {
+        group.graph->launch();
+        continue;
+      }
+      for (std::size_t i = group.begin; i < group.end; ++i) MPI_OK(trials_[i]->make(comm_, stream));
+    }
+    Stream::synchronize(stream);
+    check(context + ", launch " + std::to_string(launch));
+  }
+}
+
+void Batch::check(const std::string& context) const {
+  for (const auto& trial : trials_) trial->check(context);
+}
+
+void Batch::clear() {
+  groups_.clear();
+  trials_.clear();
+}
+
+// ---- one and many ----------------------------------------------------------------------------------
 
 void try_call(const Call& call, Stream& stream, const std::string& context, MPI_Comm comm) {
   int me = 0, size = 0;

@@ -97,6 +97,8 @@ class Trial {
   static std::size_t room(const Call& call, int size);
 
   int make(MPI_Comm comm, void* stream);
+  /// What it had before the call, for another one.
+  void renew();
   /// When the stream is done.
   void check(const std::string& context = "") const;
 
@@ -114,6 +116,34 @@ class Trial {
   const int me_, size_;
   std::vector<int> nodes_;
   Side send_, recv_;
+};
+
+/// Trials on a communicator that are enqueued, and then looked at together. With TEST_CAPTURED they are captured in
+/// graphs of one call and of several, a few are not between these, and all is launched three times, each time with what
+/// it had at first. (On hosts: enqueued three times.)
+class Batch {
+ public:
+  explicit Batch(MPI_Comm comm);
+  ~Batch();
+  Batch(const Batch&) = delete;
+  Batch& operator=(const Batch&) = delete;
+
+  /// Until finish() all in one stream.
+  void add(std::unique_ptr<Trial> trial, void* stream);
+  void finish(void* stream, const std::string& context = "");
+  /// What is there until clear().
+  const std::vector<std::unique_ptr<Trial>>& trials() const { return trials_; }
+  void clear();
+
+ private:
+  struct Group;
+  void enqueue_group(void* stream);
+  void check(const std::string& context) const;
+
+  const MPI_Comm comm_;
+  const bool captured_;
+  std::vector<std::unique_ptr<Trial>> trials_;
+  std::vector<Group> groups_;  ///< which of the trials have been enqueued, in this order
 };
 
 /// A trial in the whole world, all of it.
