@@ -2,7 +2,6 @@
 // Copyright (c) the libmpix authors
 //
 // SOAK_EPOCHS epochs, and what the process has at the end is what it had after the first tenth of them.
-#include <dirent.h>
 #include <malloc.h>
 
 #include <atomic>
@@ -11,32 +10,11 @@
 
 #include "support/catch.h"
 #include "support/epochs.h"
+#include "support/usage.h"
 
 using namespace test;
 
 namespace {
-
-std::size_t entries(const char* directory) {
-  std::size_t count = 0;
-  DIR* const open = opendir(directory);
-  while (open && readdir(open)) ++count;
-  if (open) closedir(open);
-  return count;
-}
-
-struct Usage {
-  long kilobytes;
-  std::size_t files, threads;
-
-  static Usage now() {
-    long pages = 0;
-    if (std::FILE* statm = std::fopen("/proc/self/statm", "r")) {
-      if (std::fscanf(statm, "%*d %ld", &pages) != 1) pages = 0;
-      std::fclose(statm);
-    }
-    return {pages * sysconf(_SC_PAGESIZE) / 1024, entries("/proc/self/fd"), entries("/proc/self/task")};
-  }
-};
 
 /// Each rank puts a number to its right neighbour, and some more of them as far as `words` go. Nothing that the test
 /// does itself takes memory for each epoch.

@@ -72,6 +72,8 @@ class Device {
   /// peer.
   char* allocate(Kind kind, std::size_t bytes);
   void release(Kind kind, char* base);
+  /// Of a GPU, whoever uses it. On hosts 0.
+  virtual long free_bytes() { return 0; }
 
   // Enqueue.
   virtual void fill(void* stream, void* to, std::size_t bytes, Pattern pattern, std::size_t position = 0) = 0;

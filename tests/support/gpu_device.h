@@ -117,6 +117,13 @@ class GpuDevice final : public Device {
     CHECK_GPU(GPU(DeviceGetAttribute)(&kilohertz_, GPU_CLOCK_RATE, index_));
   }
 
+  long free_bytes() override {
+    const support::CurrentGpu current(index_);
+    std::size_t free = 0, all = 0;
+    CHECK_GPU(GPU(MemGetInfo)(&free, &all));
+    return static_cast<long>(free);
+  }
+
   void fill(void* stream, void* to, std::size_t bytes, Pattern pattern, std::size_t position) override {
     const support::CurrentGpu current(index_);
     fill_kernel<<<blocks_for(bytes), threads, 0, on(stream)>>>(static_cast<unsigned char*>(to), bytes, pattern,
