@@ -48,8 +48,9 @@ void Collectives::check(const Call& call) const {
   if (call.bytes == 0) return;
   if (sends && !call.send) throw Error(Fault::buffer, "no buffer to send from");
   if (receives && !call.recv) throw Error(Fault::buffer, "no buffer to receive in");
-  if (sends) device_.check_origin(call.send);
-  if (receives) device_.check_origin(call.recv);
+  const bool has_one = call.kind == CollectiveKind::bcast || call.in_place;
+  if (sends) device_.check_buffer(call.send, has_one ? "buffer" : "send buffer");
+  if (receives) device_.check_buffer(call.recv, has_one ? "buffer" : "receive buffer");
 }
 
 std::uint64_t Collectives::place_of(const void* buffer, std::size_t bytes) const {

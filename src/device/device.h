@@ -193,8 +193,8 @@ class Device {
 
   /// Called for each window, before anything else: throws when kernels cannot reach its memory.
   virtual void use_memory_of(const void* base, std::size_t bytes) = 0;
-  /// Throws when kernels cannot read the origin buffer of a put.
-  virtual void check_origin(const void*) {}
+  /// Throws when kernels cannot reach a buffer of the program; `what` names it in the text.
+  virtual void check_buffer(const void*, [[maybe_unused]] const char* what) {}
   /// How much of an epoch's data for one target is worth two copies, to save waiting for its post.
   virtual std::size_t preferred_eager_bytes() const noexcept = 0;
   /// Of these, more goes in packs (wire/pack.h) where links carry them; SIZE_MAX: none do.

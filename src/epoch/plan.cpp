@@ -338,7 +338,7 @@ void AccessRecorder::check(const Put& put) {
                                   " (in units of " + std::to_string(unit) + ") reach past the end of rank " +
                                   std::to_string(put.target) + "'s window of " + std::to_string(target.window_bytes) +
                                   " bytes");
-  device_.check_origin(put.source);
+  device_.check_buffer(put.source, "origin buffer");
 }
 
 std::shared_ptr<const AccessPlan> AccessRecorder::finish(bool* reused) {

@@ -6,8 +6,10 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <thread>
 
+#include "base/error.h"
 #include "collective/collectives.h"
 #include "device/host/host_device.h"
 #include "device/host/stream.h"
@@ -90,5 +92,33 @@ TEST_CASE("calls are waited for, however many graphs have run", "[collective]") 
     EXPECT(stream->synchronize());
     calls->close(true);
     bootstrap.allgather(0);
+  });
+}
+
+namespace {
+
+/// As in another container, whose memory nobody here can map.
+class Elsewhere final : public ForwardingDevice {
+ public:
+  using ForwardingDevice::ForwardingDevice;
+  std::uint64_t sharing_domain() const override { return ForwardingDevice::sharing_domain() + 1; }
+};
+
+}  // namespace
+
+TEST_CASE("ranks of a node that cannot map each other's memory have no collectives, and all are told", "[collective]") {
+  const Settings settings = Settings::from_environment();
+  auto host = make_host_device(settings, 3);
+  Elsewhere elsewhere(*host);
+  ThreadRanks(3).run([&](Bootstrap& bootstrap) {
+    Device& device = bootstrap.rank() == 1 ? static_cast<Device&>(elsewhere) : *host;
+    std::string said;
+    try {
+      calls_of(bootstrap, device, settings);
+    } catch (const Error& error) {
+      EXPECT(error.fault() == Fault::unsupported);
+      said = error.what();
+    }
+    EXPECT(said.find("the ranks cannot reach each other's memory") != std::string::npos);
   });
 }

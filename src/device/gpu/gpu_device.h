@@ -108,18 +108,17 @@ class GpuDevice final : public Device {
                                           std::to_string(memory_->device()) + ": one GPU a rank");
   }
 
-  void check_origin(const void* p) override {
+  void check_buffer(const void* p, const char* what) override {
     const int device = memory().device();
     gpuPointerAttributes attributes{};
     const gpuError_t known = gpuPointerGetAttributes(&attributes, p);
     if (known != gpuSuccess) (void)gpuGetLastError();
     if (known == gpuSuccess && (is_managed_memory(attributes) || is_pinned_memory(attributes))) return;
     if (known == gpuSuccess && is_device_memory(attributes)) {
-      if (attributes.device != device) reach(attributes.device);
+      if (attributes.device != device) reach(attributes.device, what);
     } else if (!gpu_reads_pageable_memory(device)) {
-      throw Error(Fault::argument,
-                  "GPU " + std::to_string(device) +
-                      " cannot read the origin buffer: it is not memory of a GPU, nor pinned, nor managed");
+      throw Error(Fault::argument, "GPU " + std::to_string(device) + " cannot reach the " + what +
+                                       ": it is not memory of a GPU, nor pinned, nor managed");
     }
   }
 
@@ -203,7 +202,7 @@ class GpuDevice final : public Device {
     const int device = memory ? gpu_device_of(on) : -1;
     if (device >= 0 && device != memory->device())
       throw Error(Fault::argument, "the stream is one of GPU " + std::to_string(device) +
-                                       ", and the window's memory is on GPU " + std::to_string(memory->device()));
+                                       ", and this process works with GPU " + std::to_string(memory->device()));
     return 0;
   }
   bool reads_plans_later() const noexcept override { return true; }
@@ -374,16 +373,16 @@ class GpuDevice final : public Device {
     settled_.store(memory_.get(), std::memory_order_release);
   }
 
-  /// An origin buffer on another GPU.
-  void reach(int other) {
+  /// A buffer on another GPU.
+  void reach(int other, const char* what) {
     const OwnCalls own(memory().device());
     const gpuError_t error = gpuDeviceEnablePeerAccess(other, 0);
     if (error == gpuSuccess) return;
     (void)gpuGetLastError();
     if (error == gpuErrorPeerAccessAlreadyEnabled) return;
-    throw Error(Fault::argument, "GPU " + std::to_string(memory().device()) +
-                                     " cannot read the origin buffer, which is on GPU " + std::to_string(other) + " (" +
-                                     gpuGetErrorName(error) + ")");
+    throw Error(Fault::argument, "GPU " + std::to_string(memory().device()) + " cannot reach the " + what +
+                                     ", which is on GPU " + std::to_string(other) + " (" + gpuGetErrorName(error) +
+                                     ")");
   }
 
   static bool has_memory_ops(int device) {
