@@ -2,8 +2,8 @@
 // Copyright (c) the libmpix authors
 //
 // Random collectives on streams: SOAK_CALLS of them, with SOAK_SEED; on communicators of their own order of ranks, on
-// streams that change, in memory that is attached or not, and in graphs (TEST_CAPTURED). Each is compared with a serial
-// model.
+// streams that change, in memory that is attached or not, and in graphs (TEST_CAPTURED); between them ordinary
+// collectives on the same communicators, and stream epochs in the same streams. Each is compared with a serial model.
 #include <memory>
 
 #include "support/catch.h"
@@ -16,7 +16,11 @@ namespace {
 /// A communicator, and the calls on it that are under way.
 class Caller {
  public:
-  explicit Caller(MPI_Comm handle) : comm_(handle), stream_(std::make_unique<Stream>()) {}
+  Caller(MPI_Comm handle, std::size_t window_bytes)
+      : comm_(handle),
+        stream_(std::make_unique<Stream>()),
+        window_(Memory::part, window_bytes),
+        ring_(window_, window_.base(), window_bytes) {}
   ~Caller() {
     if (memory_) MPIX_Comm_detach(comm_, memory_->data());
   }
@@ -28,6 +32,31 @@ class Caller {
     char* const send_at = send_attached ? take(call) : nullptr;
     char* const recv_at = recv_attached ? take(call) : nullptr;
     batch_.add(std::make_unique<Trial>(call, comm_.rank(), comm_.size(), Kind::unmapped, send_at, recv_at), *stream_);
+  }
+  /// Around all ranks, in order of the world.
+  void epoch(bool fused) {
+    if (fused)
+      ring_.fused_epoch(*stream_);
+    else
+      ring_.epoch(*stream_);
+  }
+  /// Of MPI's own, at once.
+  void ordinary_call(Random& random) {
+    const int root = static_cast<int>(random.below(static_cast<std::size_t>(size())));
+    const int value = static_cast<int>(random.below(1000)), ranks = size() * (size() - 1) / 2;
+    int mine = value + comm_.rank(), sum = -1;
+    switch (random.below(3)) {
+      case 0:
+        MPI_OK(MPI_Allreduce(&mine, &sum, 1, MPI_INT, MPI_SUM, comm_));
+        EXPECT(sum == size() * value + ranks, "MPI_Allreduce between");
+        break;
+      case 1:
+        MPI_OK(MPI_Bcast(&mine, 1, MPI_INT, root, comm_));
+        EXPECT(mine == value + root, "MPI_Bcast between");
+        break;
+      default:
+        MPI_OK(MPI_Barrier(comm_));
+    }
   }
   void delay(int microseconds) { stream_->delay(microseconds); }
   void finish(const std::string& context) {
@@ -58,6 +87,8 @@ class Caller {
 
   const Comm comm_;
   std::unique_ptr<Stream> stream_;
+  Window window_;
+  Ring ring_;
   std::unique_ptr<Buffer> memory_;
   std::size_t taken_ = 0;
   Batch batch_{comm_};
@@ -70,9 +101,16 @@ TEST_CASE("random calls") {
   const auto soak_seed = static_cast<std::uint64_t>(parameter("SOAK_SEED", 1));
   Random random(soak_seed);                                                 // the same on all ranks
   Random own(key({soak_seed, static_cast<std::uint64_t>(rank()), 12345}));  // each its own
+  Random between(soak_seed + 1);                                            // the same on all ranks
   std::vector<std::unique_ptr<Caller>> callers;
-  for (int key : {rank(), -rank(), (rank() + 1) % size()})
-    callers.push_back(std::make_unique<Caller>(Comm::split(0, key)));
+  std::size_t window_bytes = 100;  // of the others more: not by mailbox
+  for (int key : {rank(), -rank(), (rank() + 1) % size()}) {
+    callers.push_back(std::make_unique<Caller>(Comm::split(0, key), window_bytes));
+    window_bytes *= 30;
+  }
+  // Each window and each communicator is sure of one operation, where there are so many; else an epoch may keep what
+  // the call in front of it needs.
+  const bool has_budget = parameter("MPIX_TRIGGERED_OPS", 100) >= 10;
   std::size_t at = 0;
   long in_flight = 0;
   for (long i = 0; i < calls; ++i) {
@@ -83,6 +121,8 @@ TEST_CASE("random calls") {
     call.skew = own.below(4);
     if (own.chance(0.02)) caller.delay(static_cast<int>(own.below(300)));
     caller.make(call, own.chance(0.4), own.chance(0.4));
+    if (between.chance(0.04) && has_budget) caller.epoch(between.chance(0.5));
+    if (between.chance(0.01)) caller.ordinary_call(between);
     ++in_flight;
     if (in_flight < 200 && !random.chance(0.01)) continue;
     const std::string context = "up to call " + std::to_string(i) + " of seed " + std::to_string(soak_seed);
