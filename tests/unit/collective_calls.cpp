@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the libmpix authors
 //
-// When the calls of a communicator have run: ranks as threads, and host streams.
+// The calls of a communicator, by ranks as threads, in host streams: when they have run, and where ranks seem to be on
+// GPUs.
 #include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <memory>
 #include <string>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "base/error.h"
 #include "collective/collectives.h"
@@ -54,9 +57,10 @@ class Capturing final : public ForwardingDevice {
   std::atomic<bool> captures{false};
 };
 
-std::unique_ptr<Collectives> calls_of(Bootstrap& bootstrap, Device& device, const Settings& settings) {
+std::unique_ptr<Collectives> calls_of(Bootstrap& bootstrap, Device& device, const Settings& settings,
+                                      Collectives::Ways ways = {}) {
   return std::make_unique<Collectives>(std::make_shared<const Team>(bootstrap, device, settings, nullptr), bootstrap,
-                                       device, nullptr, settings, Collectives::Ways{}, "calls");
+                                       device, nullptr, settings, std::move(ways), "calls");
 }
 
 }  // namespace
@@ -120,5 +124,90 @@ TEST_CASE("ranks of a node that cannot map each other's memory have no collectiv
       said = error.what();
     }
     EXPECT(said.find("the ranks cannot reach each other's memory") != std::string::npos);
+  });
+}
+
+namespace {
+
+constexpr std::uint64_t gpus[] = {7, 5, 7, 5, 5, 9};  // of which rank
+constexpr int ranks_on_gpus = 6;
+
+/// Of streams of the host, which seem to be on one of these.
+class OnGpu final : public ForwardingDevice {
+ public:
+  OnGpu(Device& device, int rank) : ForwardingDevice(device), rank_(rank) {}
+  std::uint64_t place() override { return gpus[rank_]; }
+
+ private:
+  const int rank_;
+};
+
+std::vector<std::int64_t> numbers_of(int rank, int call) {
+  std::vector<std::int64_t> all(5000);
+  for (std::size_t i = 0; i < all.size(); ++i) all[i] = (rank + 1) * 1000003 + call * 917 + static_cast<int>(i) * 31;
+  return all;
+}
+
+std::vector<std::int64_t> sum_of_all(int call) {
+  std::vector<std::int64_t> sum(5000);
+  for (int rank = 0; rank < ranks_on_gpus; ++rank) {
+    const auto one = numbers_of(rank, call);
+    for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += one[i];
+  }
+  return sum;
+}
+
+}  // namespace
+
+TEST_CASE("calls go along trees of the ranks of GPUs, and of those that lead them", "[collective]") {
+  Collectives::Ways ways;
+  ways.way = GENERATE(CollectiveWay::gsb, CollectiveWay::btb, CollectiveWay::gsb_btb, CollectiveWay::btb_gsb);
+  CAPTURE(static_cast<int>(ways.way));
+  const Settings settings = Settings::from_environment();
+  auto host = make_host_device(settings, ranks_on_gpus);
+  ThreadRanks(ranks_on_gpus).run([&](Bootstrap& bootstrap) {
+    const int me = bootstrap.rank();
+    OnGpu device(*host, me);
+    const auto calls = calls_of(bootstrap, device, settings, ways);
+    EXPECT(calls->sharers() == 3);
+    ScopedStream stream;
+    struct Made {
+      CollectiveKind kind;
+      int root;
+      std::vector<std::int64_t> send, recv;
+    };
+    std::vector<Made> made;
+    for (int root = 0; root < ranks_on_gpus; ++root)
+      for (CollectiveKind kind : {CollectiveKind::reduce, CollectiveKind::bcast, CollectiveKind::allreduce})
+        made.push_back({kind, root, numbers_of(me, static_cast<int>(made.size())), std::vector<std::int64_t>(5000)});
+    for (Made& one : made) {
+      Collectives::Call call;
+      call.kind = one.kind;
+      call.root = one.kind == CollectiveKind::allreduce ? 0 : one.root;
+      call.bytes = one.send.size() * sizeof one.send[0];
+      call.send = one.send.data();
+      call.recv = one.recv.data();
+      if (one.kind == CollectiveKind::bcast) {
+        if (me == one.root) one.recv = one.send;
+        call.send = call.recv;
+      } else {
+        call.operation = Operation::sum;
+        call.element = Element::i64;
+      }
+      calls->enqueue(call, stream);
+    }
+    EXPECT(stream->synchronize());
+    for (int i = 0; i < static_cast<int>(made.size()); ++i) {
+      const Made& one = made[static_cast<std::size_t>(i)];
+      if (one.kind == CollectiveKind::bcast)
+        EXPECT(one.recv == numbers_of(one.root, i));
+      else if (one.kind == CollectiveKind::allreduce || me == one.root)
+        EXPECT(one.recv == sum_of_all(i));
+    }
+    EXPECT(calls->counts().along_trees == made.size());
+    EXPECT(calls->wait_for_all());
+    bootstrap.allgather(0);
+    calls->close(true);
+    bootstrap.allgather(0);
   });
 }
