@@ -22,9 +22,9 @@ namespace notify {
 
 constexpr int waiting_blocks = 27;
 
-/// For flags of a channel; for words by hand; or with a look at the word each millisecond, which shows what it costs
-/// that the blocks are there.
-enum class Waits { for_flags, by_hand, seldom_looking };
+/// For flags of a channel; all for the same one; for words by hand; or with a look at the word each millisecond, which
+/// shows what it costs that the blocks are there.
+enum class Waits { for_flags, for_one_flag, by_hand, seldom_looking };
 
 struct WaitsForWord {
   MPIX_Dev_channel channel;
@@ -34,8 +34,9 @@ struct WaitsForWord {
   int* failed;
   MPIX_DEV_METHOD void operator()(const MPIX_Dev_team& team) const {
     if (team.thread != 0) return;
-    if (how == Waits::for_flags) {
-      if (const int result = MPIX_Dev_flag_wait(channel, team.block, value)) *failed = result;
+    if (how == Waits::for_flags || how == Waits::for_one_flag) {
+      const unsigned flag = how == Waits::for_flags ? team.block : 0;
+      if (const int result = MPIX_Dev_flag_wait(channel, flag, value)) *failed = result;
       return;
     }
     while (bare::volatile_word(words + std::size_t{team.block} * 16) < value) {
@@ -128,10 +129,11 @@ inline void beside_kernels() {
         return moved();
       };
     };
-    const std::vector<double> all =
-        in_turns({moved, beside(Waits::for_flags), beside(Waits::by_hand), beside(Waits::seldom_looking)});
+    const std::vector<double> all = in_turns({moved, beside(Waits::for_flags), beside(Waits::by_hand),
+                                              beside(Waits::seldom_looking), beside(Waits::for_one_flag)});
     check_failed();
     row("a kernel that moves 1 GiB, beside 27 blocks that wait; alone", all[1], "us", all[0]);
+    row("beside 27 that wait for one flag; alone", all[4], "us", all[0]);
     row("beside 27 that wait by hand; alone", all[2], "us", all[0]);
     row("beside 27 that look at a word each millisecond; alone", all[3], "us", all[0]);
   }

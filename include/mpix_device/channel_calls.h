@@ -8,6 +8,7 @@
 
 #include <cstdint>
 
+#include "flags.h"
 #include "notify.h"
 
 /// Channels, and device requests, inside kernels. Each call returns 0, or one of these, and has then done nothing.

@@ -16,6 +16,7 @@ struct ChannelState;
 struct ChannelLane;
 struct ChannelHost;
 struct ChannelHooks;
+struct WatchedFlag;
 }  // namespace dev
 }  // namespace mpix
 typedef mpix::Line MPIX_Dev_line;
@@ -23,12 +24,14 @@ typedef mpix::dev::ChannelState MPIX_Dev_channel_state;
 typedef mpix::dev::ChannelLane MPIX_Dev_channel_lane;
 typedef mpix::dev::ChannelHost MPIX_Dev_channel_host;
 typedef const mpix::dev::ChannelHooks MPIX_Dev_channel_hooks;
+typedef mpix::dev::WatchedFlag MPIX_Dev_watched_flag;
 #else
 typedef void MPIX_Dev_line;
 typedef void MPIX_Dev_channel_state;
 typedef void MPIX_Dev_channel_lane;
 typedef void MPIX_Dev_channel_host;
 typedef const void MPIX_Dev_channel_hooks;
+typedef void MPIX_Dev_watched_flag;
 #endif
 
 /* What a kernel knows of a channel: an argument of it, by value. Nothing in it is for programs;
@@ -45,8 +48,9 @@ typedef struct MPIX_Dev_channel {
   /* Device memory: */
   MPIX_Dev_channel_state* state;
   MPIX_Dev_channel_lane* lane;
-  uint64_t* read; /* by lane and place: the reply that was read there */
-  uint64_t* last; /* by flag: what kernels have set it to */
+  uint64_t* read;                 /* by lane and place: the reply that was read there */
+  uint64_t* last;                 /* by flag: what kernels have set it to */
+  MPIX_Dev_watched_flag* watched; /* by flag */
   /* Memory of the host: */
   MPIX_Dev_channel_host* host;
   MPIX_Dev_line *heads, *words, *replies;

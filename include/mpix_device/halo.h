@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "flags.h"
 #include "halo_move.h"
 #include "halo_words.h"
 #include "notify.h"

@@ -27,6 +27,8 @@
 /// | up             | pinned  | kernels: grows                  | the service         | release / acquire |
 /// | down           | pinned  | the service: grows              | kernels             | release / acquire |
 /// | last           | device  | kernels: what they set `up` to  | the same            | program order |
+/// | watched.seen   | device  | the block that looks for all: what it has seen in `down` | others that wait for the flag | release / acquire |
+/// | watched.looker | device  | 1: a block that begins to look for all; 0: the same, at its end | the same | compare and swap, acquire; release |
 /// | released       | pinned  | the host                        | those that wait, now and then | relaxed |
 /// | generation     | device  | the host, when the channel is freed | all calls       | relaxed: to be caught, not to be safe |
 /// | notes          | pinned  | threads that wait for long: what, its number, the block | the watch, waiting threads | relaxed; 0: nobody |
@@ -237,15 +239,6 @@ MPIX_DEV_FN void pause_on_device(std::uint32_t looks) {
 #endif
 }
 
-/// What the CPU answers takes 1.5 us and a look for it 1.1 (H200): one that goes out at once is in vain, and holds up
-/// the one that finds it. 800 cycles are some 0.4 us. A block that goes on elsewhere finds another count.
-MPIX_DEV_FN void let_answer_come() {
-#if defined(__CUDA_ARCH__)
-  for (const long long begin = clock64(); static_cast<unsigned long long>(clock64() - begin) < 800;) {
-  }
-#endif
-}
-
 MPIX_DEV_FN std::uint32_t block_here(const ChannelHooks* hooks) {
 #if defined(__CUDA_ARCH__)
   (void)hooks;
@@ -445,52 +438,6 @@ MPIX_DEV_FN Post wait_for_reply(const MPIX_Dev_channel& c, std::uint64_t packed,
   note_read(c, ticket, own);
   if (value) *value = there;
   return Post::ok;
-}
-
-/// One thread.
-MPIX_DEV_FN Post set_flag(const MPIX_Dev_channel& c, std::uint32_t flag, std::uint64_t value, bool publishes) {
-  if (c.abi != MPIX_DEV_CHANNEL_ABI) return Post::released;
-  if (flag >= c.flags) return Post::argument;
-  const std::uint64_t generation = own_word(&c.state->generation), last = own_word(c.last + flag);
-  if (publishes) fence_stores();
-  if (generation != c.generation) return Post::released;
-  if (value < last) {
-    (void)fetch_add_on_device(&c.state->refused, 1);
-    return Post::argument;
-  }
-  set_own_word(c.last + flag, value);
-  store_after_loads(c.up + std::uint64_t{flag} * c.word_stride, value);
-#if !MPIX_ON_DEVICE
-  c.hooks->post(c.host);
-#endif
-  return Post::ok;
-}
-
-MPIX_DEV_FN Post test_flag(const MPIX_Dev_channel& c, std::uint32_t flag, std::uint64_t value, bool* yes) {
-  if (is_stale(c)) return Post::released;
-  if (flag >= c.flags) return Post::argument;
-  *yes = load_acquire(down_of(c, flag)) >= value;
-  return *yes || !is_released(c) ? Post::ok : Post::released;
-}
-
-template <class Note>
-MPIX_DEV_FN Post wait_for_flag(const MPIX_Dev_channel& c, std::uint32_t flag, std::uint64_t value, Note note) {
-  if (c.abi != MPIX_DEV_CHANNEL_ABI) return Post::released;
-  if (flag >= c.flags) return Post::argument;
-  const std::uint64_t generation = own_word(&c.state->generation);  // looked at behind the wait, which looks, too
-  const std::uint64_t* const word = down_of(c, flag);
-  const bool well =
-      wait_in_channel(c, std::uint64_t{c.lanes} + flag, note, [&] { return load_acquire(word) >= value; });
-  return well && generation == c.generation ? Post::ok : Post::released;
-}
-MPIX_DEV_FN Post wait_for_flag(const MPIX_Dev_channel& c, std::uint32_t flag, std::uint64_t value) {
-  return wait_for_flag(c, flag, value, [&] { return note_of_block(c, ChannelWait::flag, value); });
-}
-
-/// By the program, which as a rule has just told the CPU what the flag answers.
-MPIX_DEV_FN Post await_flag(const MPIX_Dev_channel& c, std::uint32_t flag, std::uint64_t value) {
-  let_answer_come();
-  return wait_for_flag(c, flag, value);
 }
 
 }  // namespace dev

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "mpix_device/flags.h"
 #include "notify/channel.h"
 
 namespace mpix {
@@ -91,6 +92,7 @@ ChannelMemory::ChannelMemory(const ChannelOptions& options, Device& device) : de
   const std::size_t lanes_at = there.take(lanes * sizeof(dev::ChannelLane));
   const std::size_t read_at = there.take(lanes * c.depth * sizeof(std::uint64_t));
   const std::size_t last_at = there.take(flags * sizeof(std::uint64_t));
+  const std::size_t watched_at = there.take(flags * sizeof(dev::WatchedFlag));
 
   {
     Kept& all = kept();
@@ -114,6 +116,7 @@ ChannelMemory::ChannelMemory(const ChannelOptions& options, Device& device) : de
   c.lane = reinterpret_cast<dev::ChannelLane*>(there_.base + lanes_at);
   c.read = reinterpret_cast<std::uint64_t*>(there_.base + read_at);
   c.last = reinterpret_cast<std::uint64_t*>(there_.base + last_at);
+  c.watched = reinterpret_cast<dev::WatchedFlag*>(there_.base + watched_at);
 
   std::vector<char> first(there_.bytes);
   const std::uint64_t before = options.first_number - 1;

@@ -106,6 +106,51 @@ void flags(std::uint64_t wanted) {
     }
 }
 
+/// All blocks wait for the same flag, for different values of it, and say so when they have come.
+struct SameFlag {
+  MPIX_Dev_channel channel;
+  std::uint64_t rounds;
+  const std::uint64_t* payload;
+  std::uint64_t* faults;
+  static constexpr std::uint64_t values = 3;  ///< a round
+  MPIX_DEV_METHOD void operator()(const MPIX_Dev_team& team) const {
+    if (team.thread != 0) return;
+    for (std::uint64_t round = 0; round < rounds; ++round) {
+      const std::uint64_t value = values * round + 1 + team.block % values;
+      if (MPIX_Dev_flag_wait(channel, 0, value) != MPIX_DEV_DONE ||
+          mpix::load_once(payload + value) != test::mix(value) ||
+          MPIX_Dev_flag_set(channel, 1 + team.block, round + 1) != MPIX_DEV_DONE) {
+        (void)mpix::fetch_add_on_device(faults, 1);
+        return;
+      }
+    }
+  }
+};
+
+void same_flag(std::uint64_t rounds) {
+  constexpr int blocks = 40;
+  Channel channel(0, 1 + blocks, {});
+  const std::uint64_t all = SameFlag::values * rounds;
+  auto* const payload = static_cast<std::uint64_t*>(support::allocate_pinned((all + 1) * 8));
+  auto* const faults = static_cast<std::uint64_t*>(support::allocate_on_device(8));
+  support::launch_blocks(SameFlag{channel.device(), rounds, payload, faults}, blocks, 32);
+  for (std::uint64_t value = 1; value <= all; ++value) {
+    // Some are set while blocks look at the word by themselves, some when one does for all.
+    if (test::mix(value) % 2 != 0) std::this_thread::sleep_for(std::chrono::microseconds(test::mix(value) % 300));
+    payload[value] = test::mix(value);
+    CHECK_MPI(MPIX_Channel_flag_set(channel, 0, value));
+    if (value % SameFlag::values == 0 && test::mix(value) % 3 != 0)
+      for (int block = 0; block < blocks; ++block)
+        CHECK_MPI(MPIX_Channel_flag_wait(channel, 1 + block, value / SameFlag::values));
+  }
+  support::synchronize();
+  std::uint64_t found = 1;
+  support::to_host(&found, faults, 8);
+  EXPECT(found == 0);
+  support::release_on_device(faults);
+  support::release_pinned(payload);
+}
+
 // ---- A slow service ----------------------------------------------------------------------------------
 
 struct Post {
@@ -198,6 +243,7 @@ int main(int argc, char** argv) {
     tasks(number ? number : 100000);
   } else if (what == "flags") {
     flags(number ? number : 200000);
+    same_flag(number ? number / 1000 + 1 : 2000);
   } else if (what == "slow") {
     slow();
   } else if (what == "calls") {

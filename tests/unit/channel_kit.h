@@ -18,6 +18,7 @@
 #include "base/error.h"
 #include "base/settings.h"
 #include "device/host/host_device.h"
+#include "mpix_device/flags.h"
 #include "mpix_device/notify.h"
 #include "notify/channel.h"
 #include "support/slowdown.h"

@@ -105,7 +105,7 @@ namespace {
 class Elsewhere final : public ForwardingDevice {
  public:
   using ForwardingDevice::ForwardingDevice;
-  std::uint64_t sharing_domain() const override { return ForwardingDevice::sharing_domain() + 1; }
+  std::uint64_t sharing_group() const override { return ForwardingDevice::sharing_group() + 1; }
 };
 
 }  // namespace
@@ -136,7 +136,7 @@ constexpr int ranks_on_gpus = 6;
 class OnGpu final : public ForwardingDevice {
  public:
   OnGpu(Device& device, int rank) : ForwardingDevice(device), rank_(rank) {}
-  std::uint64_t place() override { return gpus[rank_]; }
+  std::uint64_t processor() override { return gpus[rank_]; }
 
  private:
   const int rank_;
