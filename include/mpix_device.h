@@ -49,6 +49,11 @@
 #define MPIX_DEV_DEVICE 1 /* those of this process */
 #define MPIX_DEV_NODE 2   /* those of this node: which reach each other by loads and stores, too */
 
+/* How MPIX_Dev_reduce combines elements. */
+#define MPIX_DEV_SUM 0
+#define MPIX_DEV_MAX 1
+#define MPIX_DEV_MIN 2
+
 /* The threads of a rank: what calls together. */
 #define MPIX_DEV_BLOCK 0
 #define MPIX_DEV_WARP 1 /* one warp of the block communicates, and the others are the program's own affair */
@@ -130,7 +135,7 @@ MPIX_PUBLIC int MPIX_Dev_sharers(MPIX_Dev dev, int* sharers);
 
 #ifdef __cplusplus
 
-#include <mpix_device/rma.h>
+#include <mpix_device/together.h>
 
 /* What a notification was: for calls with wildcards. */
 struct MPIX_Dev_status {
@@ -156,12 +161,16 @@ MPIX_DEV_CALL int class_of_failure(Result result) {
       return MPI_ERR_COMM;
     case Result::memory:
       return MPI_ERR_NO_MEM;
+    case Result::operation:
+      return MPI_ERR_OP;
     case Result::not_attached:
       return MPI_ERR_RMA_ATTACH;
     case Result::range:
       return MPI_ERR_RMA_RANGE;
     case Result::rank:
       return MPI_ERR_RANK;
+    case Result::root:
+      return MPI_ERR_ROOT;
     case Result::synchronization:
       return MPI_ERR_RMA_SYNC;
     case Result::tag:
@@ -180,6 +189,13 @@ MPIX_DEV_FN int class_of(Result result) { return result == Result::ok ? MPI_SUCC
 
 MPIX_FN Comm group_of(int comm) {
   return comm == MPIX_DEV_WORLD ? world : comm == MPIX_DEV_DEVICE ? device : comm == MPIX_DEV_NODE ? node : comms;
+}
+
+MPIX_FN Combine combine_by(int op) {
+  return op == MPIX_DEV_SUM   ? Combine::sum
+         : op == MPIX_DEV_MAX ? Combine::max
+         : op == MPIX_DEV_MIN ? Combine::min
+                              : Combine::none;
 }
 
 MPIX_DEV_FN int told(const Status& from, Result result, MPIX_Dev_status* to) {
@@ -247,6 +263,15 @@ MPIX_DEV_FN int MPIX_Dev_get_notify(MPIX_Dev_ctx* ctx, MPIX_Dev_win win, int tar
   if (target == MPI_PROC_NULL) return MPI_SUCCESS;
   return mpix::dev::class_of(mpix::dev::get_notify(*ctx, win, target, disp, bytes, local, tag));
 }
+/* The data go once, into the target's part, and all ranks of the target's process are told, the target among them: each
+ * gets a notification with this source, window and tag, and the bytes. Who matches it sees the data where it reaches
+ * them (parts that overlap, MPIX_Dev_ptr), and those of all puts that this rank made to it before. Small data, too, may
+ * be in the window before anybody calls. */
+MPIX_DEV_FN int MPIX_Dev_put_notify_all(MPIX_Dev_ctx* ctx, MPIX_Dev_win win, int target, size_t disp, size_t bytes,
+                                        const void* local, int tag) {
+  if (target == MPI_PROC_NULL) return MPI_SUCCESS;
+  return mpix::dev::class_of(mpix::dev::put_notify_all(*ctx, win, target, disp, bytes, local, tag));
+}
 /* A notification without data. */
 MPIX_DEV_FN int MPIX_Dev_notify(MPIX_Dev_ctx* ctx, MPIX_Dev_win win, int target, int tag) {
   if (target == MPI_PROC_NULL) return MPI_SUCCESS;
@@ -280,6 +305,30 @@ MPIX_DEV_FN int MPIX_Dev_flush(MPIX_Dev_ctx* ctx, MPIX_Dev_win win) {
 /* All ranks of the group have come here. Puts without a notification are then visible to them. */
 MPIX_DEV_FN int MPIX_Dev_barrier(MPIX_Dev_ctx* ctx, int comm) {
   return mpix::dev::class_of(mpix::dev::barrier(*ctx, mpix::dev::group_of(comm)));
+}
+
+/* Collectives: all ranks of the domain call, with the same arguments and in the same order. No barrier is needed: a
+ * rank's part, and its scratch memory, are not written before it has called, and when its call has returned it may
+ * write them, as nobody reads them any more. Between ranks of a process whose parts share bytes that holds for the call
+ * as a whole: they are not written before the last of these ranks has called. Notifications of this window with this
+ * tag are the calls' own: a wait for any tag in front of a call may take one of a rank that has called already. All
+ * ranks return the same error: MPI_ERR_ROOT, MPI_ERR_WIN, MPI_ERR_TAG, MPI_ERR_RMA_RANGE (of some part), MPI_ERR_OP,
+ * MPI_ERR_BUFFER (scratch memory that overlaps the data).
+ *
+ * What lies at `disp` of root's part goes to the same place of all parts. Returns when it is in the rank's own. */
+MPIX_DEV_FN int MPIX_Dev_bcast(MPIX_Dev_ctx* ctx, MPIX_Dev_win win, int root, size_t disp, size_t bytes, int tag) {
+  return mpix::dev::class_of(mpix::dev::bcast(*ctx, win, root, disp, bytes, tag));
+}
+/* The `count` elements at `disp` of all parts are combined (MPIX_DEV_SUM, _MAX, _MIN), one by one; when root's call
+ * returns the result lies in their place in its part, and the others have theirs still. T is float, double or an
+ * integer of 32 or 64 bits, whose sums wrap around. At `scratch` each part has room for 2 * count elements, which the
+ * call uses. The order is always the same, so the bits are: the ranks of each process one after another, then the
+ * processes by a binomial tree, from root's on. */
+template <class T>
+MPIX_DEV_FN int MPIX_Dev_reduce(MPIX_Dev_ctx* ctx, MPIX_Dev_win win, int root, size_t disp, size_t count, int op,
+                                size_t scratch, int tag) {
+  return mpix::dev::class_of(
+      mpix::dev::reduce<T>(*ctx, win, root, disp, count, mpix::dev::combine_by(op), scratch, tag));
 }
 
 /* All ranks of the group: a window over attached memory, a part of it for each. Up to 64 at a time of each group. All

@@ -41,6 +41,7 @@
 /// | arrived       | O       | ranks of O: add, device          | the last of them    | each fences before; the last after |
 /// | there[O]      | every P | the last of O to arrive          | the last of P       | release / acquire at system scope: barriers are cumulative. Of processes that nobody awaits it is filled in beforehand |
 /// | go            | P       | the last of P                    | ranks of P          | release / acquire |
+/// | first_ranks, processes | O | host, before there are kernels  | ranks of O          | the launch |
 /// | windows       | every P | host, while no kernel runs; or rank r its own entry, in MPIX_Dev_win_open | ranks of P | the barrier that follows |
 /// | window calls  | every P | rank r its own, in MPIX_Dev_win_open and _close | ranks of P | the barrier that follows. There are two, in turns by the barriers' numbers: r writes the same one again after the next barrier, to which all come when they have read it |
 ///
@@ -89,7 +90,12 @@ struct alignas(64) Header {
   std::uint64_t go[comms];
   std::uint64_t tasks_given, data_given;  ///< far.h
   std::uint64_t logged;                   ///< lines, by ranks of the process
+  /// Of the processes of all nodes that have ranks, and how many ranks there are behind them; in device memory. Null:
+  /// the library is older, as both lie where it has nothing.
+  const std::uint32_t* first_ranks;
+  std::uint64_t processes;  ///< that have ranks
 };
+static_assert(sizeof(Header) == 128, "what lies behind it stays where it is");
 
 struct WindowEntry {
   char* base;             ///< as mapped by the process in whose segment the entry lies
@@ -215,6 +221,8 @@ enum class Result : std::uint32_t {
   synchronization,
   tag,
   window,
+  root,
+  operation,
 };
 
 enum class DevCall : std::uint32_t {
@@ -232,6 +240,9 @@ enum class DevCall : std::uint32_t {
   barrier,
   win_open,
   win_close,
+  put_notify_all,
+  bcast,
+  reduce,
 };
 
 /// What is looked for; negative: any.

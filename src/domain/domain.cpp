@@ -227,6 +227,13 @@ void Domain::make_segment(Bootstrap& bootstrap) {
 }
 
 void Domain::fill_segment(const std::vector<Card>& cards) {
+  std::vector<std::uint32_t> first_ranks = first_ranks_;  // without those of processes that have none
+  first_ranks.erase(std::unique(first_ranks.begin(), first_ranks.end()), first_ranks.end());
+  process_table_ = device_.upload(first_ranks.data(), first_ranks.size() * sizeof first_ranks[0]);
+  dev::Header header{};
+  header.first_ranks = static_cast<const std::uint32_t*>(process_table_.get());
+  header.processes = first_ranks.size() - 1;
+  device_.write(segment_.base, &header, sizeof header);
   const std::vector<std::uint64_t> room(param_.ranks, param_.lane_lines);
   device_.write(segment_.base + places_.room, room.data(), room.size() * sizeof room[0]);
   // Nobody arrives from where no ranks are.

@@ -133,7 +133,7 @@ class Domain final : public WaitsForPeers {
   dev::Places places_{};
   Allocation segment_{};
   std::vector<Mapping> segments_;  ///< by process of the node
-  std::shared_ptr<const void> segment_table_, inbox_table_;
+  std::shared_ptr<const void> segment_table_, inbox_table_, process_table_;
   std::shared_ptr<char> notes_;  ///< with the word `released` in front
   std::array<Attachment, dev::most_attachments> attachments_;
   std::array<Attachment, dev::windows_each> windows_;

@@ -42,9 +42,17 @@ const char* name_of(dev::DevCall call) {
       return "MPIX_Dev_win_open";
     case dev::DevCall::win_close:
       return "MPIX_Dev_win_close";
+    case dev::DevCall::put_notify_all:
+      return "MPIX_Dev_put_notify_all";
+    case dev::DevCall::bcast:
+      return "MPIX_Dev_bcast";
+    case dev::DevCall::reduce:
+      return "MPIX_Dev_reduce";
   }
   return "?";
 }
+
+bool is_rooted(dev::DevCall call) { return call == dev::DevCall::bcast || call == dev::DevCall::reduce; }
 
 const char* reason(dev::Result result, dev::DevCall call) {
   switch (result) {
@@ -53,7 +61,7 @@ const char* reason(dev::Result result, dev::DevCall call) {
     case dev::Result::argument:
       return "the kernel was not launched with a block, or a thread of MPIX_Dev_launch_host, for each rank";
     case dev::Result::buffer:
-      return "no buffer";
+      return call == dev::DevCall::reduce ? "the scratch memory overlaps the data" : "no buffer";
     case dev::Result::count:
       return "a negative count";
     case dev::Result::group:
@@ -69,7 +77,8 @@ const char* reason(dev::Result result, dev::DevCall call) {
     case dev::Result::other:
       return "the kernel was compiled with the headers of another libmpix";
     case dev::Result::range:
-      return "outside of the target's part of the window";
+      return is_rooted(call) ? "outside of some rank's part of the window"
+                             : "outside of the target's part of the window";
     case dev::Result::rank:
       return "no such rank";
     case dev::Result::synchronization:
@@ -78,6 +87,10 @@ const char* reason(dev::Result result, dev::DevCall call) {
       return "not a tag";
     case dev::Result::window:
       return "no such window";
+    case dev::Result::root:
+      return "no such rank for a root";
+    case dev::Result::operation:
+      return "no such operation";
   }
   return "?";
 }
@@ -90,7 +103,8 @@ std::string arguments_of(const dev::RankNote& note) {
   const std::string window = "window " + or_any(note.failed_window), rank = or_any(note.failed_rank);
   const std::string first = std::to_string(note.failed_values[0]), second = std::to_string(note.failed_values[1]);
   const auto bytes = [&note](int i) { return std::to_string(static_cast<std::uint64_t>(note.failed_values[i])); };
-  switch (static_cast<dev::DevCall>(note.failed_call)) {
+  const auto call = static_cast<dev::DevCall>(note.failed_call);
+  switch (call) {
     case dev::DevCall::init:
       return result == dev::Result::argument ? " (" + first + " for " + second + " ranks)" : "";
     case dev::DevCall::none:
@@ -110,7 +124,10 @@ std::string arguments_of(const dev::RankNote& note) {
     case dev::DevCall::put_notify_2d:
     case dev::DevCall::get_notify:
     case dev::DevCall::notify:
-      return " (" + window + ", target " + rank +
+    case dev::DevCall::put_notify_all:
+    case dev::DevCall::bcast:
+    case dev::DevCall::reduce:
+      return " (" + window + (is_rooted(call) ? ", root " : ", target ") + rank +
              (result == dev::Result::synchronization ? ")"
               : result == dev::Result::tag           ? ", tag " + first + ")"
                                                      : ", displacement " + bytes(0) + ", " + bytes(1) + " bytes)");

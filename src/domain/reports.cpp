@@ -25,7 +25,7 @@ std::string barrier_of(const dev::Waiting& sought) {
   // The note may be changing just now, or be of a kernel that was compiled before barriers told theirs.
   const auto comm = static_cast<std::uint32_t>(sought.query.tag);
   return std::string("a barrier of ") + (comm < dev::comms ? of[comm] : "its ranks") +
-         " (MPIX_Dev_barrier, _win_open or _win_close)";
+         " (MPIX_Dev_barrier, _win_open, _win_close, _bcast or _reduce)";
 }
 
 bool waits_in_barrier(const dev::RankNote& note, dev::Comm comm) {
@@ -54,6 +54,7 @@ std::string waiting_text(const dev::RankNote& note, std::uint32_t rank, std::uin
     case dev::DevCall::notify:
     case dev::DevCall::put_notify:
     case dev::DevCall::put_notify_2d:
+    case dev::DevCall::put_notify_all:
       return who + "for room in the lane to rank " + std::to_string(sought.query.source) +
              ", which takes none (has it as many that it has not asked for as mpix_dev_pending allows?), or on the way "
              "to "

@@ -192,7 +192,8 @@ TEST_CASE("a wait that nobody serves is reported, and released if so set", "[dom
   CHECK(waiting_text(note, 17, 0) == "rank 17 (process 0) waits for 2 of 4 notifications: window 3, any source, tag 7");
   dev::write_waiting(note, {dev::DevCall::barrier, {-1, -1, dev::node}, 0, 0}, 2);
   CHECK(waiting_text(note, 1, 1) ==
-        "rank 1 (process 1) waits in a barrier of MPIX_DEV_NODE (MPIX_Dev_barrier, _win_open or _win_close)");
+        "rank 1 (process 1) waits in a barrier of MPIX_DEV_NODE (MPIX_Dev_barrier, _win_open, _win_close, _bcast or "
+        "_reduce)");
   dev::write_waiting(note, {dev::DevCall::barrier, {-1, -1, -1}, 0, 0}, 2);
   CHECK(contains(waiting_text(note, 1, 1), "waits in a barrier of its ranks"));
   dev::RankNote notes[11] = {};
