@@ -35,10 +35,9 @@
  *   caller  the program, in MPIX_Channel_serve, or it takes tasks one by one with MPIX_Channel_poll (preset elsewhere).
  * Other info keys: mpix_tasks=lanes|queue (a ring for each lane, preset; or one for all, in the order of the posts),
  * mpix_depth (tasks that a ring holds, a power of two up to 4096; preset 64; likewise replies to a lane that nobody has
- * read), mpix_layout=dense|padded (words of different lanes and flags that the CPU reads lie in a row, preset, or 128 bytes
- * apart),
- * mpix_fence=block|thread (how a block publishes what its threads wrote: one fence for all, or one each, which is
- * slower), mpix_name (for reports).
+ * read), mpix_layout=dense|padded (words of different lanes and flags that the CPU reads lie in a row, preset, or 128
+ * bytes apart), mpix_fence=block|thread (how a block publishes what its threads wrote: one fence for all, or one each,
+ * which is slower), mpix_name (for reports).
  *
  * Calls are local, and may come from several threads at once. Errors go through the error handler of MPI_COMM_WORLD; a
  * call that returns one has changed nothing; but MPIX_Channel_disarm has disarmed a channel that broke, and
