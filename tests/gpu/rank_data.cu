@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the libmpix authors
-#include "gpu/rank_data.h"
+#include "rank_data.h"
 
 #include <algorithm>
 #include <string>
 
+#include "../support/random.h"
 #include "support/gpu_names.h"
-#include "support/random.h"
 
 namespace test {
 namespace {
