@@ -46,37 +46,50 @@ MPIX_DEV_FN Post test_flag(const MPIX_Dev_channel& c, std::uint32_t flag, std::u
 /// 27 blocks that wait for one flag a kernel that moves memory took 5.4 times as long (H200). So a block that has
 /// looked in vain some times leaves it to one of them, which tells the others in memory of the GPU what it sees, until
 /// it has what it waits for; then another of those that are left does it.
-struct LookAtFlag {
-  /// Each takes a microsecond: as a rule an answer of the CPU is there before.
-  static constexpr std::uint32_t most_looks = 4;
-  const std::uint64_t* word;
-  std::uint64_t value;
-  WatchedFlag* watched;
-  std::uint64_t told = 0;
-  std::uint32_t looks = 0;
-  bool for_all = false;
+class LookAtFlag {
+ public:
+  MPIX_DEV_METHOD LookAtFlag(const MPIX_Dev_channel& of, std::uint32_t which, std::uint64_t awaited)
+      : channel_(of), flag_(which), value_(awaited) {}
 
   MPIX_DEV_METHOD bool is_there() {
+    const std::uint64_t* const word = down_of(channel_, flag_);
 #if MPIX_ON_DEVICE
-    if (for_all || looks < most_looks) {
-      ++looks;
+    WatchedFlag* const watched = channel_.watched + flag_;
+    if (for_all_ || looks_ < most_looks) {
+      ++looks_;
       const std::uint64_t seen = load_acquire(word);
-      if (for_all && seen > told) {
+      if (for_all_ && seen > told_ && is_current()) {
         store_release(&watched->seen, seen);
-        told = seen;
+        told_ = seen;
       }
-      return seen >= value;
+      if (seen < value_) return false;
+      end();  // here: other threads of the warp may be those that go on
+      return true;
     }
-    if (load_acquire(&watched->seen) >= value) return true;
-    for_all = load_relaxed(&watched->looker) == 0 && try_lock(&watched->looker);
+    if (load_acquire(&watched->seen) >= value_) return true;
+    for_all_ = load_relaxed(&watched->looker) == 0 && is_current() && try_lock(&watched->looker);
     return false;
 #else
-    return load_acquire(word) >= value;  // threads sleep
+    return load_acquire(word) >= value_;  // threads sleep
 #endif
   }
-  MPIX_DEV_METHOD void end() const {
-    if (for_all) store_release(&watched->looker, 0);
+  MPIX_DEV_METHOD void end() {
+    if (for_all_ && is_current()) store_release(&channel_.watched[flag_].looker, 0);
+    for_all_ = false;
   }
+
+ private:
+  /// The channel has not been freed, and its memory is not another's.
+  MPIX_DEV_METHOD bool is_current() const { return load_relaxed(&channel_.state->generation) == channel_.generation; }
+
+  /// Each takes a microsecond: as a rule an answer of the CPU is there before.
+  static constexpr std::uint32_t most_looks = 4;
+  const MPIX_Dev_channel& channel_;
+  const std::uint32_t flag_;
+  const std::uint64_t value_;
+  std::uint64_t told_ = 0;
+  std::uint32_t looks_ = 0;
+  bool for_all_ = false;
 };
 
 template <class Note>
@@ -84,7 +97,7 @@ MPIX_DEV_FN Post wait_for_flag(const MPIX_Dev_channel& c, std::uint32_t flag, st
   if (c.abi != MPIX_DEV_CHANNEL_ABI) return Post::released;
   if (flag >= c.flags) return Post::argument;
   const std::uint64_t generation = own_word(&c.state->generation);  // looked at behind the wait, which looks, too
-  LookAtFlag look{down_of(c, flag), value, c.watched + flag};
+  LookAtFlag look(c, flag, value);
   const bool well = wait_in_channel(c, std::uint64_t{c.lanes} + flag, note, [&] { return look.is_there(); });
   look.end();
   return well && generation == c.generation ? Post::ok : Post::released;

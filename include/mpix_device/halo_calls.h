@@ -60,7 +60,8 @@ MPIX_DEV_FN uint64_t MPIX_Dev_halo_begin(const MPIX_Dev_team& team, const MPIX_D
   (void)mpix::meet_blocks(halo, team.block, team.blocks, mpix::TeamCrew{team});
   return step;
 }
-/* All blocks of the grid have come here, and see what the others wrote before: that of the halo, or of the program. */
+/* All blocks of the grid, from number 0 on, have come here, and see what the others wrote before: that of the halo, or
+ * of the program. */
 MPIX_DEV_FN int MPIX_Dev_halo_sync(const MPIX_Dev_team& team, const MPIX_Dev_halo& halo) {
   if (halo.abi != MPIX_DEV_HALO_ABI) return MPIX_DEV_RELEASED;
   return mpix::halo_result(mpix::meet_blocks(halo, team.block, team.blocks, mpix::TeamCrew{team}));

@@ -216,8 +216,10 @@ MPIX_DEV_FN AnyFound wait_for_any(std::uint32_t count, const MPIX_Drequest* requ
 }
 
 /// Partitions low to high of a send that was started.
+/// Kernels wait for those that are received, and the service for those that are sent.
+MPIX_FN std::uint32_t partitions_apart(bool sends) { return sends ? 1 : words_apart; }
 MPIX_DEV_FN std::uint64_t* partition_of(const MPIX_Drequest& r, std::uint32_t partition) {
-  return r.partition + std::uint64_t{partition} * words_apart;
+  return r.partition + std::uint64_t{partition} * partitions_apart(r.sends != 0);
 }
 
 MPIX_DEV_FN Post set_ready(const MPIX_Drequest& r, std::int32_t low, std::int32_t high) {

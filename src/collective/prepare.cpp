@@ -45,6 +45,10 @@ CollectivePlaces Collectives::choose_places(Bootstrap& bootstrap) {
   for (int other = 0; other < size(); ++other)
     card.reaches_others = card.reaches_others && (team_->same_node(other) || team_->far(other).reachable);
   const std::vector<Card> cards = bootstrap.allgather(card);
+  // First, as presets differ between devices, too.
+  if (!std::all_of(cards.begin(), cards.end(), [](const Card& one) { return one.reaches_node; }))
+    throw Error(Fault::unsupported,
+                "the ranks cannot reach each other's memory: some have another device, or other name spaces");
   const auto compare = [&](const char* what, auto value_of) {
     const std::string by_rank = differing(cards, value_of);
     if (!by_rank.empty()) throw Error(Fault::argument, std::string(what) + " differs between the ranks: " + by_rank);
@@ -65,9 +69,6 @@ CollectivePlaces Collectives::choose_places(Bootstrap& bootstrap) {
   });
   if (!std::all_of(cards.begin(), cards.end(), [](const Card& one) { return one.reaches_others; }))
     throw Error(Fault::unsupported, "ranks of other nodes cannot be reached: " + team_->why_not());
-  if (!std::all_of(cards.begin(), cards.end(), [](const Card& one) { return one.reaches_node; }))
-    throw Error(Fault::unsupported,
-                "the ranks cannot reach each other's memory: some have another device, or other name spaces");
   for (const Card& one : cards)
     if (one.processor != 0)
       sharers_ = std::max(sharers_,

@@ -48,8 +48,10 @@ void RequestWords::grow() {
 
 MPIX_Drequest RequestWords::give_out(std::size_t place, std::uint32_t partitions, bool sends) {
   Partitions& own = partitions_[place];
-  if (own.count < partitions)
-    own = Partitions{zeroed(device_, partitions * dev::words_apart * sizeof(std::uint64_t)), partitions};
+  const std::uint32_t apart = dev::partitions_apart(sends);
+  const std::size_t room = std::size_t{partitions} * apart;
+  if (own.room < room) own = Partitions{zeroed(device_, room * sizeof(std::uint64_t)), room};
+  own.apart = apart;
   const std::uint64_t number = std::max(load_acquire(up(place)), load_acquire(down(place)));
   store_release(up(place), number);
   store_release(down(place), number);

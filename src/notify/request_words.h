@@ -43,7 +43,8 @@ class RequestWords {
     return words_of(place) + 2 * block_places + place % block_places * dev::words_apart;
   }
   std::uint64_t* partition(std::size_t place, std::size_t which) const {
-    return reinterpret_cast<std::uint64_t*>(partitions_[place].words.get()) + which * dev::words_apart;
+    const Partitions& own = partitions_[place];
+    return reinterpret_cast<std::uint64_t*>(own.words.get()) + which * own.apart;
   }
   dev::ChannelHost* host() const { return reinterpret_cast<dev::ChannelHost*>(host_.get()); }
 
@@ -54,7 +55,8 @@ class RequestWords {
   };
   struct Partitions {
     std::shared_ptr<char> words;
-    std::size_t count = 0;
+    std::size_t room = 0;  ///< words
+    std::uint32_t apart = 1;
   };
 
   std::uint64_t* words_of(std::size_t place) const {

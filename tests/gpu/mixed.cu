@@ -124,6 +124,19 @@ int main(int argc, char** argv) {
     }
     CHECK_MPI(MPI_Win_free(&window));
   }
+  if (is_refused) {  // collectives on streams, too
+    MPI_Comm comm;
+    CHECK_MPI(MPI_Comm_dup(MPI_COMM_WORLD, &comm));
+    CHECK_MPI(MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN));
+    const int code = MPIX_Barrier_stream(comm, place.stream());
+    int kind = MPI_SUCCESS;
+    CHECK_MPI(MPI_Error_class(code, &kind));
+    if (kind != MPI_ERR_UNSUPPORTED_OPERATION || text_of(code).find("cannot reach each other") == std::string::npos) {
+      std::printf("FAILED: rank %d, a barrier: %s\n", rank, text_of(code).c_str());
+      good = false;
+    }
+    CHECK_MPI(MPI_Comm_free(&comm));
+  }
   CHECK_MPI(MPI_Finalize());
   return good ? 0 : 1;
 }

@@ -101,11 +101,14 @@ TEST_CASE("calls are waited for, however many graphs have run", "[collective]") 
 
 namespace {
 
-/// As in another container, whose memory nobody here can map.
+/// As in another container, or another device: nobody here can map its memory.
 class Elsewhere final : public ForwardingDevice {
  public:
   using ForwardingDevice::ForwardingDevice;
   std::uint64_t sharing_group() const override { return ForwardingDevice::sharing_group() + 1; }
+  std::size_t preferred_scratch_bytes() const noexcept override {
+    return ForwardingDevice::preferred_scratch_bytes() + (1 << 20);
+  }
 };
 
 }  // namespace
