@@ -142,6 +142,7 @@ class Batch {
 
   const MPI_Comm comm_;
   const bool captured_;
+  const bool copies_;  ///< CUDA instantiates no graph while streams wait for copies (doc/collectives.md)
   std::vector<std::unique_ptr<Trial>> trials_;
   std::vector<Group> groups_;  ///< which of the trials have been enqueued, in this order
 };

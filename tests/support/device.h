@@ -74,6 +74,8 @@ class Device {
   void release(Kind kind, char* base);
   /// Of a GPU, whoever uses it. On hosts 0.
   virtual long free_bytes() { return 0; }
+  /// For all streams of the process, on a GPU.
+  virtual void wait_for_all() {}
 
   // Enqueue.
   virtual void fill(void* stream, void* to, std::size_t bytes, Pattern pattern, std::size_t position = 0) = 0;

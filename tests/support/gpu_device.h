@@ -123,6 +123,10 @@ class GpuDevice final : public Device {
     CHECK_GPU(GPU(MemGetInfo)(&free, &all));
     return static_cast<long>(free);
   }
+  void wait_for_all() override {
+    const support::CurrentGpu current(index_);
+    CHECK_GPU(GPU(DeviceSynchronize)());
+  }
 
   void fill(void* stream, void* to, std::size_t bytes, Pattern pattern, std::size_t position) override {
     const support::CurrentGpu current(index_);
