@@ -45,7 +45,8 @@ MPIX_DEV_FN Post test_flag(const MPIX_Dev_channel& c, std::uint32_t flag, std::u
 /// Looks of several blocks at one word of the host come one behind the other, and the whole GPU waits meanwhile: beside
 /// 27 blocks that wait for one flag a kernel that moves memory took 5.4 times as long (H200). So a block that has
 /// looked in vain some times leaves it to one of them, which tells the others in memory of the GPU what it sees, until
-/// it has what it waits for; then another of those that are left does it.
+/// it has what it waits for; then another of those that are left does it. tests/model/flags.pml is this for a model
+/// checker.
 class LookAtFlag {
  public:
   MPIX_DEV_METHOD LookAtFlag(const MPIX_Dev_channel& of, std::uint32_t which, std::uint64_t awaited)

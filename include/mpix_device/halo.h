@@ -35,7 +35,7 @@ MPIX_DEV_FN void wake_waiters(const MPIX_Dev_halo& halo) {
 ///
 /// Each block adds to `meeting`, 1 but for the first one, all together 2^63: the last one turns its highest bit over,
 /// which is what they wait for, and the others are as before. So one trip to memory tells of a block, another one that
-/// all are there, and a grid may have any number of blocks.
+/// all are there, and a grid may have any number of blocks (tests/model/meeting.pml).
 template <class Crew>
 MPIX_DEV_CALL bool meet_blocks(const MPIX_Dev_halo& halo, std::uint32_t block, std::uint32_t blocks, const Crew& crew) {
   HaloWords& words = *halo.words;

@@ -6,7 +6,8 @@
 # (riding.pml), where the first one tells where messages go, and messages of kernels (relay.pml); and notifications
 # between ranks inside kernels (lanes.pml), and what they put to other nodes (far.pml); and collectives on streams
 # (collective.pml, packs.pml, tree.pml, guarded.pml, staged.pml, copied.pml), and between nodes (rail.pml); and channels
-# between kernels and the CPU (channel.pml); and messages of halos by memory (halo.pml). What is checked is said there.
+# between kernels and the CPU (channel.pml), and blocks that wait for the same flag (flags.pml); and messages of halos by
+# memory (halo.pml), and meetings of blocks (meeting.pml). What is checked is said there.
 # "verify": the whole state space, no error. "control": a rule of the protocol is left out, and spin must find
 # a violation of the named property; a model that cannot fail proves nothing.
 #
@@ -422,6 +423,24 @@ control 'halo, told before it is packed'          whole     -DTELL_FIRST
 control 'halo, each block tells'                  whole     -DEACH_TELLS
 control 'halo, no fence'                          whole     -DNO_FENCE
 control 'halo, sent ahead with one buffer'        deadlock  -DAHEAD -DHALVES=1
+
+model=flags
+verify 'blocks that wait for a flag'
+verify 'the same, for three values'               -DBLOCKS=4 -DVALUES=3
+verify 'the same, after two looks'                -DBLOCKS=4 -DLOOKS=2
+
+control 'flags, who looked for all is not done'   deadlock  -DNO_END
+control 'flags, others are told nothing'          deadlock  -DNO_TELL
+control 'flags, others are told at the end'       deadlock  -DTELL_AT_THE_END
+
+model=meeting
+verify 'meetings of 3 blocks'
+verify 'meetings of 1 block'                      -DBLOCKS=1
+verify 'meetings of 4 blocks'                     -DBLOCKS=4 -DMEETINGS=2:4
+
+control 'meetings, the first adds one less'       deadlock  -DONE_LESS
+control 'meetings, a wait for the bits below'     deadlock  -DWAIT_FOR_THE_REST
+control 'meetings, read and written'              deadlock  -DTWO_STEPS
 echo "$number" >"$scratch/listed"
 }
 
