@@ -57,9 +57,6 @@ struct Process {
   std::uint32_t index, first, end;
 };
 
-/// False: the library is older.
-MPIX_DEV_FN bool knows_processes(const Ctx& c) { return header_of(c.p.segment).first_ranks != nullptr; }
-
 MPIX_DEV_CALL Process process_of(const Ctx& c, std::uint32_t rank) {
   const Header& header = header_of(c.p.segment);
   const std::uint32_t* const first_ranks = header.first_ranks;
@@ -134,7 +131,6 @@ MPIX_DEV_CALL Result put_notify_all(Ctx& c, int window, int target, std::size_t 
   sync_team(team);
   const Result wrong = find_target(c, call, window, target, displacement, bytes, local == nullptr, tag);
   if (wrong != Result::ok) return wrong;
-  if (!knows_processes(c)) return fail(c, call, Result::other, window, target);
   const auto to = static_cast<std::uint32_t>(target);
   const Process process = process_of(c, to);
   if (is_far(c, to)) {
@@ -177,8 +173,6 @@ MPIX_DEV_CALL Result check_parts(Ctx& c, DevCall call, int window, int root, int
     wrong = Result::window;
   } else if (tag < 0) {
     wrong = Result::tag;
-  } else if (!knows_processes(c)) {
-    wrong = Result::other;
   } else {
     if (team.index == 0) c.value = c.found.at = 0;
     sync_team(team);
