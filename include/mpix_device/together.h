@@ -256,7 +256,13 @@ MPIX_DEV_CALL Result meet(Ctx& c, const Tree& tree) {
 }
 
 MPIX_DEV_CALL Result wait_for_leader(Ctx& c, int window, int leader, int tag) {
-  return wait(c, window, leader, tag, 1, nullptr);
+  const Result result = wait(c, window, leader, tag, 1, nullptr);
+  // What it waits for comes all the same, and would be taken for that of the next call: so there is none.
+  if (result == Result::memory) {
+    if (is_first(c)) give_up(c, Result::synchronization);
+    sync_team(c);
+  }
+  return result;
 }
 MPIX_DEV_CALL Result put_to_leader(Ctx& c, int window, int leader, std::size_t displacement, std::size_t bytes,
                                    const char* from, int tag) {

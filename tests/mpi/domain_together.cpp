@@ -14,7 +14,7 @@
 //   mpiexec -n N domain_together shared STEPS RANKS...
 //     the ranks of a process have one part together
 //   mpiexec -n N domain_together wrong 1 RANKS...
-//     wrong arguments
+//     wrong arguments; with two processes also a list of pending notifications that is full
 //   mpiexec -n N domain_together all STEPS RANKS...
 //     all of these one after another, but for warps
 #include <mpi.h>
@@ -393,6 +393,19 @@ struct Wrong : Together {
   }
 };
 
+/// Of two processes with a rank each: the second cannot set aside what lies in front of the call's notification.
+struct Full : Together {
+  MPIX_DEV_METHOD void operator()(MPIX_Dev_ctx& c) const {
+    test::Findings& f = found(c);
+    const bool is_root = c.rank == 0;
+    for (int i = 0; is_root && i < 20; ++i) DOMAIN_EXPECT(c, f, MPIX_Dev_notify(&c, window, 1, 3) == MPI_SUCCESS);
+    DOMAIN_EXPECT(c, f, MPIX_Dev_bcast(&c, window, 0, 0, 8, 5) == (is_root ? MPI_SUCCESS : MPI_ERR_NO_MEM));
+    // Not with the notification of that one.
+    if (!is_root) DOMAIN_EXPECT(c, f, MPIX_Dev_bcast(&c, window, 0, 0, 8, 5) == MPI_ERR_RMA_SYNC);
+    if (mpix::dev::is_first(c)) ++f.operations;
+  }
+};
+
 #if defined(__CUDACC__) || defined(__HIPCC__)
 /// Of each block one warp calls.
 template <class Kernel>
@@ -472,6 +485,16 @@ void flood(int rounds, const std::vector<int>& counts) {
   domain.check();
 }
 
+void full() {
+  MPI_Info info = MPI_INFO_NULL;
+  CHECK_MPI(MPI_Info_create(&info));
+  CHECK_MPI(MPI_Info_set(info, "mpix_dev_pending", "4"));
+  support::Domain domain(MPI_COMM_WORLD, 1, info);
+  CHECK_MPI(MPI_Info_free(&info));
+  auto kernel = start<Full>(domain, 1, 1);
+  run(domain, kernel, {1, 1}, 1);
+}
+
 void shared(int steps, const std::vector<int>& counts) {
   const auto here = static_cast<std::size_t>(counts[static_cast<std::size_t>(process)]);
   support::Domain domain(MPI_COMM_WORLD, static_cast<int>(here));
@@ -524,6 +547,7 @@ int main(int argc, char** argv) {
   if (all || what == "flood") flood(all ? 1 + steps / 50 : steps, counts);
   if (all || what == "shared") shared(steps, counts);
   if (all || what == "wrong") wrong(counts);
+  if (processes == 2 && (all || what == "wrong")) full();
   int everywhere = 0;
   CHECK_MPI(MPI_Allreduce(&failures, &everywhere, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD));
   CHECK_MPI(MPI_Finalize());
