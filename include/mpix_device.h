@@ -313,8 +313,9 @@ MPIX_DEV_FN int MPIX_Dev_barrier(MPIX_Dev_ctx* ctx, int comm) {
  * as a whole: they are not written before the last of these ranks has called. Notifications of this window with this
  * tag are the calls' own: a wait for any tag in front of a call may take one of a rank that has called already. All
  * ranks return the same error: MPI_ERR_ROOT, MPI_ERR_WIN, MPI_ERR_TAG, MPI_ERR_RMA_RANGE (of some part), MPI_ERR_OP,
- * MPI_ERR_BUFFER (scratch memory that overlaps the data). Not so MPI_ERR_NO_MEM: the rank's list of pending notifications
- * is full; it has left the domain then, its later calls return MPI_ERR_RMA_SYNC, and others may wait for it.
+ * MPI_ERR_BUFFER (scratch memory that overlaps the data). Not so MPI_ERR_NO_MEM: the rank's list of pending
+ * notifications is full; it has left the domain then, its later calls return MPI_ERR_RMA_SYNC, and others may wait for
+ * it.
  *
  * What lies at `disp` of root's part goes to the same place of all parts. Returns when it is in the rank's own. */
 MPIX_DEV_FN int MPIX_Dev_bcast(MPIX_Dev_ctx* ctx, MPIX_Dev_win win, int root, size_t disp, size_t bytes, int tag) {
