@@ -15,9 +15,9 @@
 /// when its reader has moved it, and the others do not wait for that. Then each rank gets an entry of its own, as of a
 /// put straight into the window, and acquires it as such. Why each sees the data: all threads have met since they
 /// stored them; each thread that writes entries fences behind that meeting, as far as the target's device, before the
-/// first of its entries; who has seen both lines of an entry acquires the second one, and its team meets. No order
-/// between the entries is needed. To another node the data go first, and notifications behind them as messages of the
-/// same link: it hands out what a message says when all before it is done, so the data are in the window by then. A
+/// first of its entries; a rank that has seen both lines of an entry acquires the second one, and its team meets. No
+/// order between the entries is needed. To another node the data go first, and notifications behind them as messages of
+/// the same link: it hands out what a message says when all before it is done, so the data are in the window by then. A
 /// flush asks behind all of them. (In lanes of the same rank the entry is behind those of earlier puts, so it tells of
 /// these, too.)
 ///

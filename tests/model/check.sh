@@ -429,7 +429,7 @@ verify 'blocks that wait for a flag'
 verify 'the same, for three values'               -DBLOCKS=4 -DVALUES=3
 verify 'the same, after two looks'                -DBLOCKS=4 -DLOOKS=2
 
-control 'flags, who looked for all is not done'   deadlock  -DNO_END
+control 'flags, the looker leaves without a word'  deadlock  -DNO_END
 control 'flags, others are told nothing'          deadlock  -DNO_TELL
 control 'flags, others are told at the end'       deadlock  -DTELL_AT_THE_END
 

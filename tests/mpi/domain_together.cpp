@@ -29,19 +29,11 @@
 
 #include "support/domain.h"
 #include "support/domain_kernels.h"
+#include "support/domain_program.h"
 
 namespace {
 
-int process = 0, processes = 1;
-int failures = 0;
-
-#define EXPECT(holds)                                                                       \
-  do {                                                                                      \
-    if (!(holds)) {                                                                         \
-      std::printf("process %d, %s:%d: expected %s\n", process, __FILE__, __LINE__, #holds); \
-      ++failures;                                                                           \
-    }                                                                                       \
-  } while (false)
+using test::process;
 
 constexpr std::uint32_t most_processes = 8;
 constexpr std::size_t most_bytes = 65536, room = most_bytes + 128, part = 5 * room;
@@ -450,7 +442,7 @@ void run(support::Domain& domain, Kernel& kernel, const std::vector<int>& counts
                 static_cast<unsigned long long>(one.first[0]), static_cast<unsigned long long>(one.first[1]),
                 static_cast<unsigned long long>(one.first[2]), static_cast<unsigned long long>(one.first[3]),
                 static_cast<unsigned long long>(one.first[4]));
-    ++failures;
+    ++test::failures;
   }
 }
 
@@ -530,26 +522,17 @@ void wrong(const std::vector<int>& counts) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  int level = 0;
-  CHECK_MPI(MPI_Init_thread(&argc, &argv, MPI_THREAD_SINGLE, &level));
-  CHECK_MPI(MPI_Comm_rank(MPI_COMM_WORLD, &process));
-  CHECK_MPI(MPI_Comm_size(MPI_COMM_WORLD, &processes));
-  CHECK_MPI(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN));
-  support::choose_gpu(process);
-  const std::string what = argc > 1 ? argv[1] : "";
-  const int steps = argc > 2 ? std::atoi(argv[2]) : 1;
-  std::vector<int> counts;
-  for (int p = 0; p < processes; ++p) counts.push_back(argc > 3 ? std::atoi(argv[3 + p % (argc - 3)]) : 2);
-  const bool all = what == "all";
-  EXPECT(all || what == "random" || what == "warps" || what == "flood" || what == "shared" || what == "wrong");
-  if (all || what == "random") random_calls(steps, counts, false);
-  if (what == "warps") random_calls(steps, counts, true);
-  if (all || what == "flood") flood(all ? 1 + steps / 50 : steps, counts);
-  if (all || what == "shared") shared(steps, counts);
-  if (all || what == "wrong") wrong(counts);
-  if (processes == 2 && (all || what == "wrong")) full();
-  int everywhere = 0;
-  CHECK_MPI(MPI_Allreduce(&failures, &everywhere, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD));
-  CHECK_MPI(MPI_Finalize());
-  return everywhere == 0 ? 0 : 1;
+  return test::main_of(argc, argv, [&](const std::string& what) {
+    const int steps = argc > 2 ? std::atoi(argv[2]) : 1;
+    std::vector<int> counts;
+    for (int p = 0; p < test::processes; ++p) counts.push_back(argc > 3 ? std::atoi(argv[3 + p % (argc - 3)]) : 2);
+    const bool all = what == "all";
+    EXPECT(all || what == "random" || what == "warps" || what == "flood" || what == "shared" || what == "wrong");
+    if (all || what == "random") random_calls(steps, counts, false);
+    if (what == "warps") random_calls(steps, counts, true);
+    if (all || what == "flood") flood(all ? 1 + steps / 50 : steps, counts);
+    if (all || what == "shared") shared(steps, counts);
+    if (all || what == "wrong") wrong(counts);
+    if (test::processes == 2 && (all || what == "wrong")) full();
+  });
 }
