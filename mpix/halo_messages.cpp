@@ -2,6 +2,10 @@
 // Copyright (c) the libmpix authors
 #include "halo_messages.h"
 
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -11,6 +15,13 @@
 
 namespace mpix {
 namespace {
+
+/// MPICH asks its network once a call, and once more for every eighth request (MPIR_CVAR_REQUEST_POLL_FREQ); and each
+/// time a network that copies within the node copies up to 512 KiB. So a call for all requests of a large halo took
+/// up to 2 ms, in which nobody sent what was packed by now, nor heard of what had come.
+constexpr std::size_t most_in_a_call = 7;
+/// Behind so much a look is over; the next one goes on where it was.
+constexpr auto longest_look = std::chrono::microseconds(10);
 
 class MessagesOfMpi final : public HaloTransport {
  public:
@@ -25,8 +36,6 @@ class MessagesOfMpi final : public HaloTransport {
     const std::size_t count = cargo_.size();
     requests_.assign(4 * count, MPI_REQUEST_NULL);
     started_.resize(4 * count);
-    indices_.resize(4 * count);
-    statuses_.resize(4 * count);
     for (std::size_t m = 0; m < count; ++m) {
       peers_.push_back(messages[cargo_[m].given].peer);
       for (std::uint32_t half = 0; half < halo.halves(); ++half) {
@@ -65,12 +74,15 @@ class MessagesOfMpi final : public HaloTransport {
   void look(bool only_sends, std::vector<Over>* over) override {
     over->insert(over->end(), blocking_over_.begin(), blocking_over_.end());
     blocking_over_.clear();
-    const auto count = static_cast<int>(only_sends ? requests_.size() / 2 : requests_.size());
-    if (calls_.tests_any)
-      while (test_any(count, over)) {
+    const auto begin = std::chrono::steady_clock::now();
+    // The oldest each time, as they are likely to be over next; the rest in turns.
+    if (test(0, only_sends, over) < under_way_.size()) {
+      for (std::size_t most = under_way_.size() / most_in_a_call + 1; most > 0; --most) {
+        if (std::chrono::steady_clock::now() - begin > longest_look) break;
+        if (next_ >= under_way_.size()) next_ = 0;
+        next_ = test(next_, only_sends, over);
       }
-    else
-      test_some(count, over);
+    }
     gathering_.look(only_sends, over);
   }
 
@@ -84,6 +96,7 @@ class MessagesOfMpi final : public HaloTransport {
         cancel_receive(requests_[i]);
       started_[i] = false;
     }
+    under_way_.clear();
     gathering_.cancel(&sends);
     return end_soon(sends);
   }
@@ -104,6 +117,7 @@ class MessagesOfMpi final : public HaloTransport {
     const std::size_t i = index_of(of);
     require_of_mpi(PMPI_Start(&requests_[i]), "MPI_Start", cargo_[of.message].name);
     started_[i] = true;
+    under_way_.push_back(i);
   }
 
   void note_over(std::size_t i, const MPI_Status& status, std::vector<Over>* over) {
@@ -119,21 +133,42 @@ class MessagesOfMpi final : public HaloTransport {
                                          std::to_string(cargo.recv_bytes));
   }
 
-  bool test_any(int count, std::vector<Over>* over) {
-    int which = MPI_UNDEFINED, is_over = 0;
-    MPI_Status status;
-    require_of_mpi(PMPI_Testany(count, requests_.data(), &which, &is_over, &status), "MPI_Testany");
-    if (!is_over || which == MPI_UNDEFINED) return false;
-    note_over(static_cast<std::size_t>(which), status, over);
-    return true;
+  /// Those from a place on that one call may be for; returns where the next ones are.
+  std::size_t test(std::size_t first, bool only_sends, std::vector<Over>* over) {
+    std::array<MPI_Request, most_in_a_call> requests;
+    std::array<std::size_t, most_in_a_call> places;
+    int count = 0;
+    std::size_t end = first;
+    for (; end < under_way_.size() && count < static_cast<int>(most_in_a_call); ++end) {
+      const std::size_t i = under_way_[end];
+      if (only_sends && !at(i).is_send) continue;
+      requests[static_cast<std::size_t>(count)] = requests_[i];
+      places[static_cast<std::size_t>(count++)] = end;
+    }
+    std::array<int, most_in_a_call> which;
+    std::array<MPI_Status, most_in_a_call> statuses;
+    const int some = count == 0 ? 0 : test_requests(count, requests.data(), which.data(), statuses.data());
+    for (int k = 0; k < some; ++k) {
+      std::size_t& i = under_way_[places[static_cast<std::size_t>(which[static_cast<std::size_t>(k)])]];
+      const std::size_t request = std::exchange(i, is_over);
+      note_over(request, statuses[static_cast<std::size_t>(k)], over);
+    }
+    if (some > 0) under_way_.erase(std::remove(under_way_.begin(), under_way_.end(), is_over), under_way_.end());
+    return end - static_cast<std::size_t>(some);
   }
 
-  void test_some(int count, std::vector<Over>* over) {
+  /// How many of them are over.
+  int test_requests(int count, MPI_Request* requests, int* which, MPI_Status* statuses) const {
     int some = 0;
-    require_of_mpi(PMPI_Testsome(count, requests_.data(), &some, indices_.data(), statuses_.data()), "MPI_Testsome");
-    if (some == MPI_UNDEFINED) return;
-    for (std::size_t i = 0; i < static_cast<std::size_t>(some); ++i)
-      note_over(static_cast<std::size_t>(indices_[i]), statuses_[i], over);
+    if (!calls_.tests_any) {
+      require_of_mpi(PMPI_Testsome(count, requests, &some, which, statuses), "MPI_Testsome");
+      return some == MPI_UNDEFINED ? 0 : some;
+    }
+    for (int found = 0; some < count; ++some) {
+      require_of_mpi(PMPI_Testany(count, requests, &which[some], &found, &statuses[some]), "MPI_Testany");
+      if (found == 0 || which[some] == MPI_UNDEFINED) break;
+    }
+    return some;
   }
 
   const MPI_Comm comm_;
@@ -147,8 +182,9 @@ class MessagesOfMpi final : public HaloTransport {
   std::vector<Over> blocking_over_;
   std::vector<MPI_Request> requests_;
   std::vector<bool> started_;
-  std::vector<int> indices_;
-  std::vector<MPI_Status> statuses_;
+  static constexpr std::size_t is_over = SIZE_MAX;
+  std::vector<std::size_t> under_way_;  ///< requests, by index, in the order in which they have begun
+  std::size_t next_ = 0;                ///< a place there
 };
 
 }  // namespace

@@ -255,10 +255,10 @@ struct Crosses {
 };
 
 /// By a kernel of one block; how many messages of MPI that takes.
-unsigned long long cross(std::uint64_t steps, bool one_by_one, const Keys& keys) {
+unsigned long long cross(std::uint64_t steps, bool one_by_one, const Keys& keys, int words_of_each = 5) {
   constexpr int messages = 12;
-  constexpr std::uint64_t words = 5;
-  constexpr std::size_t all = messages * words;
+  const auto words = static_cast<std::uint64_t>(words_of_each);
+  const std::size_t all = messages * words;
   auto* const data = static_cast<std::uint64_t*>(support::allocate_on_device((2 * all + 1) * sizeof(std::uint64_t)));
   std::uint64_t* const wrong = data + 2 * all;
   const std::uint64_t zero = 0;
@@ -267,8 +267,13 @@ unsigned long long cross(std::uint64_t steps, bool one_by_one, const Keys& keys)
   std::vector<MPIX_Box> boxes;
   for (std::uint64_t* const base : {data, data + all})
     for (int m = 0; m < messages; ++m)
-      boxes.push_back(
-          {base + static_cast<std::uint64_t>(m) * words, sizeof *base, 1, {words, 0, 0}, {sizeof *base, 0, 0}, 1, 0});
+      boxes.push_back({base + static_cast<std::uint64_t>(m) * words,
+                       sizeof *base,
+                       1,
+                       {words_of_each, 0, 0},
+                       {sizeof *base, 0, 0},
+                       1,
+                       0});
   std::vector<MPIX_Halo_message> list;
   for (std::size_t m = 0; m < messages; ++m)
     list.push_back({peer, static_cast<int>(m), static_cast<int>(m), 1, 1, &boxes[m], &boxes[messages + m]});
@@ -308,6 +313,10 @@ void gathered(int wanted) {
       for (const char* const gather : {rank == 0 ? "0" : "8192", "39"}) EXPECT(cross(10, false, with(gather)) == 120);
     }
   cross(steps, false, Keys{});
+  // Large ones, of which few are under way at once: what the other rank waits for is behind what it does not receive.
+  for (const char* const halves : {"1", "2"})
+    for (const bool one_by_one : {true, false})
+      EXPECT(cross(4, one_by_one, Keys{{"mpix_route", "mpi"}, {"mpix_halves", halves}}, 60000) == 48);
   MPIX_Halo halo = MPIX_HALO_NULL;
   EXPECT_ERROR(MPIX_Halo_create(MPI_COMM_WORLD, 0, nullptr, Info(Keys{{"mpix_gather", "65537"}}), &halo),
                MPI_ERR_INFO_VALUE, "mpix_gather");
