@@ -195,6 +195,7 @@ class Halo final : public Poller, public WaitsForPeers {
   static std::string wait_text(const Known& known, std::uint32_t flag, std::uint64_t packed, const std::string& advice);
   std::uint32_t places() const;
   std::uint32_t most_blocks() const;
+  HaloShape shape() const;
   void make_buffers();
   void upload_tables(const std::vector<HaloEnd>& ends);
   std::uint32_t half_of(std::uint64_t exchange) const { return options_.halves == 2 ? exchange & 1 : 0; }

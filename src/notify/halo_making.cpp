@@ -90,11 +90,13 @@ std::uint32_t Halo::most_blocks() const {
   return all > 0 ? std::min(options_.blocks, all) : options_.blocks;
 }
 
+HaloShape Halo::shape() const { return {options_.form, options_.chunk, most_blocks(), options_.largest_first}; }
+
 Halo::Halo(const Options& options, const std::vector<HaloContent>& messages, Device& device, const Settings& settings)
     : options_(options),
       device_(device),
       room_(device.new_waiting_room()),
-      plan_(plan_halo(messages, HaloShape{options.form, options.chunk, most_blocks(), options.largest_first})),
+      plan_(plan_halo(messages, shape())),
       known_(std::make_shared<Known>()),
       channel_(channel_options(options, known_, 2 * static_cast<std::uint32_t>(plan_.cargo.size()) + halo_extra_flags,
                                device.hang_advice()),
@@ -109,8 +111,6 @@ Halo::Halo(const Options& options, const std::vector<HaloContent>& messages, Dev
     counts_.recv_bytes += cargo.recv_bytes;
   }
   device.prepare_halos();
-  for (const HaloPlan::Range& range : plan_.launches)
-    counts_.blocks = std::max<std::uint64_t>(counts_.blocks, std::min(range.end - range.first, most_blocks()));
 }
 
 void Halo::use_ends(std::unique_ptr<HaloSegment> segment, const std::vector<HaloEnd>& ends) {
@@ -123,6 +123,12 @@ void Halo::use_ends(std::unique_ptr<HaloSegment> segment, const std::vector<Halo
     if (by_memory && plan_.cargo[m].receives) ++received_by_memory_;
   }
   if (counts_.by_memory + received_by_memory_ > 0) segment_ = std::move(segment);
+  std::vector<bool> from_host(plan_.cargo.size());
+  if (options_.buffers == HaloBuffers::pinned && !device_.is_host())
+    for (const std::uint32_t m : receives_) from_host[m] = true;
+  plan_parts(plan_, shape(), from_host);
+  for (const HaloPlan::Range& range : plan_.launches)
+    counts_.blocks = std::max<std::uint64_t>(counts_.blocks, std::min(range.end - range.first, most_blocks()));
   make_buffers();
   upload_tables(ends);
   if (options_.buffers == HaloBuffers::copied && serves_any()) copier_ = device_.new_copier();

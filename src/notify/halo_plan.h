@@ -59,5 +59,7 @@ struct HaloShape {
 bool fits_lines(const HaloSide& side, const std::vector<HaloBox>& table, std::uint64_t bytes);
 
 HaloPlan plan_halo(const std::vector<HaloContent>& contents, const HaloShape& shape);
+/// The parts anew, and never more of them. `from_host`: by cargo, what a GPU unpacks from memory of the host.
+void plan_parts(HaloPlan& plan, const HaloShape& shape, const std::vector<bool>& from_host);
 
 }  // namespace mpix

@@ -142,7 +142,12 @@ TEST_CASE("launches have all parts once, and packing comes first", "[halo]") {
     HaloShape shape;
     shape.form = static_cast<HaloForm>(random.below(5));
     shape.most_blocks = static_cast<std::uint32_t>(1 + random.below(40));
-    const HaloPlan plan = plan_halo(contents, shape);
+    HaloPlan plan = plan_halo(contents, shape);
+    const std::size_t parts = plan.parts.size();
+    std::vector<bool> from_host;
+    for (std::size_t m = 0; m < plan.cargo.size(); ++m) from_host.push_back(random.below(2) == 0);
+    plan_parts(plan, shape, from_host);
+    REQUIRE(plan.parts.size() <= parts);
     std::uint32_t next = 0;
     for (const HaloPlan::Range& range : plan.launches) {
       REQUIRE(range.first == next);
@@ -157,6 +162,7 @@ TEST_CASE("launches have all parts once, and packing comes first", "[halo]") {
     for (const HaloPart& part : plan.parts) {
       const HaloMessage& message = plan.messages[part.message];
       REQUIRE(part.parts == (part.unpacks != 0 ? message.recv : message.send).side.parts);
+      if (part.unpacks != 0 && part.met == 0 && from_host[part.message]) REQUIRE(part.parts <= 6);
       // Where blocks meet, each has a part.
       if (part.met != 0) REQUIRE(part.parts == shape.most_blocks);
     }
