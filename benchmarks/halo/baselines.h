@@ -30,6 +30,15 @@ inline void wait_for_all(std::vector<MPI_Request>& requests) {
   CHECK_MPI(MPI_Waitall(static_cast<int>(requests.size()), requests.data(), MPI_STATUSES_IGNORE));
 }
 
+/// Packs all, or unpacks it.
+inline void launch_copies(const Messages& messages, Buffers buffers, bool packs, bool traced, void* stream) {
+  const int blocks = packs ? messages.blocks_to_pack() : messages.blocks_to_unpack(buffers);
+  std::uint64_t* const stamps = traced ? messages.stamps() + (packs ? 0 : 2 * messages.parts()) : nullptr;
+  support::launch_blocks(Copy{packs ? messages.pack(buffers) : messages.unpack(buffers),
+                              static_cast<std::uint32_t>(messages.parts()), stamps},
+                         blocks, 256, stream);
+}
+
 /// That of Vanecek's program, without its clean-up: launch, receive, synchronize, send, wait, launch, synchronize.
 template <class Launch>
 void exchange_by_two_kernels(const Messages& messages, Buffers buffers, bool blocking, bool testany, Trace* trace,
@@ -86,9 +95,7 @@ inline void add_baselines(const Messages& messages, Buffers buffers, Ways& ways)
       way.launches = 2;
       way.exchange = [&messages, buffers, blocking, testany](Trace* trace) {
         exchange_by_two_kernels(messages, buffers, blocking, testany, trace, [&](bool packs) {
-          std::uint64_t* const stamps = trace ? messages.stamps() + (packs ? 0 : 2 * messages.blocks()) : nullptr;
-          const Part* const parts = packs ? messages.pack(buffers) : messages.unpack(buffers);
-          support::launch_blocks(Copy{parts, stamps}, messages.blocks(), 256);
+          launch_copies(messages, buffers, packs, trace != nullptr, nullptr);
         });
       };
       ways.push_back(way);
@@ -102,13 +109,8 @@ inline void add_graphs(const Messages& messages, Ways& ways) {
     support::Stream stream;
     support::Captured pack, unpack;
     explicit Graphs(const Messages& of)
-        : pack(stream,
-               [&] {
-                 support::launch_blocks(Copy{of.pack(Buffers::pinned), nullptr}, of.blocks(), 256, stream.handle());
-               }),
-          unpack(stream, [&] {
-            support::launch_blocks(Copy{of.unpack(Buffers::pinned), nullptr}, of.blocks(), 256, stream.handle());
-          }) {}
+        : pack(stream, [&] { launch_copies(of, Buffers::pinned, true, false, stream.handle()); }),
+          unpack(stream, [&] { launch_copies(of, Buffers::pinned, false, false, stream.handle()); }) {}
   };
   const auto graphs = std::make_shared<Graphs>(messages);
   for (const bool blocking : {false, true}) {
@@ -173,7 +175,7 @@ class KernelPerMessage {
   };
   Lane& lane(int m) { return lanes_[static_cast<std::size_t>(m)]; }
   void launch(const Part* parts, int m) {
-    support::launch_blocks(Copy{parts + m, nullptr}, 1, threads_, lane(m).stream.handle());
+    support::launch_blocks(Copy{parts + m, 1, nullptr}, 1, threads_, lane(m).stream.handle());
   }
 
   const Messages& messages_;

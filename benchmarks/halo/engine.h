@@ -290,7 +290,7 @@ inline void add_chunks(const Messages& messages, int gather, Ways& ways) {
 inline void add_many(Messages& messages, Engine::Route route, int gather, Ways& ways) {
   constexpr int many = Engine::most_at_once;
   const int most_blocks = support::ranks_are_blocks ? support::multiprocessors() : 4;
-  const int blocks = std::min(2 * messages.blocks(), most_blocks);  // one packs while another unpacks
+  const int blocks = std::min(2 * messages.parts(), most_blocks);  // one packs while another unpacks
   const std::string behind = route == Engine::Route::memory ? ", by memory" : "";
   const auto engine = std::make_shared<Engine>(messages, Engine::Keys{route, "stacked", "nonblocking", 0, gather});
   Way way = engine_way(engine, "engine, 100 launches" + behind, false, many, "-");

@@ -24,25 +24,37 @@ struct Part {
   std::uint64_t words;
 };
 
-MPIX_DEV_FN void copy_part(const MPIX_Dev_team& team, const Part& part) {
-  auto* const to = reinterpret_cast<std::uint64_t*>(part.to);
-  const auto* const from = reinterpret_cast<const std::uint64_t*>(part.from);
+template <class Unit>
+MPIX_DEV_FN void copy_units(const MPIX_Dev_team& team, Unit* to, const Unit* from, std::uint64_t units) {
   constexpr std::uint64_t in_flight = 4;  // each load takes as long as the link to the host and back
-  for (std::uint64_t begin = team.thread; begin < part.words; begin += in_flight * team.threads) {
-    std::uint64_t word[in_flight];
+  for (std::uint64_t begin = team.thread; begin < units; begin += in_flight * team.threads) {
+    Unit unit[in_flight];
 #if MPIX_ON_DEVICE
 #pragma unroll
 #endif
     for (std::uint64_t k = 0; k < in_flight; ++k) {
       const std::uint64_t i = begin + k * team.threads;
-      word[k] = from[i < part.words ? i : begin];
+      unit[k] = from[i < units ? i : begin];
     }
 #if MPIX_ON_DEVICE
 #pragma unroll
 #endif
     for (std::uint64_t k = 0; k < in_flight; ++k)
-      if (begin + k * team.threads < part.words) to[begin + k * team.threads] = word[k];
+      if (begin + k * team.threads < units) to[begin + k * team.threads] = unit[k];
   }
+}
+
+/// By pairs of words, where all of it begins at one.
+MPIX_DEV_FN void copy_part(const MPIX_Dev_team& team, const Part& part) {
+  const auto places = reinterpret_cast<std::uintptr_t>(part.to) | reinterpret_cast<std::uintptr_t>(part.from);
+  std::uint64_t paired = 0;
+  if (places % 16 == 0) {
+    copy_units(team, reinterpret_cast<mpix::HaloUnit16*>(part.to), reinterpret_cast<const mpix::HaloUnit16*>(part.from),
+               part.words / 2);
+    paired = part.words / 2 * 16;
+  }
+  copy_units(team, reinterpret_cast<std::uint64_t*>(part.to + paired),
+             reinterpret_cast<const std::uint64_t*>(part.from + paired), part.words - paired / 8);
 }
 
 /// `stamp` may be null. All threads of the block.
@@ -52,15 +64,18 @@ MPIX_DEV_FN void stamp_here(const MPIX_Dev_team& team, std::uint64_t* stamp) {
   if (team.thread == 0) *stamp = MPIX_Dev_clock();
 }
 
-/// By blocks: each a part.
+/// By blocks: each a part, or several.
 struct Copy {
   const Part* parts;
-  std::uint64_t* stamps;  ///< by block, begin and end; or null
+  std::uint32_t count;
+  std::uint64_t* stamps;  ///< by part, begin and end; or null
   MPIX_DEV_METHOD void operator()(const MPIX_Dev_team& team) const {
-    std::uint64_t* const mine = stamps ? stamps + 2 * std::size_t{team.block} : nullptr;
-    stamp_here(team, mine);
-    copy_part(team, parts[team.block]);
-    stamp_here(team, mine ? mine + 1 : nullptr);
+    for (std::uint32_t p = team.block; p < count; p += team.blocks) {
+      std::uint64_t* const mine = stamps ? stamps + 2 * std::size_t{p} : nullptr;
+      stamp_here(team, mine);
+      copy_part(team, parts[p]);
+      stamp_here(team, mine ? mine + 1 : nullptr);
+    }
   }
 };
 
@@ -161,7 +176,7 @@ class Messages {
         message_of_.push_back(static_cast<int>(m));
       }
     }
-    blocks_ = static_cast<int>(pack.size());
+    parts_ = static_cast<int>(pack.size());
     pack_[0] = uploaded(pack);
     unpack_[0] = uploaded(unpack);
     pack_[1] = uploaded(stage);
@@ -175,7 +190,7 @@ class Messages {
     arrived_table_ = reinterpret_cast<std::uint64_t**>(uploaded(arrived_));
     words_table_ = uploaded(words_);
     wrong_ = static_cast<std::uint64_t*>(support::allocate_on_device(8));
-    stamps_ = static_cast<std::uint64_t*>(support::allocate_pinned(static_cast<std::size_t>(blocks_) * 4 * 8));
+    stamps_ = static_cast<std::uint64_t*>(support::allocate_pinned(static_cast<std::size_t>(parts_) * 4 * 8));
     fill(send_table_, false);
   }
   ~Messages() {
@@ -210,16 +225,24 @@ class Messages {
   char* out(int m) const { return out_[index(m)]; }
   char* in(int m) const { return in_[index(m)]; }
 
-  // Kernels of several blocks for a large message: parts, and how many.
+  // Kernels of several blocks for a large message: its parts, and how many blocks.
   const Part* pack(Buffers buffers) const { return pack_[index(buffers)]; }
   const Part* unpack(Buffers buffers) const { return unpack_[index(buffers)]; }
-  int blocks() const { return blocks_; }
-  int message_of(int block) const { return message_of_[index(block)]; }
+  int parts() const { return parts_; }
+  int message_of(int part) const { return message_of_[index(part)]; }
+  int blocks_to_pack() const { return parts_; }
+  /// Few of a GPU read memory of the host faster than many (src/notify/halo_plan.cpp).
+  int blocks_to_unpack(Buffers buffers) const {
+    constexpr std::size_t large = 1 << 20;
+    constexpr int readers = 8;
+    const bool reads_host = support::ranks_are_blocks && buffers == Buffers::pinned;
+    return reads_host && recv_bytes_ > large ? std::min(parts_, readers) : parts_;
+  }
   // A part a message.
   const Part* whole_pack() const { return whole_pack_; }    ///< to the host
   const Part* whole_stage() const { return whole_stage_; }  ///< in the device
   const Part* whole_unpack() const { return whole_unpack_; }
-  /// Room for four numbers a block.
+  /// Room for four numbers a part.
   std::uint64_t* stamps() const { return stamps_; }
 
   void receive(int m, Buffers buffers, MPI_Request* request) const {
@@ -283,7 +306,7 @@ class Messages {
   Part* pack_[2] = {};    ///< by the buffers
   Part* unpack_[2] = {};  ///< likewise
   Part *whole_pack_ = nullptr, *whole_stage_ = nullptr, *whole_unpack_ = nullptr;
-  int blocks_ = 0;
+  int parts_ = 0;
   std::uint64_t **send_table_ = nullptr, **recv_table_ = nullptr, **staged_table_ = nullptr, **arrived_table_ = nullptr;
   std::uint64_t *words_table_ = nullptr, *wrong_ = nullptr, *stamps_ = nullptr;
   std::uint64_t change_ = 0;  ///< the number of the last

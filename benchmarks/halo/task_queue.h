@@ -5,6 +5,7 @@
 #include <mpi.h>
 #include <mpix.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -80,14 +81,15 @@ class TaskQueue {
     const int events_of_a_message = copied ? 3 : 2;
     for (int left = events_of_a_message * count; left > 0;) {
       // A task first, as the thesis has it: what others wait for.
-      if (take_task(copied, blocking, trace) || (copied && send_copied(blocking, trace)) || take_message(trace)) {
-        events.found();
-        --left;
-      } else {
+      int found = take_tasks(copied, blocking, trace);
+      if (found == 0) found = (copied && send_copied(blocking, trace)) || take_message(trace);
+      left -= found;
+      if (found == 0) {
         events.missed();
         failure_.check();
         support::let_others_run();
       }
+      for (; found > 0; --found) events.found();
     }
     end(trace);
   }
@@ -115,25 +117,35 @@ class TaskQueue {
         messages_.count(), threads_);
   }
 
-  bool take_task(bool copied, bool blocking, Trace* trace) {
-    MPIX_Task task;
-    int found = 0;
-    CHECK_MPI(MPIX_Channel_poll(channel_, &task, &found));
-    if (!found) return false;
-    const int m = static_cast<int>(task.word[0]);
-    of(m).task = task;
-    of(m).has_packed = true;
-    if (copied) {
-      const Spanned span(trace, "copy", m);
-      const auto bytes = static_cast<std::size_t>(messages_.bytes(m));
-      streams_[static_cast<std::size_t>(m)].copy_to_host_and_tell(messages_.out(m), messages_.staged(m), bytes,
-                                                                  copied_word(m), number_);
-      of(m).is_copied = true;
-    } else {
-      send(m, blocking, trace);
+  /// All there are, the largest message first: the last one to come is unpacked when nothing else is under way.
+  int take_tasks(bool copied, bool blocking, Trace* trace) {
+    packed_.clear();
+    for (int found = 1; found != 0;) {
+      MPIX_Task task;
+      CHECK_MPI(MPIX_Channel_poll(channel_, &task, &found));
+      if (!found) break;
+      const int m = static_cast<int>(task.word[0]);
+      of(m).task = task;
+      of(m).has_packed = true;
+      packed_.push_back(m);
     }
-    if (of(m).has_come) reply(m, trace);
-    return true;
+    std::stable_sort(packed_.begin(), packed_.end(),
+                     [this](int a, int b) { return messages_.bytes(a) > messages_.bytes(b); });
+    for (const int m : packed_) {
+      if (copied)
+        copy(m, trace);
+      else
+        send(m, blocking, trace);
+      if (of(m).has_come) reply(m, trace);
+    }
+    return static_cast<int>(packed_.size());
+  }
+  void copy(int m, Trace* trace) {
+    const Spanned span(trace, "copy", m);
+    const auto bytes = static_cast<std::size_t>(messages_.bytes(m));
+    streams_[static_cast<std::size_t>(m)].copy_to_host_and_tell(messages_.out(m), messages_.staged(m), bytes,
+                                                                copied_word(m), number_);
+    of(m).is_copied = true;
   }
   /// A message whose copy is over: a word says so, which the copy's stream writes.
   bool send_copied(bool blocking, Trace* trace) {
@@ -177,6 +189,7 @@ class TaskQueue {
   MPIX_Dev_channel device_;
   std::vector<support::Stream> streams_;
   std::vector<Of> state_;
+  std::vector<int> packed_;  ///< messages whose tasks have just been taken
   std::vector<MPI_Request> receives_, sends_;
   Failure failure_;
   std::uint64_t* words_ = nullptr;  ///< 64 bytes apart: the number of each last copy

@@ -45,7 +45,7 @@ inline Shown traced(Messages& messages, const Way& way) {
   way.exchange(&shown.cpu);
   messages.check(way.name);
   const bool whole = way.traced == Way::Blocks::of_messages;
-  const int blocks = whole ? messages.count() : messages.blocks();
+  const int blocks = whole ? messages.count() : messages.parts();
   for (const bool packs : {true, false})
     for (int b = 0; b < blocks; ++b) {
       const std::uint64_t* const stamps = messages.stamps() + 2 * (b + (packs ? 0 : blocks));
