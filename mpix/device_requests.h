@@ -19,6 +19,7 @@
 #include "notify/reports.h"
 #include "notify/request_words.h"
 #include "persistent.h"
+#include "requests_in_turns.h"
 
 namespace mpix {
 
@@ -28,7 +29,7 @@ namespace mpix {
 /// | a request is | begins with                        | its thread                                        |
 /// |--------------|------------------------------------|---------------------------------------------------|
 /// | inactive     | give_out; its completion           | looks whether a kernel has started it             |
-/// | active       | PMPI_Start, when `up` has grown    | PMPI_Testsome of all that are active; partitions  |
+/// | active       | PMPI_Start, when `up` has grown    | PMPI_Testsome, in turns; partitions               |
 /// | free         | take_back                          | nothing                                           |
 ///
 /// How often it looks: on a GPU nobody rings, so the thread looks all the time, and naps for a thousandth of the time
@@ -83,6 +84,7 @@ class DeviceRequests {
   bool round();
   void start(std::size_t place);
   bool test_active();
+  std::size_t test_active_from(std::size_t first);
   void complete(std::size_t place);
   bool serve_partitions(std::size_t place);
   void nap(Clock::time_point quiet_since) const;
@@ -104,8 +106,7 @@ class DeviceRequests {
   std::vector<std::size_t> given_out_;
   std::vector<std::size_t> active_;
   std::vector<MPI_Request> requests_;  ///< of the active ones, in the same order
-  std::vector<int> indices_;
-  std::vector<MPI_Status> statuses_;
+  RequestsInTurns in_turns_;
   std::string cause_;  ///< empty: not broken
 
   std::atomic<std::thread::id> serving_{};

@@ -6,6 +6,7 @@
 #include <sys/prctl.h>
 
 #include <algorithm>
+#include <array>
 #include <exception>
 #include <numeric>
 
@@ -125,26 +126,30 @@ void DeviceRequests::start(std::size_t place) {
 }
 
 bool DeviceRequests::test_active() {
-  indices_.resize(active_.size());
-  statuses_.resize(active_.size());
+  const std::size_t before = active_.size();
+  in_turns_.look([this] { return active_.size(); }, [this](std::size_t first) { return test_active_from(first); });
+  return active_.size() < before;
+}
+
+std::size_t DeviceRequests::test_active_from(std::size_t first) {
+  const std::size_t end = std::min(active_.size(), first + RequestsInTurns::most_in_a_call);
+  if (first == end || !cause_.empty()) return end;
+  std::array<int, RequestsInTurns::most_in_a_call> indices;
+  std::array<MPI_Status, RequestsInTurns::most_in_a_call> statuses;
   // Looked at after a success too, which writes this or leaves it as it was.
-  for (MPI_Status& status : statuses_) status.MPI_ERROR = MPI_SUCCESS;
+  for (MPI_Status& status : statuses) status.MPI_ERROR = MPI_SUCCESS;
   int ended = 0;
   const int tested =
-      PMPI_Testsome(static_cast<int>(active_.size()), requests_.data(), &ended, indices_.data(), statuses_.data());
+      PMPI_Testsome(static_cast<int>(end - first), &requests_[first], &ended, indices.data(), statuses.data());
   if (ended == MPI_UNDEFINED) ended = 0;
+  const auto place_of = [&](std::size_t i) { return active_[first + static_cast<std::size_t>(indices[i])]; };
   const bool by_request = tested == MPI_SUCCESS || tested == MPI_ERR_IN_STATUS;
   for (std::size_t i = 0; i < static_cast<std::size_t>(ended); ++i)
-    if (const int error = statuses_[i].MPI_ERROR; by_request && error != MPI_SUCCESS)
-      failed("MPI_Testsome", active_[static_cast<std::size_t>(indices_[i])], error);
-  if (!cause_.empty()) return false;
-  if (tested != MPI_SUCCESS) {
-    break_for("MPI_Testsome has failed: " + text_of(tested));
-    return false;
-  }
-  if (ended == 0) return false;
-  for (std::size_t i = 0; i < static_cast<std::size_t>(ended); ++i)
-    complete(active_[static_cast<std::size_t>(indices_[i])]);
+    if (const int error = statuses[i].MPI_ERROR; by_request && error != MPI_SUCCESS)
+      failed("MPI_Testsome", place_of(i), error);
+  if (cause_.empty() && tested != MPI_SUCCESS) break_for("MPI_Testsome has failed: " + text_of(tested));
+  if (!cause_.empty() || ended == 0) return end;
+  for (std::size_t i = 0; i < static_cast<std::size_t>(ended); ++i) complete(place_of(i));
   std::size_t left = 0;
   for (const std::size_t place : active_) {
     if (!places_[place].is_active) continue;
@@ -154,7 +159,7 @@ bool DeviceRequests::test_active() {
   active_.resize(left);
   requests_.resize(left);
   if (is_on_host_) ring(kernels_bell(words_.host()));
-  return true;
+  return end - static_cast<std::size_t>(ended);
 }
 
 void DeviceRequests::complete(std::size_t place) {

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -12,16 +11,10 @@
 
 #include "errors.h"
 #include "halo_gathering.h"
+#include "requests_in_turns.h"
 
 namespace mpix {
 namespace {
-
-/// MPICH asks its network once a call, and once more for every eighth request (MPIR_CVAR_REQUEST_POLL_FREQ); and each
-/// time a network that copies within the node copies up to 512 KiB. So a call for all requests of a large halo took
-/// up to 2 ms, in which nobody sent what was packed by now, nor heard of what had come.
-constexpr std::size_t most_in_a_call = 7;
-/// Behind so much a look is over; the next one goes on where it was.
-constexpr auto longest_look = std::chrono::microseconds(10);
 
 class MessagesOfMpi final : public HaloTransport {
  public:
@@ -74,15 +67,8 @@ class MessagesOfMpi final : public HaloTransport {
   void look(bool only_sends, std::vector<Over>* over) override {
     over->insert(over->end(), blocking_over_.begin(), blocking_over_.end());
     blocking_over_.clear();
-    const auto begin = std::chrono::steady_clock::now();
-    // The oldest each time, as they are likely to be over next; the rest in turns.
-    if (test(0, only_sends, over) < under_way_.size()) {
-      for (std::size_t most = under_way_.size() / most_in_a_call + 1; most > 0; --most) {
-        if (std::chrono::steady_clock::now() - begin > longest_look) break;
-        if (next_ >= under_way_.size()) next_ = 0;
-        next_ = test(next_, only_sends, over);
-      }
-    }
+    in_turns_.look([this] { return under_way_.size(); },
+                   [&](std::size_t first) { return test(first, only_sends, over); });
     gathering_.look(only_sends, over);
   }
 
@@ -135,18 +121,18 @@ class MessagesOfMpi final : public HaloTransport {
 
   /// Those from a place on that one call may be for; returns where the next ones are.
   std::size_t test(std::size_t first, bool only_sends, std::vector<Over>* over) {
-    std::array<MPI_Request, most_in_a_call> requests;
-    std::array<std::size_t, most_in_a_call> places;
+    std::array<MPI_Request, RequestsInTurns::most_in_a_call> requests;
+    std::array<std::size_t, RequestsInTurns::most_in_a_call> places;
     int count = 0;
     std::size_t end = first;
-    for (; end < under_way_.size() && count < static_cast<int>(most_in_a_call); ++end) {
+    for (; end < under_way_.size() && count < static_cast<int>(RequestsInTurns::most_in_a_call); ++end) {
       const std::size_t i = under_way_[end];
       if (only_sends && !at(i).is_send) continue;
       requests[static_cast<std::size_t>(count)] = requests_[i];
       places[static_cast<std::size_t>(count++)] = end;
     }
-    std::array<int, most_in_a_call> which;
-    std::array<MPI_Status, most_in_a_call> statuses;
+    std::array<int, RequestsInTurns::most_in_a_call> which;
+    std::array<MPI_Status, RequestsInTurns::most_in_a_call> statuses;
     const int some = count == 0 ? 0 : test_requests(count, requests.data(), which.data(), statuses.data());
     for (int k = 0; k < some; ++k) {
       std::size_t& i = under_way_[places[static_cast<std::size_t>(which[static_cast<std::size_t>(k)])]];
@@ -184,7 +170,7 @@ class MessagesOfMpi final : public HaloTransport {
   std::vector<bool> started_;
   static constexpr std::size_t is_over = SIZE_MAX;
   std::vector<std::size_t> under_way_;  ///< requests, by index, in the order in which they have begun
-  std::size_t next_ = 0;                ///< a place there
+  RequestsInTurns in_turns_;
 };
 
 }  // namespace

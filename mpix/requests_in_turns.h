@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the libmpix authors
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+
+namespace mpix {
+
+/// Which of many requests MPI is asked for next. MPICH lets its network move once a call, and once more for every
+/// eighth request (MPIR_CVAR_REQUEST_POLL_FREQ); and each time a network that copies within the node copies up to 512
+/// KiB. So one call for all of a large exchange takes up to 2 ms, in which nobody starts the sends that are packed by
+/// now, nor hears of what has come.
+class RequestsInTurns {
+ public:
+  static constexpr std::size_t most_in_a_call = 7;
+
+  /// The oldest each time, as they are likely to be over next; then the others in turns, until a look has taken long.
+  /// `count()`: requests, in the order in which they have begun. `test(place)`: at most most_in_a_call of them, from
+  /// that place on; removes those that are over, and returns where the next one is.
+  template <class Count, class Test>
+  void look(const Count& count, const Test& test) {
+    const auto begin = std::chrono::steady_clock::now();
+    if (test(std::size_t{0}) >= count()) return;
+    for (std::size_t calls = count() / most_in_a_call + 1; calls > 0; --calls) {
+      if (std::chrono::steady_clock::now() - begin > longest_look) return;
+      next_ = test(next_ < count() ? next_ : 0);
+    }
+  }
+
+ private:
+  static constexpr auto longest_look = std::chrono::microseconds(10);
+  std::size_t next_ = 0;
+};
+
+}  // namespace mpix
