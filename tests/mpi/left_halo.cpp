@@ -7,6 +7,7 @@
 // calls of MPI that it makes last.
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <string>
@@ -27,20 +28,19 @@ void wait_for(const std::atomic<bool>& sign) {
   std::this_thread::sleep_for(std::chrono::milliseconds(100));
 }
 
-/// Of one message with two halves there are four requests, of two messages eight.
-bool is_first(int count) { return count == 4; }
+/// Of its message, which are the first that the library makes.
+MPI_Request first_send = MPI_REQUEST_NULL, first_receive = MPI_REQUEST_NULL;
 
-void be_late(int count) {
-  static bool has_waited = false;  // in the one thread that calls
-  int due = 1;
-  if (is_first(count) && late == 2 && !std::exchange(has_waited, true)) wait_for(is_launched);
-  if (!is_first(count) && late.compare_exchange_strong(due, 0)) wait_for(is_finalizing);
+bool has_first(int count, const MPI_Request* requests) {
+  return std::any_of(requests, requests + count,
+                     [](MPI_Request one) { return one == first_send || one == first_receive; });
 }
 
-/// Receives are behind the sends. Without one the program is not at its end.
-void note_receive(int count, int some, const int* indices) {
-  for (int i = 0; i < some; ++i)
-    if (is_first(count) && late == 2 && indices[i] >= 2) late = 1;
+void be_late(bool is_first) {
+  static bool has_waited = false;  // in the one thread that calls
+  int due = 1;
+  if (is_first && late == 2 && !std::exchange(has_waited, true)) wait_for(is_launched);
+  if (!is_first && late.compare_exchange_strong(due, 0)) wait_for(is_finalizing);
 }
 
 MPIX_Halo halo_of(int messages, const MPIX_Halo_message* all) {
@@ -82,13 +82,39 @@ void leave(int) {
 
 }  // namespace
 
-extern "C" __attribute__((visibility("default"))) int PMPI_Testsome(int count, MPI_Request* requests, int* some,
-                                                                    int* indices, MPI_Status* statuses) {
-  be_late(count);
-  static const auto real = reinterpret_cast<decltype(&PMPI_Testsome)>(dlsym(RTLD_NEXT, "PMPI_Testsome"));
-  const int code = real(count, requests, some, indices, statuses);
-  if (code == MPI_SUCCESS) note_receive(count, *some, indices);
+#define INTERPOSED extern "C" __attribute__((visibility("default"))) int
+template <class Call>
+Call* real(Call* call, const char* name) {
+  (void)call;
+  return reinterpret_cast<Call*>(dlsym(RTLD_NEXT, name));
+}
+
+INTERPOSED PMPI_Send_init(const void* from, int count, MPI_Datatype type, int to, int tag, MPI_Comm comm,
+                          MPI_Request* request) {
+  const int code = real(PMPI_Send_init, "PMPI_Send_init")(from, count, type, to, tag, comm, request);
+  if (first_send == MPI_REQUEST_NULL) first_send = *request;
   return code;
+}
+INTERPOSED PMPI_Recv_init(void* to, int count, MPI_Datatype type, int from, int tag, MPI_Comm comm,
+                          MPI_Request* request) {
+  const int code = real(PMPI_Recv_init, "PMPI_Recv_init")(to, count, type, from, tag, comm, request);
+  if (first_receive == MPI_REQUEST_NULL) first_receive = *request;
+  return code;
+}
+INTERPOSED PMPI_Testsome(int count, MPI_Request* requests, int* some, int* indices, MPI_Status* statuses) {
+  const bool is_first = has_first(count, requests);
+  be_late(is_first);
+  const int code = real(PMPI_Testsome, "PMPI_Testsome")(count, requests, some, indices, statuses);
+  // Without what it receives the program is not at its end.
+  for (int i = 0; code == MPI_SUCCESS && i < *some; ++i)
+    if (is_first && late == 2 && requests[indices[i]] == first_receive) late = 1;
+  return code;
+}
+
+/// Short messages that go together.
+INTERPOSED PMPI_Test(MPI_Request* request, int* over, MPI_Status* status) {
+  be_late(false);
+  return real(PMPI_Test, "PMPI_Test")(request, over, status);
 }
 
 int main(int argc, char** argv) {
