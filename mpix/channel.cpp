@@ -33,7 +33,7 @@ namespace mpix {
 namespace {
 
 Handles<MPIX_Channel>& handles() {
-  static auto& all = *new Handles<MPIX_Channel>("channel");
+  static auto& all = *new Handles<MPIX_Channel>("channel", Handles<MPIX_Channel>::Children::may_use_them);
   return all;
 }
 

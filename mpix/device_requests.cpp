@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/thread.h"
 #include "errors.h"
+#include "handles.h"
 #include "notify/bells.h"
 
 namespace mpix {
@@ -36,6 +37,7 @@ DeviceRequests::~DeviceRequests() {
 // ---- The program's calls -----------------------------------------------------------------------------
 
 void DeviceRequests::require_caller() const {
+  refuse_in_child("device request");
   if (serving_ == std::this_thread::get_id())
     throw Error(Fault::other, "this is an error handler that was called for a device request");
 }

@@ -126,6 +126,10 @@ std::string name_of(MPI_Win win) {
 
 int raise(const Caller& caller, const Failure& failure) {
   if (failure.refused != MPI_SUCCESS) return failure.refused;
+  if (is_child_of_fork()) {  // a thread of its parent may have been in MPI, with its lock
+    log(LogLevel::warn, std::string(caller.call) + ": " + failure.text);
+    return failure.error_class;
+  }
   if (caller.has_window && caller.win == MPI_WIN_NULL)
     return raise(Caller::on_world(caller.call), {MPI_ERR_WIN, "the window is MPI_WIN_NULL", MPI_SUCCESS});
   // Whether MPI knows it cannot be asked without an error of MPI's own. As a rule it was freed, or is no handle at all;

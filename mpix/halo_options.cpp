@@ -91,7 +91,8 @@ void require_places(const std::vector<HaloBox>& boxes, const std::string& where)
 }
 
 std::vector<HaloBox> boxes_of(const MPIX_Box* from, int count, const std::string& where) {
-  if (count < 0 || (count > 0 && !from)) throw Error(Fault::argument, where + ": no boxes");
+  if (count < 0) throw Error(Fault::argument, where + ": " + std::to_string(count) + " boxes");
+  if (count > 0 && !from) throw Error(Fault::argument, where + ": no boxes");
   std::vector<HaloBox> all;
   std::uint64_t bytes = 0;
   for (int i = 0; i < count; ++i) {

@@ -78,6 +78,11 @@ std::vector<int> world_ranks_of(MPI_Comm comm) {
 
 Runtime* find_runtime() { return the_runtime.load(std::memory_order_acquire); }
 
+bool is_child_of_fork() {
+  const Runtime* const runtime = find_runtime();
+  return runtime && runtime->process != getpid();
+}
+
 Runtime& ensure_runtime(int local_ranks) {
   if (Runtime* runtime = find_runtime()) return *runtime;
   std::lock_guard<std::mutex> hold(birth);

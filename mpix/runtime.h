@@ -2,6 +2,8 @@
 // Copyright (c) the libmpix authors
 #pragma once
 
+#include <unistd.h>
+
 #include <memory>
 #include <string>
 #include <vector>
@@ -28,12 +30,15 @@ struct Runtime {
   std::string no_budget;
   std::shared_ptr<MessageWorld> message_world;  ///< null: messages of MPI cannot carry epochs
   MessageNetwork* messages = nullptr;           ///< the budget's network, where it is this one
-  int local_ranks = 1;                          ///< on this node, as far as this process knows
-  std::vector<int> world_nodes;                 ///< by rank of MPI_COMM_WORLD; empty: never asked
+  pid_t process = getpid();
+  int local_ranks = 1;           ///< on this node, as far as this process knows
+  std::vector<int> world_nodes;  ///< by rank of MPI_COMM_WORLD; empty: never asked
 };
 
 /// Null: not born yet, or ended.
 Runtime* find_runtime();
+/// It has neither the threads of its parent nor, perhaps, the locks that they hold, MPI's among them.
+bool is_child_of_fork();
 
 /// The runtime, made on the spot if there is none. A process that finds its settings wrong has one
 /// as well: its `failure` tells.

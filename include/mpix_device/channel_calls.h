@@ -90,6 +90,7 @@ MPIX_DEV_FN int MPIX_Dev_post_event(const MPIX_Dev_channel& channel, unsigned la
 }
 /* *done = 1, and the reply; or 0. */
 MPIX_DEV_FN int MPIX_Dev_reply_test(const MPIX_Dev_channel& channel, uint64_t ticket, int* done, uint64_t* value) {
+  if (!done) return MPIX_DEV_ARG;
   bool is_there = false;
   const mpix::dev::Post result = mpix::dev::test_reply(channel, ticket, &is_there, value);
   *done = is_there;
@@ -107,6 +108,7 @@ MPIX_DEV_FN int MPIX_Dev_flag_set(const MPIX_Dev_channel& channel, unsigned flag
 }
 /* Whether MPIX_Channel_flag_set has come to `value`, and wait for it. */
 MPIX_DEV_FN int MPIX_Dev_flag_test(const MPIX_Dev_channel& channel, unsigned flag, uint64_t value, int* yes) {
+  if (!yes) return MPIX_DEV_ARG;
   bool is_there = false;
   const mpix::dev::Post result = mpix::dev::test_flag(channel, flag, value, &is_there);
   *yes = is_there;

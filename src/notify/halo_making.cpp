@@ -45,8 +45,9 @@ std::string Halo::wait_text(const Known& known, std::uint32_t flag, std::uint64_
     const bool packs = flag < count;
     const std::size_t cargo = packs ? flag : flag - count;
     const char* const why =
-        known.by_memory[cargo] ? (packs ? "that rank has not unpacked the last but one" : "that rank has not packed it")
-                               : (packs ? "MPI has not sent the one before" : "MPI has not received it");
+        known.by_memory[cargo]
+            ? (packs ? "that rank has not unpacked the last but one" : "that rank has not packed it")
+            : (packs ? "MPI has not sent the one before" : "MPI has not received it (has that rank packed it?)");
     return block + known.names[cargo] + " of exchange " + step + " cannot be " + (packs ? "packed: " : "unpacked: ") +
            why;
   }

@@ -48,7 +48,7 @@ int intrude(MPIX_Channel channel, const MPIX_Task* task, void* arg) {
 }
 
 struct Results {
-  int result[12];
+  int result[14];
   std::uint64_t value;
 };
 
@@ -75,6 +75,8 @@ struct WrongUse {
     (void)MPIX_Dev_flag_set(channel, 0, 7);
     r[10] = MPIX_Dev_flag_set(channel, 0, 6);
     r[11] = MPIX_Dev_flag_set(channel, 0, 7);
+    r[12] = MPIX_Dev_reply_test(channel, ticket, nullptr, &value);
+    r[13] = MPIX_Dev_flag_test(channel, 0, 1, nullptr);
   }
 };
 
@@ -259,7 +261,7 @@ void wrong_in_kernels() {
     support::launch_blocks(WrongUse{channel.device(), other.device(), static_cast<Results*>(memory)}, 1, 1);
     support::synchronize();
     CHECK_MPI(MPIX_Channel_disarm(channel));
-    const int a = MPIX_DEV_ARG, expected[] = {a, a, a, a, a, a, 0, a, 0, a, a, 0};
+    const int a = MPIX_DEV_ARG, expected[] = {a, a, a, a, a, a, 0, a, 0, a, a, 0, a, a};
     expect_results("wrong use", results, {std::begin(expected), std::end(expected)});
     Results all;
     support::to_host(&all, memory, sizeof all);

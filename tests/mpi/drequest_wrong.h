@@ -3,6 +3,7 @@
 #pragma once
 
 #include <mpi.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -14,6 +15,7 @@
 #include <vector>
 
 #include "support/channel.h"
+#include "support/child.h"
 #include "support/drequests.h"
 #include "support/frame.h"
 #include "support/random.h"
@@ -82,6 +84,17 @@ void wrong_in_kernels() {
   support::release_on_device(results);
 }
 
+void wrong_in_a_child(MPIX_Drequest given) {
+#if !defined(__CUDACC__) && !defined(__HIPCC__) && !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
+  EXPECT(status_of_child([&] {
+           alarm(30);
+           return MPIX_Free_drequest(&given) == MPI_ERR_UNSUPPORTED_OPERATION ? 0 : 2;
+         }) == 0);
+#else
+  (void)given;
+#endif
+}
+
 void wrong_at_the_host() {
   std::uint64_t word = 0, other = 0;
   MPI_Request request = MPI_REQUEST_NULL;
@@ -106,6 +119,7 @@ void wrong_at_the_host() {
   EXPECT(second.state == nullptr);
   MPI_Request same = request;
   EXPECT_ERROR(MPI_Request_free(&same), MPI_ERR_REQUEST, "MPIX_Free_drequest first");
+  wrong_in_a_child(given);
   second = given;
   CHECK_MPI(MPIX_Free_drequest(&second));
   EXPECT_ERROR(MPIX_Free_drequest(&second), MPI_ERR_REQUEST, "was freed");

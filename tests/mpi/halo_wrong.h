@@ -3,12 +3,14 @@
 #pragma once
 
 #include <mpi.h>
+#include <unistd.h>
 
 #include <climits>
 #include <cstddef>
 #include <string>
 
 #include "support/channel.h"
+#include "support/child.h"
 #include "support/frame.h"
 #include "support/halo_cube.h"
 
@@ -45,6 +47,26 @@ void hear_of_truncation(const MPIX_Halo_message& message) {
   CHECK_MPI(MPI_Comm_free(&comm));
 }
 
+/// Whose halos it may not use.
+void wrong_in_a_child(const MPIX_Halo_message& message) {
+#if !defined(__CUDACC__) && !defined(__HIPCC__) && !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
+  for (const char* const route : {"auto", "mpi"}) {
+    MPIX_Halo halo = MPIX_HALO_NULL;
+    CHECK_MPI(MPIX_Halo_create(MPI_COMM_WORLD, 1, &message, Info(Keys{{"mpix_route", route}}), &halo));
+    CHECK_MPI(MPIX_Halo_exchange_stream(halo, nullptr));
+    const auto is_refused = [](int code) { return code == MPI_ERR_UNSUPPORTED_OPERATION; };  // without MPI
+    EXPECT(status_of_child([&] {
+             alarm(30);
+             if (!is_refused(MPIX_Halo_exchange_stream(halo, nullptr))) return 2;
+             return is_refused(MPIX_Halo_free(&halo)) && halo != MPIX_HALO_NULL ? 0 : 3;
+           }) == 0);
+    CHECK_MPI(MPIX_Halo_free(&halo));
+  }
+#else
+  (void)message;
+#endif
+}
+
 void wrong(int) {
   auto* const data = static_cast<char*>(support::allocate_on_device(4096));
   const MPIX_Box box{data, 8, 1, {4, 0, 0}, {8, 0, 0}, 1, 0};
@@ -70,7 +92,7 @@ void wrong(int) {
   on_first(one, MPI_ERR_TAG, "send tag -1");
   one = self;
   one.send_boxes = -1;
-  on_first(one, MPI_ERR_ARG, "no boxes");
+  on_first(one, MPI_ERR_ARG, "-1 boxes");
   one = self;
   one.recv = nullptr;
   on_first(one, MPI_ERR_ARG, "no boxes");
@@ -106,6 +128,7 @@ void wrong(int) {
     on_first(one, MPI_ERR_ARG, "out of the address space");
   }
   EXPECT_ERROR(make(self, -1), MPI_ERR_ARG, "-1 messages");
+  wrong_in_a_child(self);
   EXPECT_ERROR(make(self, 4097), MPI_ERR_ARG, "4097 messages");
   const MPIX_Halo_message twice[2] = {self, self};
   EXPECT_ERROR(MPIX_Halo_create(MPI_COMM_WORLD, 2, twice, MPI_INFO_NULL, &halo), MPI_ERR_TAG, "the same tag");

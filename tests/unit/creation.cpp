@@ -18,7 +18,6 @@
 
 #include "base/error.h"
 #include "base/job_environment.h"
-#include "child.h"
 #include "creation.h"
 #include "device/host/host_device.h"
 #include "device/host/stream.h"
@@ -27,6 +26,7 @@
 #include "forwarding_device.h"
 #include "offnode/remote_peers.h"
 #include "support/catch.h"
+#include "support/child.h"
 #include "team/differing.h"
 #include "team/enqueued_epochs.h"
 #include "team/neighbourhood.h"

@@ -22,11 +22,11 @@
 
 #include "base/error.h"
 #include "base/settings.h"
-#include "child.h"
 #include "device/host/bell.h"
 #include "device/host/shared_memory.h"
 #include "device/host/stream.h"
 #include "support/catch.h"
+#include "support/child.h"
 #include "support/slowdown.h"
 
 using namespace mpix;

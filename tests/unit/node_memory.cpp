@@ -13,7 +13,6 @@
 #include <vector>
 
 #include "base/error.h"
-#include "child.h"
 #include "creation.h"
 #include "device/host/arena.h"
 #include "device/host/host_device.h"
@@ -23,6 +22,7 @@
 #include "forwarding_device.h"
 #include "host_ranks.h"
 #include "support/catch.h"
+#include "support/child.h"
 #include "thread_ranks.h"
 
 using namespace mpix;
