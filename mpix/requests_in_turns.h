@@ -16,21 +16,25 @@ class RequestsInTurns {
  public:
   static constexpr std::size_t most_in_a_call = 7;
 
-  /// The oldest each time, as they are likely to be over next; then the others in turns, until a look has taken long.
-  /// `count()`: requests, in the order in which they have begun. `test(place)`: at most most_in_a_call of them, from
-  /// that place on; removes those that are over, and returns where the next one is.
+  /// The oldest every second time, as they are likely to be over next; and the others in turns, until a look has taken
+  /// long. `count()`: requests, in the order in which they have begun. `test(place)`: at most most_in_a_call of them,
+  /// from that place on; removes those that are over, and returns where the next one is.
   template <class Count, class Test>
   void look(const Count& count, const Test& test) {
     const auto begin = std::chrono::steady_clock::now();
-    if (test(std::size_t{0}) >= count()) return;
+    oldest_first_ = !oldest_first_ || count() <= most_in_a_call;
+    if (oldest_first_ && test(std::size_t{0}) >= count()) return;
+    bool is_due = !oldest_first_;
     for (std::size_t calls = count() / most_in_a_call + 1; calls > 0; --calls) {
-      if (std::chrono::steady_clock::now() - begin > longest_look) return;
+      if (!is_due && std::chrono::steady_clock::now() - begin > longest_look) return;
+      is_due = false;
       next_ = test(next_ < count() ? next_ : 0);
     }
   }
 
  private:
   static constexpr auto longest_look = std::chrono::microseconds(10);
+  bool oldest_first_ = false;
   std::size_t next_ = 0;
 };
 
