@@ -2,7 +2,6 @@
 // Copyright (c) the libmpix authors
 #pragma once
 
-#include <algorithm>
 #include <chrono>
 #include <cstddef>
 
