@@ -24,6 +24,7 @@
 //   mpiexec -n N domain_wrong apart TEXT
 //     the processes cannot have a domain, and all are told TEXT
 #include <mpi.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <chrono>
@@ -35,6 +36,7 @@
 #include <vector>
 
 #include "support/capture.h"
+#include "support/child.h"
 #include "support/domain.h"
 #include "support/domain_kernels.h"
 #include "support/slowdown.h"
@@ -273,6 +275,21 @@ void freed_early() {
   CHECK_MPI(MPIX_Host_stream_synchronize(stream));
   CHECK_MPI(MPIX_Host_stream_destroy(&stream));
 }
+
+/// Which may not use the domains of its parent.
+void in_a_child(const Set& set) {
+#if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
+  MPIX_Dev domain = set.domain;
+  EXPECT(status_of_child([&] {
+           alarm(30);
+           MPIX_Dev_param param;
+           if (MPIX_Dev_get_param(domain, &param) != MPI_ERR_UNSUPPORTED_OPERATION) return 2;
+           return MPIX_Dev_free(&domain) == MPI_ERR_UNSUPPORTED_OPERATION && domain != MPIX_DEV_NULL ? 0 : 3;
+         }) == 0);
+#else
+  (void)set;
+#endif
+}
 #endif
 
 void use() {
@@ -288,6 +305,7 @@ void use() {
   }
 #if !defined(__CUDACC__) && !defined(__HIPCC__)
   two_launches_at_once(set);
+  in_a_child(set);
   freed_early();
 #endif
   // What failed has told no more.
