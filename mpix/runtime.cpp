@@ -16,6 +16,7 @@
 #include "base/job_environment.h"
 #include "base/log.h"
 #include "device/unmapping.h"
+#include "device_memory.h"
 #include "epoch/live_windows.h"
 #include "errors.h"
 #include "net/fabric/triggered_network.h"
@@ -214,7 +215,8 @@ Device& usable_device(Runtime& runtime) {
 namespace {
 
 std::unique_ptr<Network> open_messages(Runtime& runtime) {
-  auto network = std::make_unique<MessageNetwork>(runtime.message_world, runtime.settings);
+  auto network = std::make_unique<MessageNetwork>(runtime.message_world, runtime.settings,
+                                                  runtime.settings.mpi_gpu_aware.value_or(mpi_says_gpu_aware()));
   runtime.messages = network.get();
   return network;
 }

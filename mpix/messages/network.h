@@ -18,8 +18,8 @@ namespace mpix {
 /// NIC while nobody waits.
 class MessageNetwork final : public Network {
  public:
-  /// Throws Error where MPI does not let several threads call it, or where there is no world.
-  MessageNetwork(std::shared_ptr<MessageWorld> world, const Settings& settings);
+  /// Throws Error where MPI does not let several threads call it, or where there is no world. `gpu_aware`: MPI is.
+  MessageNetwork(std::shared_ptr<MessageWorld> world, const Settings& settings, bool gpu_aware);
 
   std::string name() const override { return "mpi"; }
   void begin() override;
@@ -30,6 +30,7 @@ class MessageNetwork final : public Network {
   }
   std::shared_ptr<const Registration> register_source(const void*, std::size_t) override { return nullptr; }
   Capacity capacity() const override { return capacity_; }
+  std::size_t least_device_write() const override { return least_device_write_; }
   std::unique_ptr<Transfer> queue(Connection peer, const NetworkWrite* writes, std::size_t count,
                                   const NetworkSignal* signal) override {
     return engine_->queue(static_cast<int>(peer), writes, count, signal);
@@ -46,6 +47,7 @@ class MessageNetwork final : public Network {
   const std::shared_ptr<MessageWorld> world_;
   const std::shared_ptr<MessageEngine> engine_;
   Capacity capacity_;
+  std::size_t least_device_write_ = SIZE_MAX;
   std::mutex mutex_;
   std::optional<ProgressAgent> agent_;  ///< guarded by mutex_
 };

@@ -208,6 +208,13 @@ class Device {
   /// Zeroed memory that kernels and peers can reach.
   virtual Allocation allocate(std::size_t bytes) = 0;
   virtual void release(void* base) noexcept = 0;
+  /// Whether networks that reach memory of the device may have this in their hands. (MPICH ends the program over memory
+  /// that processes cannot map.)
+  virtual bool lets_networks_reach(const void*) const { return true; }
+  /// A thread of the library, before it calls a network that does: what it begins there belongs to this device, and
+  /// into nobody's graph.
+  virtual void settle_thread() {}
+
   /// The allocation around p when peers can map it: p may lie anywhere inside.
   virtual std::optional<Allocation> shareable(const void* p) const = 0;
 

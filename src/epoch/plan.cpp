@@ -26,14 +26,16 @@ bool waits_for_post(Route route) {
 /// Where the puts of one target go: on their route, and what the slot tells of them. To a relayed one: the message.
 class TargetPlanner {
  public:
-  TargetPlanner(const Peer& target, const std::vector<const Put*>& puts, bool in_chunks) : target_(target) {
+  TargetPlanner(const Peer& target, const std::vector<const Put*>& puts, const Device& device, bool in_chunks)
+      : target_(target) {
     if (target.relayed)
-      plan_message(puts, in_chunks);
+      plan_message(puts, device, in_chunks);
     else
       plan_slot(puts);
   }
 
-  /// Of each put, in order.
+  /// Asked of each put, in order. Those that do not are placed.
+  bool goes_direct() { return next_ < direct_.size() && direct_[next_++]; }
   PutOp place(const Put& put) {
     PutOp op{};
     op.source = static_cast<const char*>(put.source);
@@ -76,10 +78,15 @@ class TargetPlanner {
     if (route_ != Route::direct) descriptors_ = static_cast<std::uint32_t>(puts.size());
   }
 
-  /// The data lie one behind another.
-  void plan_message(const std::vector<const Put*>& puts, bool in_chunks) {
+  /// The data of what does not go direct lie one behind another.
+  void plan_message(const std::vector<const Put*>& puts, const Device& device, bool in_chunks) {
     PlannedMessage message;
     for (const Put* put : puts) {
+      direct_.push_back(put->bytes > target_.direct_above && device.lets_networks_reach(put->source));
+      if (direct_.back()) {
+        message.direct.push_back({put->source, put->bytes, put->offset(target_.displacement_unit)});
+        continue;
+      }
       bytes_ += put->bytes;
       const std::size_t alignment = data_alignment(put->bytes);
       const std::size_t at = (message.bytes + alignment - 1) / alignment * alignment;
@@ -87,7 +94,7 @@ class TargetPlanner {
       message.bytes = at + put->bytes;
       positions_.push_back(at);
     }
-    route_ = route_by_relay(target_, bytes_, entries_bytes(puts.size()) + message.bytes);
+    route_ = route_by_relay(target_, bytes_, entries_bytes(message.entries.size()) + message.bytes);
     if (route_ == Route::relayed_apart) message.chunk_shift = in_chunks ? chunk_shift_for(message.bytes) : one_chunk;
     taken_ = target_.outgoing->take(std::move(message));
   }
@@ -101,16 +108,19 @@ class TargetPlanner {
   std::uint32_t payload_so_far_ = 0;
   // of a message
   std::vector<std::size_t> positions_;
+  std::vector<bool> direct_;  ///< by put
+  std::size_t next_ = 0;      ///< put that is asked for
   OutgoingSource::Taken taken_;
 };
 
 /// Of the targets that stores reach, or a relay, in order.
 std::vector<TargetPlanner> plan_ways(const std::vector<int>& targets,
                                      const std::vector<std::vector<const Put*>>& of_rank, const Neighbourhood& peers,
-                                     RemotePeers& remote, bool in_chunks) {
+                                     RemotePeers& remote, const Device& device, bool in_chunks) {
   std::vector<TargetPlanner> ways;
   for (int rank : targets)
-    if (!remote.find(rank)) ways.emplace_back(peers.peer(rank), of_rank[static_cast<std::size_t>(rank)], in_chunks);
+    if (!remote.find(rank))
+      ways.emplace_back(peers.peer(rank), of_rank[static_cast<std::size_t>(rank)], device, in_chunks);
   return ways;
 }
 
@@ -162,7 +172,7 @@ std::shared_ptr<const AccessPlan> AccessPlan::build(std::vector<int> targets, st
   std::vector<SendPeer> before_copies;
   const std::size_t copy_from = merge ? device.preferred_copy_bytes() : SIZE_MAX;
   std::vector<bool> has_copies;
-  std::vector<TargetPlanner> ways = plan_ways(targets, of_rank, peers, remote, merge);
+  std::vector<TargetPlanner> ways = plan_ways(targets, of_rank, peers, remote, device, merge);
   plan->relayed = upload_relayed(ways, device, plan->outgoing);
   std::size_t next_way = 0, next_relayed = 0;
   for (int rank : targets) {
@@ -193,6 +203,10 @@ std::shared_ptr<const AccessPlan> AccessPlan::build(std::vector<int> targets, st
     whole.first_op = static_cast<std::uint32_t>(ops.size());
     const std::size_t copies_before = plan->copies.size();
     for (const Put* put : own) {
+      if (way.goes_direct()) {
+        count(plan->effect, Route::relayed_direct, put->bytes);
+        continue;
+      }
       const PutOp op = way.place(*put);
       const Route route = way.route() == Route::direct && op.bytes >= copy_from ? Route::copy_engine : way.route();
       count(plan->effect, route, op.bytes);

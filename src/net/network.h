@@ -115,6 +115,10 @@ class Network {
   /// Memory that writes read from; null where the network needs no registration of it.
   virtual std::shared_ptr<const Registration> register_source(const void* base, std::size_t bytes) = 0;
 
+  /// From how many bytes on a write may read, and land in, memory that only a device reaches: no CPU copies it on its
+  /// way. SIZE_MAX: none may.
+  virtual std::size_t least_device_write() const { return SIZE_MAX; }
+
   /// For networks with messages that cost less than writes; else null. The memory stays until it is closed.
   virtual std::unique_ptr<Inlet> open_inlet(char* /*base*/, std::size_t /*places*/, std::size_t /*bytes of each*/) {
     return nullptr;

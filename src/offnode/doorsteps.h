@@ -20,7 +20,7 @@ namespace mpix {
 /// What a target tells its origin with its first post.
 struct FirstPost {
   RemoteMemory block;   ///< the target's memory for this origin
-  RemoteMemory window;  ///< of host streams. Of kernels: `base` is where they find the block
+  RemoteMemory window;  ///< where the network writes into it; else of no meaning
 };
 
 /// What a rank has for each rank of another node, whether or not an epoch of its own has named that: where posts land,

@@ -24,6 +24,8 @@ RelayedSend Outgoing::enter(PlannedMessage planned) {
   Hold hold(mutex_);
   drop_old();
   const std::size_t in_front = entries_bytes(planned.entries.size()), needed = in_front + planned.bytes;
+  std::vector<std::shared_ptr<const Registration>> sources;
+  for (const DirectPut& put : planned.direct) sources.push_back(network_.register_source(put.source, put.bytes));
   if (ranges_.empty() || ranges_.front().bytes < needed) {
     Range range{nullptr, range_bytes(needed), nullptr};
     range.memory = device_.allocate_pinned(range.bytes);
@@ -36,12 +38,14 @@ RelayedSend Outgoing::enter(PlannedMessage planned) {
   message.entries = range.memory.get();
   message.data = message.entries + in_front;
   message.registration = range.registration.get();
+  message.sources = std::move(sources);
   RelayedSend send{};
   send.out = &out_;
   send.data = message.data;
   send.bytes = message.planned.bytes;
   send.message = last_number_;
   send.chunk_shift = message.planned.chunk_shift;
+  send.reads_origin = !message.planned.direct.empty();
   return send;
 }
 

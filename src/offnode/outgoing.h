@@ -39,8 +39,9 @@ class Outgoing {
     char* entries = nullptr;  ///< in the range,
     char* data = nullptr;     ///< right behind them
     const Registration* registration = nullptr;
-    bool has_ended = false;       ///< its plan,
-    std::uint64_t last_task = 0;  ///< and then this was the last one
+    std::vector<std::shared_ptr<const Registration>> sources;  ///< of planned.direct; null where the network needs none
+    bool has_ended = false;                                    ///< its plan,
+    std::uint64_t last_task = 0;                               ///< and then this was the last one
   };
   /// For a plan, which calls leave() when it ends; both by the number that its tasks tell. Throws Error.
   RelayedSend enter(PlannedMessage planned);

@@ -78,6 +78,7 @@ bool Relay::is_released() const { return __atomic_load_n(&words_->released, __AT
 // ---- one round ---------------------------------------------------------------------------------------
 
 Poller::Clock::duration Relay::look(Clock::time_point now) {
+  peers_->settle_thread();
   const bool moved = serve_all();
   peers_->budget().progress_once(service_round());
   return back_off_.next(moved, peers_->budget().network().is_moving(), now);
@@ -249,7 +250,7 @@ bool Relay::take_ask(Pair& pair) {
   return true;
 }
 
-/// The entries, and with them the data, or the first chunk of these.
+/// The entries, and with them the data, or the first chunk of these; and what goes direct.
 Shipment::Content Relay::content_of_message(const Pair& pair) const {
   const RelayPeer& peer = *pair.peer;
   const Outgoing::Message& message = *pair.message;
@@ -259,7 +260,7 @@ Shipment::Content Relay::content_of_message(const Pair& pair) const {
   const LandingPlace& landing = peer.words->landing;
   const std::size_t count = planned.entries.size(), in_front = entries_bytes(count);
   const bool apart = planned.chunk_shift != 0;
-  const std::uint64_t lands = apart ? landing.address : peers_->inbox_of(peer, epoch) + in_front;
+  const std::uint64_t lands = apart ? landing.address : in_front;
   for (std::size_t i = 0; i < count; ++i) {
     MessageEntry entry = planned.entries[i];
     entry.data += lands;
@@ -276,6 +277,10 @@ Shipment::Content Relay::content_of_message(const Pair& pair) const {
                               std::min<std::size_t>(planned.bytes, std::size_t{1} << planned.chunk_shift),
                               {landing.key, landing.base},
                               0});
+  for (std::size_t i = 0; i < planned.direct.size(); ++i) {
+    const DirectPut& put = planned.direct[i];
+    content.writes.push_back({put.source, message.sources[i].get(), put.bytes, peers_->window_of(peer), put.offset});
+  }
   content.signal =
       NetworkSignal{NetworkSignal::Kind::set, Arrival::of(epoch, planned.chunk_shift, count, planned.bytes).word, there,
                     offsetof(RelayWords, in) + offsetof(RelayedIn, arrival) + epoch % inboxes * sizeof(std::uint64_t)};

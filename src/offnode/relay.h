@@ -28,7 +28,7 @@ namespace mpix {
 /// | to go      | when                                           | as |
 /// |------------|------------------------------------------------|----|
 /// | posts      | there.posted is more than was taken            | a signal that adds the difference; the first ones with a write of what they tell |
-/// | epoch e    | its task is there, e - 1 is taken, the peer has posted e - 1, or e and there is landing memory where data go apart | a write of entries and data; or one of the entries, and one of the first chunk; `arrival` as the signal |
+/// | epoch e    | its task is there, e - 1 is taken, the peer has posted e - 1; or e, where data go direct, or apart and there is landing memory | a write of entries and data; or one of the entries, and one of the first chunk; and one of each put that goes direct; `arrival` as the signal |
 /// | a chunk    | it is packed, and the one before is taken      | a write, and its flag at the target as the signal |
 /// | an ask     | the same, but there is not, and none is asked for | a write of who asks, and a signal that adds what is missing |
 /// | an answer  | words.asked is more than was given, and the answer before is over | a write of the place, and its size as the signal; or `refused` alone, and the window is broken |
@@ -98,8 +98,8 @@ class Relay final : public Poller {
     bool awaits_answer() const { return asked > load_acquire(&peer->words->landing.bytes); }
     /// Of the epoch sends + 1, for its message: see wire/relayed.h.
     std::uint64_t post_needed() const {
-      const bool apart = message->planned.chunk_shift != 0;
-      return apart || sends == 0 ? sends + 1 : sends + 2 - inboxes;
+      const bool needs_own = message->planned.chunk_shift != 0 || !message->planned.direct.empty();
+      return needs_own || sends == 0 ? sends + 1 : sends + 2 - inboxes;
     }
     bool awaits_post() const { return message && landed < post_needed(); }
     std::uint64_t last_task() const { return mpix::last_task(peer->words->out.lane()); }

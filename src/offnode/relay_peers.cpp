@@ -20,6 +20,13 @@ constexpr std::size_t preset_eager_bytes = 16 * 1024;
 /// For what comes from one origin. What is more is given when it is asked for.
 constexpr std::size_t most_unasked = std::size_t{32} << 20;
 
+/// What is more than this may go from the origin buffer into the window.
+std::size_t direct_above(OperationBudget* budget, const Device& device, std::size_t eager_bytes) {
+  const std::size_t least = budget ? budget->network().least_device_write() : SIZE_MAX;
+  if (least == SIZE_MAX || device.is_host()) return least == SIZE_MAX ? SIZE_MAX : eager_bytes;
+  return std::max(eager_bytes, least - 1);
+}
+
 /// For the entries of most epochs, and what goes with them.
 std::size_t inbox_bytes(std::size_t window_bytes, std::size_t eager_bytes) {
   return (entries_bytes(max_relayed_puts) + std::min(window_bytes, eager_bytes) + 63) / 64 * 64;
@@ -63,13 +70,23 @@ RelayPeers::RelayPeers(const Team& team, Device& device, OperationBudget* budget
       team_(team),
       budget_(budget),
       eager_bytes_(settings.nic_eager_bytes.value_or(preset_eager_bytes)),
+      direct_above_(direct_above(budget, device, eager_bytes_)),
       doorsteps_(team.why_not().empty() ? why_not : team.why_not()) {}
 
 void RelayPeers::offer(const LocalMemory& memory, WindowCard& card) {
   if (!budget_) return;
+  window_ = static_cast<char*>(memory.base);
   window_bytes_ = memory.bytes;
   half_bytes_ = sizeof(RelayWords) + inboxes * inbox_bytes(memory.bytes, eager_bytes_);
   doorsteps_.offer(team_, budget_->network(), card);
+  takes_direct_ = direct_above_ < window_bytes_ && device_.lets_networks_reach(window_);
+  card.takes_direct = takes_direct_ ? 1 : 0;
+}
+
+void RelayPeers::connect(const std::vector<WindowCard>& cards) {
+  doorsteps_.connect(team_, cards);
+  if (direct_above_ == SIZE_MAX) return;
+  for (const WindowCard& card : cards) all_take_direct_.push_back(card.takes_direct != 0);
 }
 
 // ---- ranks that epochs name ----------------------------------------------------------------------------
@@ -91,6 +108,7 @@ void RelayPeers::name(const std::vector<int>& ranks, Neighbourhood& neighbours) 
   for (int rank : ranks)
     if (reaches(rank) && !neighbours.peer(rank).relayed) added.push_back(rank);
   if (added.empty()) return;
+  if (takes_direct_ && !window_exposed_) window_exposed_ = budget_->network().expose(window_, window_bytes_);
   halves_.push_back(new_halves(added.size()));
   const Halves& halves = halves_.back();
   for (std::size_t i = 0; i < added.size(); ++i) {
@@ -106,7 +124,7 @@ void RelayPeers::name(const std::vector<int>& ranks, Neighbourhood& neighbours) 
     peer.answer = &told.answer;
     told.first.block = halves.exposed->remote();
     told.first.block.base += i * half_bytes_;
-    told.first.window.base = reinterpret_cast<std::uintptr_t>(peer.words);
+    if (window_exposed_) told.first.window = window_exposed_->remote();
     peer.told = &told.first;
     introduce(peer, neighbours.peer(peer.rank));
   }
@@ -122,6 +140,8 @@ void RelayPeers::introduce(RelayPeer& peer, Peer& neighbour) {
                          static_cast<std::uint32_t>((half_bytes_ - sizeof(RelayWords)) / inboxes / sizeof(Line)), 0};
   neighbour.most_puts = max_relayed_puts;
   neighbour.eager_bytes = eager_bytes_;
+  if (!all_take_direct_.empty() && all_take_direct_[static_cast<std::size_t>(peer.rank)])
+    neighbour.direct_above = direct_above_;
   neighbour.bell = &peer.words->bell;
   neighbour.words = const_cast<PairWords*>(&peer.counters->words);
   neighbour.there = &peer.words->there;
@@ -152,6 +172,7 @@ void RelayPeers::retire(const PairWords& words) {
 
 void RelayPeers::withdraw() {
   doorsteps_.withdraw();
+  window_exposed_ = nullptr;
   for (Halves& halves : halves_) halves.exposed = nullptr;
   for (auto& peer : peers_) peer.second.landing.withdraw();
 }

@@ -80,7 +80,7 @@ class RelayPeers : public std::enable_shared_from_this<RelayPeers> {
 
   /// What the window's creation takes: say what is here, and, when all have, connect.
   void offer(const LocalMemory& memory, WindowCard& card);
-  void connect(const std::vector<WindowCard>& cards) { doorsteps_.connect(team_, cards); }
+  void connect(const std::vector<WindowCard>& cards);
 
   /// Some of them can be reached: then there is a budget.
   bool is_connected() const { return doorsteps_.reaches_some(); }
@@ -94,10 +94,9 @@ class RelayPeers : public std::enable_shared_from_this<RelayPeers> {
   const Doorsteps& doorsteps() const { return doorsteps_; }
   /// Its half of the pair; once it has told.
   const RemoteMemory& block_of(const RelayPeer& peer) const { return doorsteps_.first(peer.rank).block; }
-  /// The inbox of an epoch: where it is for its kernels, likewise; and in the block.
-  std::uint64_t inbox_of(const RelayPeer& peer, std::uint64_t epoch) const {
-    return doorsteps_.first(peer.rank).window.base + inbox_offset(peer, epoch);
-  }
+  /// Likewise, if it takes_direct.
+  const RemoteMemory& window_of(const RelayPeer& peer) const { return doorsteps_.first(peer.rank).window; }
+  /// The inbox of an epoch, in the block.
   static std::uint64_t inbox_offset(const RelayPeer& peer, std::uint64_t epoch) {
     return sizeof(RelayWords) + epoch % inboxes * peer.inbox_bytes;
   }
@@ -117,6 +116,11 @@ class RelayPeers : public std::enable_shared_from_this<RelayPeers> {
   /// The network reaches the memory no more.
   void withdraw();
 
+  /// Before the calling thread, which is the library's, lets the network read or write memory of the device.
+  void settle_thread() {
+    if (direct_above_ != SIZE_MAX) device_.settle_thread();
+  }
+
  private:
   /// What was allocated for the ranks that one call named.
   struct Halves {
@@ -133,7 +137,12 @@ class RelayPeers : public std::enable_shared_from_this<RelayPeers> {
   const Team& team_;  ///< may end before this: only while the window is there
   OperationBudget* const budget_;
   const std::size_t eager_bytes_;
+  const std::size_t direct_above_;  ///< SIZE_MAX: nothing goes direct
+  char* window_ = nullptr;
   std::size_t window_bytes_ = 0;
+  bool takes_direct_ = false;                           ///< this rank's window
+  std::vector<bool> all_take_direct_;                   ///< by rank; empty: none does
+  std::shared_ptr<const Registration> window_exposed_;  ///< null: not yet, or it does not take_direct_
   std::size_t half_bytes_ = 0;
   std::list<Halves> halves_;
   std::map<int, RelayPeer> peers_;

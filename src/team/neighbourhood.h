@@ -41,11 +41,19 @@ constexpr std::uint32_t max_relayed_puts = 1000;
 /// does not go by mailbox, but needs its descriptors all the same. A multiple of 8.
 std::uint32_t slot_lines_for(std::size_t window_bytes, std::uint32_t staged_puts, std::size_t eager_bytes);
 
-/// The puts of a plan to a relayed peer, as one message.
+/// What the network takes from the origin buffer itself, and leaves in the window.
+struct DirectPut {
+  const void* source;
+  std::size_t bytes;
+  std::uint64_t offset;  ///< in the window
+};
+
+/// The puts of a plan to a relayed peer, as one message; and those that no kernel touches.
 struct PlannedMessage {
   std::vector<MessageEntry> entries;
   std::size_t bytes = 0;          ///< of all data
   std::uint32_t chunk_shift = 0;  ///< 0: the data land behind the entries; else in memory of their own, in chunks
+  std::vector<DirectPut> direct;
 };
 
 /// Where kernels leave messages to a relayed peer; see offnode/outgoing.h.
@@ -74,10 +82,11 @@ struct Peer {
   // Where it is relayed, in place of outbox and direct:
   OutgoingSource* outgoing = nullptr;
   const std::uint64_t* allowed = nullptr;
-  std::size_t inbox_bytes = 0;         ///< there
-  std::size_t eager_bytes = 0;         ///< most that an epoch sends by mailbox, and
-  std::size_t packs_above = SIZE_MAX;  ///< what of it goes in packs
-  std::uint32_t most_puts = 0;         ///< of an epoch; 0: any number
+  std::size_t inbox_bytes = 0;          ///< there
+  std::size_t direct_above = SIZE_MAX;  ///< a put of more goes from the origin buffer into the window
+  std::size_t eager_bytes = 0;          ///< most that an epoch sends by mailbox, and
+  std::size_t packs_above = SIZE_MAX;   ///< what of it goes in packs
+  std::uint32_t most_puts = 0;          ///< of an epoch; 0: any number
   Bell* bell = nullptr;
 
   // As its target: what lies in mine, and the word of the peer that I write.

@@ -24,6 +24,7 @@ struct Peer;
 /// | copy_engine | as direct, on a GPU     | a put worth an operation of its own       | yes                | one, by the copy engine, beside all kernels |
 /// | relayed     | other node, from a GPU  | as much as `eager_bytes`, if the inbox holds it | the relay does | into a message; the network's; out of the inbox |
 /// | relayed_apart | the same              | more                                      | the relay does     | the same, out of landing memory, which is asked for |
+/// | relayed_direct | the same, where the network reaches memory of devices | a put of more than `direct_above` | yes | the network's |
 /// | message     | other node, from a host stream | as much as gathers well            | no                 | gathered; the network's; scattered |
 /// | network     | the same                | more                                      | yes                | the network's      |
 enum class Route : std::uint8_t {
@@ -34,6 +35,7 @@ enum class Route : std::uint8_t {
   copy_engine,
   relayed,
   relayed_apart,
+  relayed_direct,
   message,
   network
 };
@@ -70,6 +72,7 @@ inline void count(Stats& stats, Route route, std::size_t bytes) {
       stats.bytes_network_eager += bytes;
       break;
     case Route::relayed_apart:
+    case Route::relayed_direct:
     case Route::network:
       stats.bytes_network_direct += bytes;
       break;

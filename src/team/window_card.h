@@ -20,10 +20,11 @@ struct __attribute__((packed)) WindowCard {
   // For those of its node.
   std::uint64_t extent_page : 40;  ///< where the window lies (NodeExtent), from the least rank of a group
   std::uint64_t extent_entry : 16;
-  std::uint64_t has_table : 1;    ///< ranks of other nodes may write there
-  std::uint64_t misses_some : 1;  ///< it cannot map the memory of some rank of its group
+  std::uint64_t has_table : 1;     ///< ranks of other nodes may write there
+  std::uint64_t misses_some : 1;   ///< it cannot map the memory of some rank of its group
+  std::uint64_t takes_direct : 1;  ///< from ranks of other nodes, into the window itself (Route::relayed_direct)
 
-  WindowCard() : extent_page(0), extent_entry(0), has_table(0), misses_some(0) {}
+  WindowCard() : extent_page(0), extent_entry(0), has_table(0), misses_some(0), takes_direct(0) {}
 
   void set_table(const RemoteMemory& memory) {
     table_key = memory.key;

@@ -15,7 +15,8 @@ namespace mpix {
 struct MessageEntry {
   std::uint64_t offset;  ///< in the window
   std::uint64_t bytes;
-  std::uint64_t data;  ///< where they land, for kernels of the target. At the origin: the position among the data
+  std::uint64_t data;  ///< where they land: in the inbox, from its begin; in landing memory, the address that kernels
+                       ///< of the target have. At the origin: the position among the data
 };
 
 /// How much the entries take: data begin at a multiple of a line.

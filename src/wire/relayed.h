@@ -29,7 +29,13 @@
 /// follows transfers, which wait for posts that MPI lets complete wait for, the budget and the network; nothing that
 /// this rank enqueues behind.
 ///
-/// The numbers of chunk flags are epochs, so nothing is reset. tests/model/relay.pml is this table for a model checker.
+/// Where the network reaches memory of devices, large puts are no part of the message: it takes them from the origin
+/// buffers, and leaves them in the window. Such an epoch starts when t has posted e, as one whose data land apart; all
+/// of these writes come in front of `arrival`. complete(e) then lasts until e is over, which `allowed` says: the
+/// program may write to its origin buffers behind it. As a node's direct data, it waits for its own post.
+///
+/// The numbers of chunk flags are epochs, so nothing is reset. tests/model/relay.pml is this table for a model checker:
+/// its block is the origin buffer as well as outgoing memory.
 namespace mpix {
 
 /// What kernels of an origin and its relay share.
@@ -70,6 +76,7 @@ struct RelayedSend {
   std::uint64_t bytes;    ///< of all data
   std::uint64_t message;  ///< for the relay
   std::uint32_t chunk_shift;
+  bool reads_origin;  ///< the network does: the epoch ends when that is over
 };
 
 /// Some of a message's data, by position.
@@ -135,6 +142,11 @@ MPIX_STEP void pack(const Crew& crew, const SendPeer& peer, const Puts& put, std
   }
 }
 
+/// Whether an epoch that has been packed needs its origin buffers no more.
+MPIX_FN bool has_left(const RelayedSend& send, std::uint64_t epoch) {
+  return !send.reads_origin || load_acquire(&send.out->allowed) > epoch;
+}
+
 // ---- target: wait ----------------------------------------------------------------------------------
 
 /// The entries are there, and the first chunk; then *arrival is what says so.
@@ -190,6 +202,7 @@ MPIX_STEP bool unpack(const Crew& crew, const ReceivePeer& peer, std::uint64_t e
   const MessageEntry* const entries = inbox_of(peer.ring, epoch);
   if (unpack_single(crew, peer, entries, arrival, puts[0])) return true;
   const std::uint32_t shift = arrival.chunk_shift();
+  const char* const landed = shift == 0 ? reinterpret_cast<const char*>(entries) : nullptr;
   std::uint64_t begin = 0;
   std::uint32_t chunk = 0;  // that the crew has waited for
   for (std::uint32_t first = 0; first < arrival.entries(); first += descriptors.count) {
@@ -211,8 +224,7 @@ MPIX_STEP bool unpack(const Crew& crew, const ReceivePeer& peer, std::uint64_t e
       crew.share(count, ~std::uint64_t{0}, [&](std::uint32_t i, Workers some, auto is_theirs) {
         const MessageEntry& entry = puts[i];
         if (is_theirs(entry.bytes))
-          copy_within(range, entry.data - begin, peer.window + entry.offset, reinterpret_cast<const char*>(entry.data),
-                      entry.bytes, some);
+          copy_within(range, entry.data - begin, peer.window + entry.offset, landed + entry.data, entry.bytes, some);
       });
       if (end <= range.end) break;
     }

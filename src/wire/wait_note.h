@@ -25,8 +25,10 @@ struct WaitNote {
 /// What an entry that is not served yet waits for.
 MPIX_FN WaitNote waits_for(const SendPeer& peer, bool fused) {
   const std::uint64_t needed = post_needed(peer, peer.words->own.sent[0] + 1);
-  // What a relayed one waits for is the end of the epoch before, and that waits for its post.
-  return {peer.relayed ? needed - 1 : needed, Missing::post, fused};
+  // What a relayed one waits for is the end of the epoch before, and that waits for its post; or, when that is over,
+  // its own end (has_left).
+  const bool waits_for_last = peer.relayed && load_relaxed(peer.allowed) < needed;
+  return {waits_for_last ? needed - 1 : needed, Missing::post, fused};
 }
 MPIX_FN WaitNote waits_for(const ReceivePeer& peer, bool fused) {
   return {peer.words->own.closed[0] + 1, Missing::completion, fused};

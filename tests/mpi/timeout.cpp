@@ -42,10 +42,15 @@ bool is_alone_on_node() {
   return node_size && std::string(node_size) == "1";
 }
 
-/// A relay takes the data of a complete, and holds them until the post comes: it reports, and no stream waits.
+bool is_on(const char* variable) {
+  const char* const value = std::getenv(variable);
+  return value && std::string(value) == "on";
+}
+
+/// A relay takes the data of a complete, and holds them until the post comes: it reports, and no stream waits. Where
+/// the network takes them from the origin buffer the stream does.
 bool is_relayed() {
-  const char* const relay = std::getenv("MPIX_RELAY");
-  return is_alone_on_node() && (!device().is_host() || (relay && std::string(relay) == "on"));
+  return is_alone_on_node() && (!device().is_host() || is_on("MPIX_RELAY")) && !is_on("MPIX_MPI_GPU_AWARE");
 }
 
 struct Outcome {

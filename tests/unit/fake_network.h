@@ -26,8 +26,11 @@
 /// writes them in any order, and now and then the last byte of one later than the others.
 class FakeNetwork final : public mpix::Network {
  public:
-  FakeNetwork(mpix::Capacity capacity, unsigned seed, bool keeps_words_whole)
-      : state_(std::make_shared<State>()), capacity_(capacity), keeps_words_whole_(keeps_words_whole) {
+  FakeNetwork(mpix::Capacity capacity, unsigned seed, bool keeps_words_whole, std::size_t least_device_write = SIZE_MAX)
+      : state_(std::make_shared<State>()),
+        capacity_(capacity),
+        keeps_words_whole_(keeps_words_whole),
+        least_device_write_(least_device_write) {
     state_->random.seed(seed);
   }
 
@@ -96,6 +99,7 @@ class FakeNetwork final : public mpix::Network {
     std::size_t bytes;
   };
   const std::vector<Source>& sources() const { return sources_; }
+  std::size_t least_device_write() const override { return least_device_write_; }
   mpix::Capacity capacity() const override { return capacity_; }
   bool keeps_words_whole() const override { return keeps_words_whole_; }
   std::unique_ptr<mpix::Inlet> open_inlet(char* base, std::size_t places, std::size_t bytes) override {
@@ -371,6 +375,7 @@ class FakeNetwork final : public mpix::Network {
   const std::shared_ptr<State> state_;
   const mpix::Capacity capacity_;
   const bool keeps_words_whole_;
+  const std::size_t least_device_write_;
   std::vector<Source> sources_;
   mpix::Connection unconnected_ = 0;
 };

@@ -22,6 +22,8 @@ class ForwardingDevice : public mpix::Device {
   const char* name() const noexcept override { return to_.name(); }
   bool hidden_from_host(const void* p) const noexcept override { return to_.hidden_from_host(p); }
   void use_memory_of(const void* base, std::size_t bytes) override { to_.use_memory_of(base, bytes); }
+  bool lets_networks_reach(const void* p) const override { return to_.lets_networks_reach(p); }
+  void settle_thread() override { to_.settle_thread(); }
   std::size_t preferred_eager_bytes() const noexcept override { return to_.preferred_eager_bytes(); }
   std::size_t packs_above() const noexcept override { return to_.packs_above(); }
   std::size_t preferred_copy_bytes() const noexcept override { return to_.preferred_copy_bytes(); }

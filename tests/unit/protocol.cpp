@@ -658,7 +658,7 @@ struct RelayedPair {
     char* const data = apart ? landing.data() : inbox + entries_bytes(entries.size());
     for (std::size_t i = 0; i < entries.size(); ++i) {
       MessageEntry entry = entries[i];
-      entry.data += reinterpret_cast<std::uintptr_t>(data);
+      entry.data += apart ? reinterpret_cast<std::uintptr_t>(data) : entries_bytes(entries.size());
       std::memcpy(inbox + i * sizeof entry, &entry, sizeof entry);
     }
     const std::uint32_t chunks = chunks_in(send.bytes, send.chunk_shift);

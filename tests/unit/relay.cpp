@@ -41,10 +41,11 @@ Settings relay_settings() {
 
 /// One rank: a window over heap memory, a stream, and its way to the others.
 struct Rank {
-  Rank(Bootstrap& bootstrap, Device& device, const Settings& settings, Capacity capacity, std::size_t bytes)
+  Rank(Bootstrap& bootstrap, Device& device, const Settings& settings, Capacity capacity, std::size_t bytes,
+       std::size_t least_device_write = SIZE_MAX)
       : me(bootstrap.rank()),
         memory(bytes),
-        network(new FakeNetwork(capacity, 23u + static_cast<unsigned>(me), true)),
+        network(new FakeNetwork(capacity, 23u + static_cast<unsigned>(me), true, least_device_write)),
         budget(std::unique_ptr<Network>(network), settings),
         window(new Window("relayed", {memory.data(), bytes, 1}, bootstrap, device, settings, &budget)),
         stream(create_host_stream()) {}
@@ -138,7 +139,8 @@ struct Case {
   std::uint32_t slots;
   bool merge;
   unsigned epochs;
-  Needs needs = Needs::all;  ///< other_device: the second half of the ranks
+  Needs needs = Needs::all;                   ///< other_device: the second half of the ranks
+  std::size_t least_device_write = SIZE_MAX;  ///< of their networks
 };
 
 /// Random epochs. Every byte of every window is checked after every epoch, and the budget by the network itself.
@@ -158,7 +160,8 @@ void random_epochs(const Case& given) {
     Settings own = settings;
     own.relay = given.needs == Needs::all || (given.needs == Needs::first_rank && me == 0);
     const bool is_other = given.needs == Needs::other_device && me >= given.ranks / 2;
-    Rank rank(bootstrap, is_other ? static_cast<Device&>(second) : *host, own, given.capacity, part * ranks);
+    Rank rank(bootstrap, is_other ? static_cast<Device&>(second) : *host, own, given.capacity, part * ranks,
+              given.least_device_write);
     std::vector<unsigned char> source(part * ranks), expected(part * ranks, 0);
     for (unsigned epoch = 1; epoch <= given.epochs; ++epoch) {
       std::vector<int> origins, targets;
@@ -238,6 +241,18 @@ TEST_CASE("where one rank needs the relay all use it, and ranks with different d
   random_epochs({4, 2, {9, 2}, Throttle::adaptive, 300, 4, true, 60, needs});
 }
 
+TEST_CASE("what the network takes from origin buffers, and leaves in windows, comes whole, with any budget",
+          "[relay]") {
+  const std::size_t operations = GENERATE(1, 3, 1000);
+  const std::size_t eager = GENERATE(0, 300, 16384);
+  const Needs needs = GENERATE(Needs::all, Needs::other_device);
+  const bool merge = GENERATE(true, false);
+  CAPTURE(operations, eager, merge, needs == Needs::all);
+  // On the device that is not the host only puts of 4096 bytes and more.
+  random_epochs(
+      {4, needs == Needs::all ? 1 : 2, {operations, 1000}, Throttle::adaptive, eager, 4, merge, 30, needs, 4096});
+}
+
 TEST_CASE("relayed peers and peers of this node in one epoch", "[relay]") {
   const std::uint32_t slots = GENERATE(1u, 4u);
   const bool merge = GENERATE(true, false);
@@ -283,6 +298,75 @@ TEST_CASE("what is larger than a chunk goes in chunks, of which the first ones m
   });
 }
 
+TEST_CASE("what goes direct is in nobody's hands but the network's, and takes no memory of the library", "[relay]") {
+  const Settings settings = relay_settings();
+  auto host = make_host_device(settings, 2);
+  static constexpr std::size_t bytes = std::size_t{5} << 20, small = 100;
+  ThreadRanks(2, 1).run([&](Bootstrap& bootstrap) {
+    CountingDevice device(*host);
+    Rank rank(bootstrap, device, settings, {100, 100}, bytes, 1);
+    const int other = 1 - rank.me;
+    const std::vector<unsigned char> source(bytes, static_cast<unsigned char>('a' + rank.me));
+    rank.window->post_stream({other}, rank.stream);
+    rank.window->start_stream({other});
+    rank.window->put({source.data(), bytes - small, other, 0});
+    rank.window->put({source.data(), small, other, bytes - small});
+    rank.window->complete_wait_stream(rank.stream);
+    EXPECT(rank.stream->synchronize());
+    EXPECT(std::count(rank.memory.begin(), rank.memory.end(), 'a' + other) == bytes);
+    const auto& sources = rank.network->sources();
+    EXPECT(std::any_of(sources.begin(), sources.end(), [&](const FakeNetwork::Source& read) {
+      return read.base == reinterpret_cast<const char*>(source.data()) && read.bytes == bytes - small;
+    }));
+    EXPECT(device.pinned() < bytes / 4);
+    EXPECT(rank.window->drain());
+    // The post with a write; the entry with its data, the large put, and one signal.
+    EXPECT(rank.window->stats().network_operations == 2 + 3);
+    EXPECT(rank.window->stats().bytes_network_direct == bytes - small);
+    bootstrap.allgather(0);
+  });
+}
+
+TEST_CASE("a put that goes direct waits for its own target's post, and keeps no other target waiting", "[relay]") {
+  const Settings settings = relay_settings();
+  auto host = make_host_device(settings, 3);
+  static constexpr std::size_t bytes = 100000;
+  const bool fused = GENERATE(false, true);
+  CAPTURE(fused);
+  // 0 puts into 1 and 2; 1 posts for it when it has what 2 sends, and 2 sends that when it has what 0 sends.
+  ThreadRanks(3, 1).run([&](Bootstrap& bootstrap) {
+    Rank rank(bootstrap, *host, settings, {100, 100}, bytes, 1);
+    const std::vector<unsigned char> source(bytes, '1');
+    const auto put_into = [&](const std::vector<int>& targets) {
+      rank.window->start_stream(targets);
+      for (int target : targets) rank.window->put({source.data(), bytes, target, 0});
+      rank.window->complete_stream(rank.stream);
+    };
+    const auto receive_from = [&](int origin) {
+      rank.window->post_stream({origin}, rank.stream);
+      rank.window->wait_stream(rank.stream);
+    };
+    if (rank.me == 0 && fused) {
+      rank.window->post_stream({1}, rank.stream);
+      rank.window->start_stream({1, 2});
+      for (int target : {1, 2}) rank.window->put({source.data(), bytes, target, 0});
+      rank.window->complete_wait_stream(rank.stream);
+    } else if (rank.me == 0) {
+      put_into({1, 2});
+    } else if (rank.me == 1) {
+      receive_from(2);
+      if (fused) put_into({0});
+      receive_from(0);
+    } else {
+      receive_from(0);
+      put_into({1});
+    }
+    EXPECT(rank.stream->synchronize());
+    EXPECT(rank.window->drain());
+    bootstrap.allgather(0);
+  });
+}
+
 TEST_CASE("all plans share outgoing memory, and what is too small for the next one goes when its epochs are over",
           "[relay]") {
   const Settings settings = relay_settings();
@@ -292,7 +376,7 @@ TEST_CASE("all plans share outgoing memory, and what is too small for the next o
   RelayedOut words{};
   words.allowed = 1;
   Outgoing outgoing(device, network, words);
-  const auto enter = [&](std::size_t bytes) { return outgoing.enter({{{0, bytes, 0}}, bytes, 0}); };
+  const auto enter = [&](std::size_t bytes) { return outgoing.enter({{{0, bytes, 0}}, bytes, 0, {}}); };
   const RelayedSend first = enter(700), other = enter(50000);
   CHECK(first.data == other.data);
   CHECK(outgoing.message(first.message).data == first.data);

@@ -81,6 +81,16 @@ class GpuDevice final : public Device {
     return false;
   }
 
+  bool lets_networks_reach(const void* p) const override { return !hidden_from_host(p) || shareable(p); }
+  void settle_thread() override {
+    static thread_local bool is_settled = false;
+    if (is_settled || !settled()) return;
+    const DeviceScope stays(memory().device());
+    gpuStreamCaptureMode mode = gpuStreamCaptureModeRelaxed;
+    MPIX_CHECK_GPU(gpuThreadExchangeStreamCaptureMode(&mode));
+    is_settled = true;
+  }
+
   void use_memory_of(const void* base, std::size_t bytes) override {
     int device = 0;
     if (bytes == 0) {

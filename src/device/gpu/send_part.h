@@ -34,6 +34,15 @@ __device__ inline void end_of_sent_part(const AnyProgram& any, const SendPeer& p
   if (any.program.guards) count_sent(peer.words, peer.there, turn.part, turn.parts);
 }
 
+/// When all parts of a message are packed: the program may write to its origin buffers behind this kernel, so one
+/// thread waits where the network reads from them. (No part waits for that before others are packed: it may have to do
+/// theirs.)
+GPU_OUT_OF_LINE void await_end_of_message(const Program& program, const SendPeer& peer, const Turn& turn) {
+  if (turn.part != 0 || threadIdx.x != 0 || !peer.signals) return;
+  for (std::uint64_t polls = 1; !has_left(*peer.relayed, turn.epoch); ++polls)
+    if (polls % polls_between_notes == 0 && !wait_on(program, peer, beat_of(polls))) return;
+}
+
 /// The end of a send for which some thread has waited long, or has given up: parts may have left. A function of its
 /// own at the end of the kernel: a call in the middle would cost all others registers (128 KiB captured: 5.6 for 3.9
 /// µs).
@@ -56,6 +65,7 @@ GPU_OUT_OF_LINE void end_late_send(const AnyProgram& any, std::uint32_t index, T
       if (outcome.again ? other == turn.part : (outcome.leavers >> other & 1) != 0)
         send_for(any, index, turn.epoch, other, turn.parts);
   if (!peer.signals || (released && turn.epoch > retired_epoch)) return;
+  if (!released && peer.relayed) await_end_of_message(any.program, peer, turn);
   if (!released && !outcome.again && threadIdx.x == 0) end_of_sent_part(any, peer, turn, usual);
   advance(Block{any.program, turn.part, turn.parts}, peer.words->own.sent, before, any.program.captured,
           outcome.leavers);
@@ -147,6 +157,7 @@ __device__ inline void send_part(const AnyProgram& any, std::uint32_t index, std
       return;
     }
   }
+  if (is_relayed && go) await_end_of_message(any.program, peer, Turn{epoch, part, parts});
   const bool released = reach == Reach::node && __syncthreads_or(!go);
   if (!peer.signals || (released && epoch > retired_epoch)) return;
   if (!released && threadIdx.x == 0) end_of_sent_part(any, peer, Turn{epoch, part, parts}, usual);

@@ -24,13 +24,21 @@ constexpr auto time_between_errors = std::chrono::milliseconds(5);
 
 void count(PartCounters& counters) { advance(alone, counters, load_counter(counters, 0), false); }
 
+/// It has sent, and waits for the network to be done with the origin buffers.
+bool awaits_end(const SendPeer& peer, std::uint64_t epoch) {
+  return peer.signals && peer.relayed && peer.relayed->reads_origin && last_task(peer.relayed->out->lane()) == epoch;
+}
+
 /// False: not yet.
 bool serve(const SendPeer& peer, const Program& program) {
-  if (!may_send(peer)) return false;
-  const PutOp* const puts = program.tables.ops;
-  send(
-      alone, peer, [puts](std::uint32_t i) -> const PutOp& { return puts[i]; }, peer.words->own.sent[0] + 1,
-      program.guards);
+  const std::uint64_t epoch = peer.words->own.sent[0] + 1;
+  if (!awaits_end(peer, epoch)) {
+    if (!may_send(peer)) return false;
+    const PutOp* const puts = program.tables.ops;
+    send(
+        alone, peer, [puts](std::uint32_t i) -> const PutOp& { return puts[i]; }, epoch, program.guards);
+  }
+  if (awaits_end(peer, epoch) && !has_left(*peer.relayed, epoch)) return false;
   if (peer.signals) {
     count(peer.words->own.sent);
     ring(peer.bell);
