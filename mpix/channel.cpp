@@ -83,9 +83,8 @@ ChannelOptions options_from(int lanes, int flags, MPI_Info info) {
   options.is_queue = choice_in<bool>(info, "mpix_tasks", false, {{"lanes", false}, {"queue", true}, {"auto", false}});
   options.is_dense = choice_in<bool>(info, "mpix_layout", true, {{"dense", true}, {"padded", false}});
   options.all_fence = choice_in<bool>(info, "mpix_fence", false, {{"block", false}, {"thread", true}});
-  if (choice_in<bool>(info, "mpix_words", false, {{"host", false}, {"auto", false}, {"device", true}}))
-    throw Error(Fault::unsupported,
-                "info mpix_words=device: words in memory of the GPU, which the CPU cannot write here");
+  options.flags_on_device =
+      choice_in<bool>(info, "mpix_words", false, {{"host", false}, {"auto", false}, {"device", true}});
   const int level = threads_of_mpi();
   const TaskService preset = level == MPI_THREAD_MULTIPLE ? TaskService::own : TaskService::caller;
   options.service = choice_in<TaskService>(
@@ -134,10 +133,14 @@ MPIX_INTERPOSED int MPIX_Channel_create(int lanes, int flags, MPI_Info info, MPI
     mpix::ChannelOptions options = mpix::options_from(lanes, flags, info);
     options.local_ranks = mpix::launcher_local_ranks();
     mpix::Runtime& runtime = mpix::ensure_runtime(options.local_ranks);
+    mpix::Device& device = mpix::usable_device(runtime);
+    if (device.is_host()) options.flags_on_device = false;  // it is the same memory
+    if (options.flags_on_device && !device.has_memory_ops())
+      throw Error(Fault::unsupported,
+                  "info mpix_words=device: streams of this GPU write no words, and the CPU cannot write there");
     auto made = std::make_unique<MPIX_Channel_s>();
     options.name = mpix::name_for(info);
-    made->channel =
-        std::make_unique<Channel>(options, made.get(), mpix::text_of, mpix::usable_device(runtime), runtime.settings);
+    made->channel = std::make_unique<Channel>(options, made.get(), mpix::text_of, device, runtime.settings);
     mpix::handles().add(made.get());
     given = made.release();
   });

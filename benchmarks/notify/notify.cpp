@@ -207,9 +207,9 @@ void flags() {
       }
     });
   };
-  const auto by_flags = [&](bool waits) {
-    return std::function<double()>([&, waits] {
-      Channel fresh(0, 1, {});
+  const auto by_flags = [&](bool waits, const char* place) {
+    return std::function<double()>([&, waits, place] {
+      Channel fresh(0, 1, {{"mpix_words", place}});
       const double time = timed(Answers{fresh.device(), numbers, failed_word}, 1, [&] {
         for (unsigned long long n = 1; n <= numbers; ++n) {
           if (waits) {
@@ -224,9 +224,12 @@ void flags() {
       return time;
     });
   };
-  const std::vector<double> all = in_turns({by_hand, by_flags(true), by_flags(false)});
+  const std::vector<double> all =
+      in_turns({by_hand, by_flags(true, "host"), by_flags(false, "host"), by_flags(false, "device")});
   row("flags, a round trip: wait", all[1] / static_cast<double>(numbers), "us", all[0] / static_cast<double>(numbers));
   row("flags, a round trip: get", all[2] / static_cast<double>(numbers), "us", all[0] / static_cast<double>(numbers));
+  row("flags, a round trip: get, words of the device", all[3] / static_cast<double>(numbers), "us",
+      all[0] / static_cast<double>(numbers));
   support::release_pinned(words);
 }
 

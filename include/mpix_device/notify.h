@@ -25,7 +25,7 @@
 /// | reply          | pinned  | whoever replies, once           | the lane, by tag    | release / acquire: publishes what was received |
 /// | read, read_up_to | device | the lane: n, when it has read reply n | the same     | program order. A task whose reply has the place of one that was not read is not posted (MPIX_DEV_FULL): so a line is written when nobody reads it any more |
 /// | up             | pinned  | kernels: grows                  | the service         | release / acquire |
-/// | down           | pinned  | the service: grows              | kernels             | release / acquire |
+/// | down           | pinned; device with mpix_words=device | the service: grows; there a stream does, in the order of the calls | kernels | release / acquire |
 /// | last           | device  | kernels: what they set `up` to  | the same            | program order |
 /// | watched.seen   | device  | the block that looks for all: what it has seen in `down` | others that wait for the flag | release / acquire |
 /// | watched.looker | device  | 1: a block that begins to look for all; 0: the same, at its end | the same | compare and swap, acquire; release |

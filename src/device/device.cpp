@@ -43,7 +43,7 @@ const char* name_of(Call call) {
   return "?";
 }
 
-std::unique_ptr<TeamMemory> Device::new_team_memory() { return nullptr; }
+std::unique_ptr<TeamMemory> Device::new_team_memory() { return make_exported_team_memory(); }
 
 std::unique_ptr<NodeMemory> Device::new_node_memory(const NodeShape& shape) {
   return make_exported_node_memory(*this, shape);

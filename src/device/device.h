@@ -319,6 +319,8 @@ class Device {
     copy(stream, RowCopy{static_cast<char*>(to), 0, static_cast<const char*>(from), 0, bytes, 1});
   }
   virtual void run_memory_ops(Stream stream, MemoryOps ops) = 0;
+  /// False: that does nothing.
+  virtual bool has_memory_ops() { return true; }
   /// Another for a later stream with the same handle, unless the end of the first has waited for all that was in it.
   virtual std::uint64_t number_of(Stream stream) const noexcept = 0;
   /// Null: every post is a launch.

@@ -1,7 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the libmpix authors
+#include <algorithm>
 #include <cstddef>
+#include <cstdint>
+#include <iterator>
+#include <list>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <vector>
 
 #include "device/node_memory.h"
@@ -12,6 +18,131 @@ namespace {
 constexpr std::size_t alignment = 128;  // of a pack
 
 std::size_t rounded_up(std::size_t bytes) { return (bytes + alignment - 1) / alignment * alignment; }
+
+/// Control memory of this rank, of all windows of a team: parts of blocks that peers map once. A block has room for as
+/// much as all before it, so that there are few however many windows there are. One that nobody has a part of goes,
+/// unless it is the newest; and all go with the last part.
+class ControlArena final : public std::enable_shared_from_this<ControlArena> {
+ public:
+  explicit ControlArena(Device& device) : device_(device) {}
+  ~ControlArena() {
+    for (const Block& block : blocks_) device_.release(block.base);
+  }
+  ControlArena(const ControlArena&) = delete;
+  ControlArena& operator=(const ControlArena&) = delete;
+
+  struct Part {
+    std::shared_ptr<char> memory;  ///< zeroed
+    ExportedMemory block;
+    std::uint64_t offset;  ///< there
+  };
+  Part take(std::size_t wanted) {
+    const std::size_t bytes = rounded_up(wanted);
+    Part part{};
+    char* base = nullptr;
+    std::size_t to_clear = 0;
+    {
+      std::lock_guard<std::mutex> hold(mutex_);
+      Block& block = block_with(bytes);
+      part.block = block.exported;
+      part.offset = block.take(bytes);
+      base = block.base + part.offset;
+      to_clear = std::min<std::uint64_t>(bytes, block.used - std::min<std::uint64_t>(block.used, part.offset));
+      block.used = std::max<std::uint64_t>(block.used, part.offset + bytes);
+    }
+    part.memory = std::shared_ptr<char>(base, [arena = shared_from_this()](char* its) { arena->take_back(its); });
+    if (to_clear > 0) {
+      const std::vector<char> zeros(to_clear);
+      device_.write(base, zeros.data(), to_clear);
+    }
+    return part;
+  }
+
+ private:
+  /// What devices allocate is a multiple of it.
+  static constexpr std::size_t page = std::size_t{2} << 20;
+
+  struct Range {
+    std::size_t bytes;
+    bool is_taken;
+  };
+  struct Block {
+    char* base;
+    std::size_t bytes;
+    ExportedMemory exported;
+    std::map<std::size_t, Range> ranges;  ///< by offset, one behind the other; no two free ones are neighbours
+    std::size_t used = 0;                 ///< what lies behind has never been a part, and is zero
+
+    std::map<std::size_t, Range>::iterator room_for(std::size_t wanted) {
+      return std::find_if(ranges.begin(), ranges.end(),
+                          [wanted](const auto& at) { return !at.second.is_taken && at.second.bytes >= wanted; });
+    }
+    std::size_t take(std::size_t wanted) {
+      const auto room = room_for(wanted);
+      if (room->second.bytes > wanted) ranges[room->first + wanted] = {room->second.bytes - wanted, false};
+      room->second = {wanted, true};
+      return room->first;
+    }
+    void give_back(std::size_t offset) {
+      auto range = ranges.find(offset);
+      range->second.is_taken = false;
+      join_with_next(range);
+      if (range != ranges.begin() && !std::prev(range)->second.is_taken) join_with_next(std::prev(range));
+    }
+    bool is_free() const { return ranges.size() == 1 && !ranges.begin()->second.is_taken; }
+
+   private:
+    void join_with_next(std::map<std::size_t, Range>::iterator range) {
+      const auto next = std::next(range);
+      if (next == ranges.end() || next->second.is_taken) return;
+      range->second.bytes += next->second.bytes;
+      ranges.erase(next);
+    }
+  };
+
+  Block& block_with(std::size_t bytes) {
+    std::size_t all = 0;
+    for (Block& block : blocks_) {
+      if (block.room_for(bytes) != block.ranges.end()) return block;
+      all += block.bytes;
+    }
+    const std::size_t new_bytes = (std::max(bytes, all) + page - 1) / page * page;
+    const Allocation memory = device_.allocate(new_bytes);
+    try {
+      blocks_.push_back({memory.base, new_bytes, device_.export_memory(memory.base), {{0, {new_bytes, false}}}});
+    } catch (...) {
+      device_.release(memory.base);
+      throw;
+    }
+    return blocks_.back();
+  }
+
+  void take_back(const char* base) noexcept {
+    std::lock_guard<std::mutex> hold(mutex_);
+    const auto block = std::find_if(blocks_.begin(), blocks_.end(), [base](const Block& one) {
+      return base >= one.base && base < one.base + one.bytes;
+    });
+    block->give_back(static_cast<std::size_t>(base - block->base));
+    if (!block->is_free() || std::next(block) == blocks_.end()) return;
+    device_.release(block->base);
+    blocks_.erase(block);
+  }
+
+  Device& device_;
+  std::mutex mutex_;  ///< guards what follows
+  std::list<Block> blocks_;
+};
+
+/// The team may outlive the device, which parts do not.
+struct ExportedTeamMemory final : TeamMemory {
+  std::weak_ptr<ControlArena> arena;
+
+  std::shared_ptr<ControlArena> arena_of(Device& device) {
+    std::shared_ptr<ControlArena> current = arena.lock();
+    if (!current) arena = current = std::make_shared<ControlArena>(device);
+    return current;
+  }
+};
 
 class ExportedNodeMemory final : public NodeMemory {
  public:
@@ -34,10 +165,12 @@ class ExportedNodeMemory final : public NodeMemory {
       offer.window = device_.export_memory(shape_.around->base);
       offer.window_offset = static_cast<std::uint64_t>(static_cast<const char*>(shape_.window) - shape_.around->base);
     }
-    const std::size_t bytes = mailbox_offset(shape_.me, shape_.locals);
-    control_ =
-        std::shared_ptr<char>(device_.allocate(bytes).base, [device = &device_](char* base) { device->release(base); });
-    offer.control = device_.export_memory(control_.get());
+    const ControlArena::Part control = static_cast<ExportedTeamMemory&>(*shape_.team)
+                                           .arena_of(device_)
+                                           ->take(mailbox_offset(shape_.me, shape_.locals));
+    control_ = control.memory;
+    offer.control = control.block;
+    offer.control_offset = control.offset;
     return offer;
   }
 
@@ -45,7 +178,7 @@ class ExportedNodeMemory final : public NodeMemory {
   void join(const NodeRank& rank, const NodeOffer& offer) override {
     Mapped& peer = peers_[static_cast<std::size_t>(rank.local)];
     peer.rank = rank;
-    peer.control = import(offer.control);
+    peer.control = import(offer.control) + offer.control_offset;
     if (rank.window_bytes > 0) peer.window = import(offer.window) + offer.window_offset;
   }
 
@@ -94,6 +227,8 @@ class ExportedNodeMemory final : public NodeMemory {
 };
 
 }  // namespace
+
+std::unique_ptr<TeamMemory> make_exported_team_memory() { return std::make_unique<ExportedTeamMemory>(); }
 
 std::unique_ptr<NodeMemory> make_exported_node_memory(Device& device, const NodeShape& shape) {
   return std::make_unique<ExportedNodeMemory>(device, shape);

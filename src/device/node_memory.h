@@ -23,6 +23,7 @@ struct NodeRank {
 /// What a rank tells the others of its memory.
 struct NodeOffer {
   ExportedMemory control;
+  std::uint64_t control_offset;  ///< in that allocation
   ExportedMemory
       window;  ///< the allocation around the window; where it is staged the device may have staging memory here
   std::uint64_t window_offset;  ///< of the window in that allocation
@@ -93,12 +94,14 @@ struct NodeShape {
   const void* window = nullptr;
   std::optional<Allocation> around;  ///< the window, where peers can map it
   bool is_least = false;             ///< of its group
-  TeamMemory* team = nullptr;        ///< null: the device has none
+  TeamMemory* team = nullptr;        ///< of that device
 };
 
 /// For devices whose ranks share what each allocates and exports: control memory and staging memory of its own, which
 /// peers map when they join. The control memory of a rank: its header | its farewell | mailbox of rank 0 | … | mailbox
-/// of the last rank of the node.
+/// of the last rank of the node. That of a team's windows lies in the same allocations (ControlArena), so that a
+/// further window maps nothing new.
+std::unique_ptr<TeamMemory> make_exported_team_memory();
 std::unique_ptr<NodeMemory> make_exported_node_memory(Device& device, const NodeShape& shape);
 
 }  // namespace mpix

@@ -91,6 +91,7 @@ Channel::Channel(const ChannelOptions& options, MPIX_Channel handle, Explain exp
       taken_(param_.rings, options.first_number - 1),
       wanted_(options.lanes) {
   if (is_on_host_) param_.hooks = hooks_for_threads(polling_);
+  if (options.flags_on_device && options.flags > 0) flags_writer_ = device.new_stream();
   reports_ = std::make_unique<WaitReports>(
       WaitReports::Waits{param_.host->notes, std::size_t{options.lanes} + options.flags, "lanes and flags",
                          [lanes = options.lanes, flag_text = options.flag_text](std::uint64_t note, std::size_t index) {
@@ -114,6 +115,7 @@ Channel::~Channel() {
   if (is_of_parent()) {  // neither threads nor, where they are shared, words are its own
     (void)new std::thread(std::move(thread_));
     (void)memory_.release();
+    (void)flags_writer_.release();
     return;
   }
   stop_service();

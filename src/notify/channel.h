@@ -39,6 +39,7 @@ struct ChannelOptions {
   bool is_queue = false;
   bool is_dense = true;
   bool all_fence = false;
+  bool flags_on_device = false;  ///< those that kernels wait for
   TaskService service = TaskService::caller;
   std::string name;
   int local_ranks = 1;                                                             ///< that share the cores
@@ -166,6 +167,8 @@ class Channel {
   const pid_t born_in_;
   std::unique_ptr<ChannelMemory> memory_;
   MPIX_Dev_channel param_;
+  std::mutex flags_;                                 ///< guards writes of flags_writer_, in the order of the values
+  std::unique_ptr<OwnStream> flags_writer_;          ///< null: the CPU writes to where kernels look
   std::vector<std::atomic<std::uint64_t>> replied_;  ///< by lane and place: the last number
 
   mutable std::atomic<int> visitors_{0};  ///< that wait for serving_

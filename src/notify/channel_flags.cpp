@@ -36,11 +36,18 @@ void Channel::check_flag(std::uint32_t flag) const {
 void Channel::set_flag(std::uint32_t flag, std::uint64_t value) {
   check_flag(flag);
   require_whole();
-  std::uint64_t* const word = dev::down_of(param_, flag);
+  std::uint64_t* const word = memory_->flags_set() + flag * dev::words_apart;
   const std::uint64_t before = load_relaxed(word);
   if (value < before)
     throw Error(Fault::argument, "flag " + std::to_string(flag) + " is " + std::to_string(before) + ", and " +
                                      std::to_string(value) + " is less");
+  if (flags_writer_) {
+    const std::lock_guard<std::mutex> hold(flags_);
+    if (value <= load_relaxed(word)) return;
+    device_.run_memory_ops(flags_writer_->handle(), {{{dev::down_of(param_, flag), value, false}}, nullptr});
+    store_release(word, value);
+    return;
+  }
   raise_after_loads(word, value);
   if (is_on_host_) ring(kernels_bell(param_.host));
 }

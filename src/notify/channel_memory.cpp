@@ -93,6 +93,8 @@ ChannelMemory::ChannelMemory(const ChannelOptions& options, Device& device) : de
   const std::size_t read_at = there.take(lanes * c.depth * sizeof(std::uint64_t));
   const std::size_t last_at = there.take(flags * sizeof(std::uint64_t));
   const std::size_t watched_at = there.take(flags * sizeof(dev::WatchedFlag));
+  const std::size_t down_there_at =
+      there.take(options.flags_on_device ? flags * dev::words_apart * sizeof(std::uint64_t) : 0);
 
   {
     Kept& all = kept();
@@ -111,7 +113,8 @@ ChannelMemory::ChannelMemory(const ChannelOptions& options, Device& device) : de
   c.replies = reinterpret_cast<Line*>(here + replies_at);
   c.taken = reinterpret_cast<std::uint64_t*>(here + taken_at);
   c.up = reinterpret_cast<std::uint64_t*>(here + up_at);
-  c.down = reinterpret_cast<std::uint64_t*>(here + down_at);
+  flags_set_ = reinterpret_cast<std::uint64_t*>(here + down_at);
+  c.down = options.flags_on_device ? reinterpret_cast<std::uint64_t*>(there_.base + down_there_at) : flags_set_;
   c.state = reinterpret_cast<dev::ChannelState*>(there_.base + state_at);
   c.lane = reinterpret_cast<dev::ChannelLane*>(there_.base + lanes_at);
   c.read = reinterpret_cast<std::uint64_t*>(there_.base + read_at);

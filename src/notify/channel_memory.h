@@ -25,6 +25,8 @@ class ChannelMemory {
   ChannelMemory& operator=(const ChannelMemory&) = delete;
 
   const MPIX_Dev_channel& param() const { return param_; }
+  /// What the host knows of the flags that kernels wait for: these themselves, unless they lie in memory of the device.
+  std::uint64_t* flags_set() const { return flags_set_; }
 
   /// Before the device ends: what is kept.
   static void forget_all() noexcept;
@@ -44,6 +46,7 @@ class ChannelMemory {
   Room<std::shared_ptr<char>> host_;
   Room<char*> there_;
   MPIX_Dev_channel param_{};
+  std::uint64_t* flags_set_ = nullptr;
 };
 
 }  // namespace mpix

@@ -61,13 +61,14 @@ struct Turns {
 
 void flags(std::uint64_t wanted) {
   for (const int count : {1, 27, 132})
-    for (const char* const layout : {"padded", "dense"}) {
-      Channel channel(0, count, {{"mpix_layout", layout}, {"mpix_fence", count == 1 ? "thread" : "block"}});
+    for (const auto& [layout, place] : {std::pair("padded", "host"), {"dense", "host"}, {"dense", "device"}}) {
+      Channel channel(
+          0, count, {{"mpix_layout", layout}, {"mpix_words", place}, {"mpix_fence", count == 1 ? "thread" : "block"}});
       const auto all = static_cast<std::size_t>(count);
       auto* const up = static_cast<std::uint64_t*>(support::allocate_pinned(all * payload_words * 8));
       auto* const down = static_cast<std::uint64_t*>(support::allocate_pinned(all * payload_words * 8));
       auto* const faults = static_cast<std::uint64_t*>(support::allocate_on_device(all * 8));
-      const std::uint64_t each = wanted / 6 / all + 1, step = 3;
+      const std::uint64_t each = wanted / 9 / all + 1, step = 3;
       support::launch_blocks(Turns{channel.device(), each, step, up, down, faults}, count, 32);
       std::vector<std::uint64_t> at(all, 1);
       std::size_t left = all;
@@ -99,7 +100,8 @@ void flags(std::uint64_t wanted) {
       std::vector<std::uint64_t> found(all);
       support::to_host(found.data(), faults, all * 8);
       for (const std::uint64_t one : found) EXPECT(one == 0);
-      std::printf("%d flags, %s: %llu numbers each\n", count, layout, static_cast<unsigned long long>(each));
+      std::printf("%d flags, %s, in memory of the %s: %llu numbers each\n", count, layout, place,
+                  static_cast<unsigned long long>(each));
       support::release_on_device(faults);
       support::release_pinned(up);
       support::release_pinned(down);

@@ -5,8 +5,13 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cstring>
 #include <fstream>
+#include <map>
 #include <memory>
+#include <numeric>
+#include <random>
 #include <set>
 #include <string>
 #include <utility>
@@ -53,6 +58,7 @@ int mappings() {
 class ExportingDevice : public ForwardingDevice {
  public:
   using ForwardingDevice::ForwardingDevice;
+  std::unique_ptr<TeamMemory> new_team_memory() override { return make_exported_team_memory(); }
   std::unique_ptr<NodeMemory> new_node_memory(const NodeShape& shape) override {
     return make_exported_node_memory(*this, shape);
   }
@@ -100,6 +106,91 @@ TEST_CASE("a window works, and can be left, where each rank shares memory of its
     EXPECT(has_come(memory, 0, 7) && has_come(memory, 1, 7));
     bootstrap.allgather(0);
   });
+}
+
+namespace {
+
+/// Counts what it has allocated, and holds it.
+class CountedAllocations final : public ExportingDevice {
+ public:
+  using ExportingDevice::ExportingDevice;
+  Allocation allocate(std::size_t bytes) override {
+    const Allocation memory = ExportingDevice::allocate(bytes);
+    held_[memory.base] = bytes;
+    ++ever_;
+    return memory;
+  }
+  void release(void* base) noexcept override {
+    held_.erase(static_cast<char*>(base));
+    ExportingDevice::release(base);
+  }
+  std::size_t bytes() const {
+    return std::accumulate(held_.begin(), held_.end(), std::size_t{0},
+                           [](std::size_t sum, const auto& one) { return sum + one.second; });
+  }
+  int ever() const { return ever_; }
+
+ private:
+  std::map<char*, std::size_t> held_;
+  int ever_ = 0;
+};
+
+}  // namespace
+
+TEST_CASE("control memory of all windows of a team lies in few allocations, and none of it overlaps", "[creation]") {
+  const Settings settings = quiet_settings();
+  auto host = make_host_device(settings, 1);
+  CountedAllocations device(*host);
+  auto team = device.new_team_memory();
+  struct Kept {
+    std::unique_ptr<NodeMemory> memory;
+    char* begin;
+    std::size_t bytes;
+    unsigned char value;
+  };
+  std::mt19937 random(11);
+  std::vector<Kept> windows;
+  std::size_t most = 0, now = 0;
+  const auto is_whole = [](const Kept& one) {
+    return std::all_of(one.begin, one.begin + one.bytes,
+                       [&](char byte) { return static_cast<unsigned char>(byte) == one.value; });
+  };
+  for (int turn = 0; turn < 600; ++turn) {
+    if (!windows.empty() && random() % 5 < 2) {
+      const std::size_t i = random() % windows.size();
+      REQUIRE(is_whole(windows[i]));
+      now -= windows[i].bytes;
+      windows.erase(windows.begin() + static_cast<std::ptrdiff_t>(i));
+      continue;
+    }
+    NodeShape shape;
+    shape.locals = 2;
+    shape.me.mailbox_bytes = random() % 40 == 0 ? 9000000 : 1 + random() % 600000;
+    shape.team = team.get();
+    auto memory = make_exported_node_memory(device, shape);
+    const NodeOffer offer = memory->offer();
+    char* const block = device.import_memory(offer.control);
+    REQUIRE(memory->header(0) == block + offer.control_offset);
+    REQUIRE(offer.control_offset % 64 == 0);
+    Kept kept{std::move(memory), nullptr, 0, static_cast<unsigned char>(1 + turn % 255)};
+    kept.begin = kept.memory->header(0);
+    kept.bytes = static_cast<std::size_t>(kept.memory->mailbox(0, 1) - kept.begin) + shape.me.mailbox_bytes;
+    REQUIRE(std::all_of(kept.begin, kept.begin + kept.bytes, [](char byte) { return byte == 0; }));
+    std::memset(kept.begin, kept.value, kept.bytes);
+    now += kept.bytes;
+    most = std::max(most, now);
+    windows.push_back(std::move(kept));
+  }
+  CHECK(device.ever() < 20);
+  CHECK(device.bytes() < 4 * most);
+  CHECK(std::all_of(windows.begin(), windows.end(), is_whole));
+  // What graphs still hold stays, and the team may go first.
+  std::shared_ptr<const void> held = windows.front().memory->own_control();
+  windows.clear();
+  team.reset();
+  CHECK(device.bytes() > 0);
+  held.reset();
+  CHECK(device.bytes() == 0);
 }
 
 TEST_CASE("a window that ends behind the memory that its rank can share is staged", "[creation]") {

@@ -326,6 +326,7 @@ class GpuDevice final : public Device {
     const std::string error = gpu_enqueue_memory_ops(static_cast<gpuStream_t>(stream), ops.ops.data(), ops.ops.size());
     if (!error.empty()) throw Error(Fault::other, error);
   }
+  bool has_memory_ops() override { return has_memory_ops(memory().device()); }
 
   std::uint64_t number_of(Stream stream) const noexcept override {
     return gpu_stream_number(static_cast<gpuStream_t>(stream));
