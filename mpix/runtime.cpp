@@ -38,8 +38,8 @@ int world_rank() {
   return rank;
 }
 
-/// As the machine is: the number of a node is its least rank.
-std::vector<int> real_nodes(MPI_Comm comm) {
+/// Which ranks are on one machine: its number is that of its least rank.
+std::vector<int> machines_of(MPI_Comm comm) {
   int rank = 0;
   int size = 0;
   check(PMPI_Comm_rank(comm, &rank));
@@ -53,6 +53,29 @@ std::vector<int> real_nodes(MPI_Comm comm) {
   std::vector<int> nodes(static_cast<std::size_t>(size));
   check(PMPI_Allgather(&leader, 1, MPI_INT, nodes.data(), 1, MPI_INT, comm));
   return nodes;
+}
+
+/// Which back end its device has. A process without one says why when it is asked for something.
+constexpr int kinds_of_devices = 3;
+int kind_of_device(const Runtime& runtime) {
+  if (!runtime.device || runtime.device->is_host()) return 0;
+  return runtime.device->name() == std::string("cuda") ? 1 : 2;
+}
+
+/// Ranks of a machine that work with different devices cannot map each other's memory. They are to each other as ranks
+/// of other nodes. Returns the numbers of nodes by those of machines.
+std::vector<int> apart_by_device(std::vector<int> machines, const std::vector<int>& devices) {
+  for (std::size_t rank = 0; rank < machines.size(); ++rank)
+    machines[rank] = machines[rank] * kinds_of_devices + devices[rank];
+  return machines;
+}
+
+/// Collective.
+std::vector<int> devices_of(MPI_Comm comm, const Runtime& runtime, std::size_t ranks) {
+  const int own = kind_of_device(runtime);
+  std::vector<int> all(ranks);
+  check(PMPI_Allgather(&own, 1, MPI_INT, all.data(), 1, MPI_INT, comm));
+  return all;
 }
 
 /// The ranks in MPI_COMM_WORLD; empty when some are elsewhere (spawned processes), on every rank
@@ -157,13 +180,13 @@ std::string disagreement_on_nodes(const Runtime& runtime) {
 
 Runtime& start_runtime_over_world() {
   // First what is collective: a process with a wrong setting must not leave the others alone.
-  std::vector<int> nodes = real_nodes(MPI_COMM_WORLD);
-  std::shared_ptr<MessageWorld> message_world = MessageWorld::make_if_needed(nodes);
+  std::vector<int> machines = machines_of(MPI_COMM_WORLD);
   const int rank = world_rank();
-  const auto local_ranks = std::count(nodes.begin(), nodes.end(), nodes[static_cast<std::size_t>(rank)]);
+  const auto local_ranks = std::count(machines.begin(), machines.end(), machines[static_cast<std::size_t>(rank)]);
   Runtime& runtime = ensure_runtime(static_cast<int>(local_ranks));
-  runtime.message_world = std::move(message_world);
-  runtime.world_nodes = std::move(nodes);
+  runtime.world_devices = devices_of(MPI_COMM_WORLD, runtime, machines.size());
+  runtime.world_nodes = apart_by_device(std::move(machines), runtime.world_devices);
+  runtime.message_world = MessageWorld::make_if_needed(runtime.world_nodes);
   if (std::string differs = disagreement_on_nodes(runtime); !differs.empty()) {
     runtime.failure = std::move(differs);
     runtime.device = nullptr;
@@ -296,24 +319,29 @@ Runtime& with_local_ranks(int local_ranks) {
 std::vector<int> nodes_of(MPI_Comm comm) {
   // Whether the world's table exists is the same on all ranks; whether the runtime does may not be.
   const Runtime* runtime = find_runtime();
-  std::vector<int> nodes;
+  std::vector<int> nodes, devices;
   std::vector<int> identity;  // what pretended nodes are cut from
   if (runtime && !runtime->world_nodes.empty()) identity = world_ranks_of(comm);
   if (identity.empty()) {
-    nodes = real_nodes(comm);
+    nodes = machines_of(comm);
     identity.resize(nodes.size());
     std::iota(identity.begin(), identity.end(), 0);
     int rank = 0;
     check(PMPI_Comm_rank(comm, &rank));
     const auto local_ranks = std::count(nodes.begin(), nodes.end(), nodes[static_cast<std::size_t>(rank)]);
     runtime = &with_local_ranks(std::max(static_cast<int>(local_ranks), launcher_local_ranks()));
+    devices = devices_of(comm, *runtime, nodes.size());
+    nodes = apart_by_device(std::move(nodes), devices);
   } else {
-    for (const int rank : identity) nodes.push_back(runtime->world_nodes[static_cast<std::size_t>(rank)]);
+    for (const int rank : identity) {
+      nodes.push_back(runtime->world_nodes[static_cast<std::size_t>(rank)]);
+      devices.push_back(runtime->world_devices[static_cast<std::size_t>(rank)]);
+    }
   }
   const int pretended = runtime->settings.node_size;
-  if (pretended > 0)
-    std::transform(identity.begin(), identity.end(), nodes.begin(), [=](int rank) { return rank / pretended; });
-  return nodes;
+  if (pretended <= 0) return nodes;
+  std::transform(identity.begin(), identity.end(), nodes.begin(), [=](int rank) { return rank / pretended; });
+  return apart_by_device(std::move(nodes), devices);
 }
 
 }  // namespace mpix

@@ -31,8 +31,9 @@ struct Runtime {
   std::shared_ptr<MessageWorld> message_world;  ///< null: messages of MPI cannot carry epochs
   MessageNetwork* messages = nullptr;           ///< the budget's network, where it is this one
   pid_t process = getpid();
-  int local_ranks = 1;           ///< on this node, as far as this process knows
-  std::vector<int> world_nodes;  ///< by rank of MPI_COMM_WORLD; empty: never asked
+  int local_ranks = 1;  ///< on this node, as far as this process knows
+  // By rank of MPI_COMM_WORLD; empty: never asked.
+  std::vector<int> world_nodes, world_devices;
 };
 
 /// Null: not born yet, or ended.

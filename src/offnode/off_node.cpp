@@ -64,7 +64,9 @@ void OffNode::connect(const std::vector<WindowCard>& cards) {
 
 std::string OffNode::trouble(int rank) const {
   if (doorsteps().reaches(rank)) return "";
-  return "rank " + std::to_string(rank) + " is on another node, and cannot be reached: " + doorsteps().why_not();
+  const bool other_device = neighbours_.team().far(rank).other_device;
+  return "rank " + std::to_string(rank) + (other_device ? " works with another device" : " is on another node") +
+         ", and cannot be reached: " + doorsteps().why_not();
 }
 
 // ---- its life ----------------------------------------------------------------------------------------

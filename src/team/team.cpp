@@ -172,8 +172,11 @@ Team::Team(Bootstrap& ranks, Device& device, const Settings& settings, Network* 
   if (!spans_nodes()) return;  // on all ranks or on none
   relays_ = std::any_of(cards.begin(), cards.end(), [](const Card& card) { return card.needs_relay; });
   far_.resize(nodes_.size());
-  for (int rank = 0; rank < size(); ++rank)
-    far_[static_cast<std::size_t>(rank)].gathers_small = card_of(rank).gathers_small;
+  for (int rank = 0; rank < size(); ++rank) {
+    Far& there = far_[static_cast<std::size_t>(rank)];
+    there.gathers_small = card_of(rank).gathers_small;
+    there.other_device = card_of(rank).device_name() != card_of(me_).device_name();
+  }
   if (network) connect(cards, *network);
   Unreached unreached;
   for (int rank = 0; rank < size(); ++rank)

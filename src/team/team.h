@@ -64,6 +64,7 @@ class Team {
     Connection connection = 0;
     bool reachable = false;      ///< each side can connect to the other
     bool gathers_small = false;  ///< see RemotePeers
+    bool other_device = false;   ///< than this rank's: perhaps on the same machine
   };
   const Far& far(int rank) const { return far_[static_cast<std::size_t>(rank)]; }
   bool gathers_small() const { return far(me_).gathers_small; }
