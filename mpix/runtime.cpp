@@ -238,8 +238,14 @@ Device& usable_device(Runtime& runtime) {
 namespace {
 
 std::unique_ptr<Network> open_messages(Runtime& runtime) {
-  auto network = std::make_unique<MessageNetwork>(runtime.message_world, runtime.settings,
-                                                  runtime.settings.mpi_gpu_aware.value_or(mpi_says_gpu_aware()));
+  const Settings& settings = runtime.settings;
+  const bool reaches_device = runtime.device->is_host() || settings.mpi_gpu_aware.value_or(mpi_says_gpu_aware());
+  auto network =
+      std::make_unique<MessageNetwork>(runtime.message_world, settings, settings.nic_gpu_direct && reaches_device);
+  if (settings.nic_gpu_direct && !reaches_device && runtime.message_world->rank() == 0)
+    log(LogLevel::warn,
+        "MPIX_NIC_GPU_DIRECT=on: MPI does not say that it takes memory of GPUs (MPIX_MPI_GPU_AWARE=on, "
+        "where it does), so large puts go through pinned memory");
   runtime.messages = network.get();
   return network;
 }

@@ -34,11 +34,11 @@ std::shared_ptr<MessageWorld> usable(std::shared_ptr<MessageWorld> world) {
 
 }  // namespace
 
-MessageNetwork::MessageNetwork(std::shared_ptr<MessageWorld> world, const Settings& settings, bool gpu_aware)
+MessageNetwork::MessageNetwork(std::shared_ptr<MessageWorld> world, const Settings& settings, bool reaches_devices)
     : world_(usable(std::move(world))), engine_(std::make_shared<MessageEngine>(world_)) {
   // Messages are bounded by memory alone; a budget may be asked for nevertheless.
   if (settings.triggered_operations > 0) capacity_ = {settings.triggered_operations, settings.triggered_operations};
-  if (gpu_aware) least_device_write_ = most_bytes_in_packets + 1;
+  if (reaches_devices) least_device_write_ = most_bytes_in_packets + 1;
 }
 
 void MessageNetwork::begin() {

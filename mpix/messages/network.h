@@ -18,8 +18,9 @@ namespace mpix {
 /// NIC while nobody waits.
 class MessageNetwork final : public Network {
  public:
-  /// Throws Error where MPI does not let several threads call it, or where there is no world. `gpu_aware`: MPI is.
-  MessageNetwork(std::shared_ptr<MessageWorld> world, const Settings& settings, bool gpu_aware);
+  /// Throws Error where MPI does not let several threads call it, or where there is no world. `reaches_devices`: MPI
+  /// may read and write memory of the device.
+  MessageNetwork(std::shared_ptr<MessageWorld> world, const Settings& settings, bool reaches_devices);
 
   std::string name() const override { return "mpi"; }
   void begin() override;

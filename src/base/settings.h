@@ -57,7 +57,8 @@ struct Settings {
   double timeout_seconds;
   bool fail_on_timeout;
   std::optional<bool> mpi_gpu_aware;  ///< none: ask MPI
-  int node_size;                      ///< 0: as the machine is
+  bool nic_gpu_direct;
+  int node_size;  ///< 0: as the machine is
   CollectiveWay collective_way;
   WaySelection collective_selection;
   std::string collective_table;                   ///< a file; empty: none

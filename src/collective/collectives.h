@@ -141,7 +141,7 @@ class Collectives final : public WaitsForPeers {
   void enqueue_staged(const Collective& call, const InStream& in);
   void enqueue_copied(const Collective& call, bool in_place, const InStream& in);
   void enqueue_between_nodes(const Call& call, const InStream& in);
-  CollectivePlaces choose_places(Bootstrap& bootstrap);
+  CollectivePlaces choose_places(Bootstrap& bootstrap, std::optional<std::size_t> asked_scratch);
   std::uint32_t choose_pack_places(Bootstrap& bootstrap, const std::vector<std::uint64_t>& devices,
                                    std::uint32_t ranks);
   void plant_trees(const std::vector<std::uint64_t>& devices);
@@ -175,7 +175,7 @@ class Collectives final : public WaitsForPeers {
   Device& device_;
   const UnmapsLater unmaps_later_;  ///< outlives memory_
   const Ways ways_;
-  const std::size_t scratch_;
+  std::uint64_t scratch_ = 0;
   std::uint32_t sharers_ = 1, blocks_of_a_rank_ = 1;
   bool share_in_turns_ = false;   ///< some ranks a GPU, without MPS
   bool stages_in_turns_ = false;  ///< likewise, and the services have cores

@@ -23,15 +23,16 @@ bool is_led_by_service(CollectiveWay way) { return way == CollectiveWay::staged 
 }  // namespace
 
 struct Collectives::Card {
-  std::uint64_t processor, scratch, table;
+  std::uint64_t processor, scratch, asked_scratch, table;
   std::uint32_t way, selection, blocks, most_blocks;
   bool reaches_node, reaches_others, prefers_guards, has_guards, has_cores;
 };
 
-CollectivePlaces Collectives::choose_places(Bootstrap& bootstrap) {
+CollectivePlaces Collectives::choose_places(Bootstrap& bootstrap, std::optional<std::size_t> asked_scratch) {
   Card card{};
   card.processor = device_.processor();
-  card.scratch = scratch_;
+  card.asked_scratch = asked_scratch.value_or(UINT64_MAX);
+  card.scratch = asked_scratch.value_or(device_.preferred_scratch_bytes());
   card.way = static_cast<std::uint32_t>(ways_.way);
   card.selection = static_cast<std::uint32_t>(ways_.selection);
   card.blocks = ways_.blocks;
@@ -53,7 +54,9 @@ CollectivePlaces Collectives::choose_places(Bootstrap& bootstrap) {
     const std::string by_rank = differing(cards, value_of);
     if (!by_rank.empty()) throw Error(Fault::argument, std::string(what) + " differs between the ranks: " + by_rank);
   };
-  compare("MPIX_COLL_SCRATCH", [](const Card& one) { return std::to_string(one.scratch); });
+  compare("MPIX_COLL_SCRATCH", [](const Card& one) {
+    return one.asked_scratch == UINT64_MAX ? "the preset" : std::to_string(one.asked_scratch);
+  });
   compare("MPIX_COLL, or the info key mpix_coll,", [](const Card& one) {
     for (const auto& [name, way] : collective_way_names)
       if (static_cast<std::uint32_t>(way) == one.way) return std::string(name);
@@ -69,6 +72,8 @@ CollectivePlaces Collectives::choose_places(Bootstrap& bootstrap) {
   });
   if (!std::all_of(cards.begin(), cards.end(), [](const Card& one) { return one.reaches_others; }))
     throw Error(Fault::unsupported, "ranks of other nodes cannot be reached: " + team_->why_not());
+  scratch_ = card.scratch;  // presets of devices differ
+  for (const Card& one : cards) scratch_ = std::min(scratch_, one.scratch);
   for (const Card& one : cards)
     if (one.processor != 0)
       sharers_ = std::max(sharers_,
@@ -135,10 +140,9 @@ Collectives::Collectives(std::shared_ptr<const Team> team, Bootstrap& bootstrap,
       device_(device),
       unmaps_later_(device),
       ways_(std::move(ways)),
-      scratch_(settings.collective_scratch.value_or(device.preferred_scratch_bytes())),
       memory_(std::make_shared<Memory>(device)) {
   Collective& c = prototype_;
-  c.places = choose_places(bootstrap);
+  c.places = choose_places(bootstrap, settings.collective_scratch);
   device_.prepare_collectives();
   c.me = static_cast<std::uint32_t>(team_->local(rank()));
   const std::size_t ranks = c.places.ranks;

@@ -50,7 +50,7 @@ bool is_on(const char* variable) {
 /// A relay takes the data of a complete, and holds them until the post comes: it reports, and no stream waits. Where
 /// the network takes them from the origin buffer the stream does.
 bool is_relayed() {
-  return is_alone_on_node() && (!device().is_host() || is_on("MPIX_RELAY")) && !is_on("MPIX_MPI_GPU_AWARE");
+  return is_alone_on_node() && (!device().is_host() || is_on("MPIX_RELAY")) && !is_on("MPIX_NIC_GPU_DIRECT");
 }
 
 struct Outcome {
