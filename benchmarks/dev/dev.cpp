@@ -3,13 +3,16 @@
 
 // What device-side RMA costs; ranks are threads or, compiled as CUDA or HIP, blocks.
 //
-//   mpiexec -n N dev [pingpong] [barrier] [fanin] [rate] [halo] [--inline=BYTES]     (none named: all)
+//   mpiexec -n N dev [pingpong] [barrier] [fanin] [rate] [match] [both] [halo] [--inline=BYTES]     (none named: all)
 //
 // pingpong  between the first rank and the last: a notified put and the wait for it, one way, with wildcards; --inline:
 //           info mpix_dev_inline
 // barrier   of all ranks
 // fanin     all ranks but one notify that one, which waits for any: time of each
 // rate      ranks in pairs put 8 bytes, and wait for as many: notifications a second of all
+// match     a rank waits for notifications that are there, with wildcards but for the tag: the first of all, or with
+//           others in front that it does not want
+// both      all ranks in pairs put 256 KiB to each other at once: bytes a second of each process, one way
 // halo      ranks in a ring exchange with both neighbours, 4 in each process or one on each multiprocessor; and the
 //           processes alone, by MPI_Isend, MPI_Irecv and MPI_Waitall
 //
@@ -91,6 +94,49 @@ struct Rate {
         return;
     }
     (void)MPIX_Dev_wait(&c, MPIX_DEV_ANY_WINDOW, MPIX_DEV_ANY_SOURCE, MPIX_DEV_ANY_TAG, steps < ahead ? steps : ahead);
+  }
+};
+
+/// The first rank alone: how long it waits for what it has told itself before.
+struct Match {
+  static constexpr int batch = 8, wanted = 1, unwanted = 2;
+  MPIX_Dev_win window;
+  int in_front, steps;
+  unsigned long long* nanoseconds;
+  MPIX_DEV_METHOD void operator()(MPIX_Dev_ctx& c) const {
+    if (c.rank != 0) return;
+    for (int i = 0; i < in_front; ++i) (void)MPIX_Dev_notify(&c, window, 0, unwanted);
+    // All of them are set aside here.
+    int found = 0;
+    (void)MPIX_Dev_test(&c, MPIX_DEV_ANY_WINDOW, MPIX_DEV_ANY_SOURCE, wanted, 1, &found);
+    unsigned long long all = 0;
+    for (int i = 0; i < steps; ++i) {
+      for (int k = 0; k < batch; ++k) (void)MPIX_Dev_notify(&c, window, 0, wanted);
+      const unsigned long long begin = MPIX_Dev_clock();
+      for (int k = 0; k < batch; ++k)
+        if (MPIX_Dev_wait(&c, MPIX_DEV_ANY_WINDOW, MPIX_DEV_ANY_SOURCE, wanted, 1) != MPI_SUCCESS) return;
+      all += MPIX_Dev_clock() - begin;
+    }
+    if (in_front > 0) (void)MPIX_Dev_wait(&c, MPIX_DEV_ANY_WINDOW, MPIX_DEV_ANY_SOURCE, unwanted, in_front);
+    *nanoseconds = all;
+  }
+};
+
+/// As Rate, with much.
+struct Both {
+  static constexpr std::size_t bytes = 256 << 10;
+  MPIX_Dev_win window;
+  char* base;
+  int steps;
+  MPIX_DEV_METHOD void operator()(MPIX_Dev_ctx& c) const {
+    const int me = MPIX_Dev_rank(&c, MPIX_DEV_WORLD), half = MPIX_Dev_size(&c, MPIX_DEV_WORLD) / 2;
+    if (me >= 2 * half) return;
+    const int other = me < half ? me + half : me - half;
+    const char* const from = base + (static_cast<std::size_t>(MPIX_Dev_rank(&c, MPIX_DEV_DEVICE)) * 2 + 1) * bytes;
+    for (int i = 0; i < steps; ++i) {
+      (void)MPIX_Dev_put_notify(&c, window, other, 0, bytes, from, 1);
+      if (MPIX_Dev_wait(&c, window, other, 1, 1) != MPI_SUCCESS) return;
+    }
   }
 };
 
@@ -236,6 +282,42 @@ void rate() {
   }
 }
 
+void matching() {
+  support::Domain domain(MPI_COMM_WORLD, 1);
+  Match kernel{};
+  char* const memory = domain.allocate(64);
+  kernel.window = domain.window_over(memory, 8);
+  kernel.nanoseconds = reinterpret_cast<unsigned long long*>(memory + 8);
+  kernel.steps = support::ranks_are_blocks ? 2000 : 1000;
+  if (process == 0) std::printf("a wait for what is there, with others in front [us]\n%10s %10s\n", "in front", "time");
+  for (const int in_front : {0, 32, 256}) {
+    kernel.in_front = in_front;
+    std::vector<double> times;
+    for (int run = 0; run < 5; ++run) {
+      (void)seconds_of<512, 1>(domain, kernel, 32);
+      unsigned long long all = 0;
+      if (process == 0) support::to_host(&all, kernel.nanoseconds, sizeof all);
+      times.push_back(static_cast<double>(all) * 1e-3 / (kernel.steps * Match::batch));
+    }
+    std::nth_element(times.begin(), times.begin() + 2, times.end());
+    if (process == 0) std::printf("%10d %10.3f\n", in_front, times[2]);
+  }
+  domain.check();
+}
+
+void both_ways() {
+  const int here = ranks_here(1);
+  support::Domain domain(MPI_COMM_WORLD, here);
+  Both kernel{};
+  kernel.base = domain.allocate(static_cast<std::size_t>(here) * 2 * Both::bytes);
+  kernel.window = domain.window_over(kernel.base, 2 * Both::bytes);
+  const double time = step_time(domain, kernel, support::ranks_are_blocks ? 100 : 20, 512);
+  if (process == 0)
+    std::printf("both ways at once, %d ranks of a process [GB/s of each, one way]: %.1f\n", here,
+                static_cast<double>(here) * Both::bytes / time / 1e3);
+  domain.check();
+}
+
 /// Of an exchange with both neighbours, in microseconds.
 double mpi_halo(std::size_t bytes, int steps) {
   const int left = (process + processes - 1) % processes, right = (process + 1) % processes;
@@ -289,9 +371,9 @@ int main(int argc, char** argv) {
   CHECK_MPI(MPI_Comm_rank(MPI_COMM_WORLD, &process));
   CHECK_MPI(MPI_Comm_size(MPI_COMM_WORLD, &processes));
   std::vector<std::string> names;
-  benchmark::CommandLine line(
-      "dev",
-      "What device-side RMA costs. Words choose what is measured: pingpong, barrier, fanin, rate, halo; none: all.\n");
+  benchmark::CommandLine line("dev",
+                              "What device-side RMA costs. Words choose what is measured: pingpong, barrier, fanin, "
+                              "rate, match, both, halo; none: all.\n");
   line.value(
           "inline", "N", "as libmpix has it", "a whole number from 0 on",
           [](const std::string& text) {
@@ -300,7 +382,7 @@ int main(int argc, char** argv) {
             return benchmark::read_number(text, 0, benchmark::CommandLine::large, bytes);
           },
           "bytes of the ping-pong: info mpix_dev_inline")
-      .words(names, {"pingpong", "barrier", "fanin", "rate", "halo"});
+      .words(names, {"pingpong", "barrier", "fanin", "rate", "match", "both", "halo"});
   line.read(argc, argv);
   support::choose_gpu(process);
   const auto wanted = [&](const char* name) {
@@ -310,6 +392,8 @@ int main(int argc, char** argv) {
   if (wanted("barrier")) barriers();
   if (wanted("fanin")) fan_in();
   if (wanted("rate")) rate();
+  if (wanted("match")) matching();
+  if (wanted("both")) both_ways();
   if (wanted("halo")) halo();
   CHECK_MPI(MPI_Finalize());
   return 0;
