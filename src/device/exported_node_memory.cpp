@@ -41,15 +41,23 @@ class ControlArena final : public std::enable_shared_from_this<ControlArena> {
     Part part{};
     char* base = nullptr;
     std::size_t to_clear = 0;
-    {
-      std::lock_guard<std::mutex> hold(mutex_);
-      Block& block = block_with(bytes);
+    std::unique_lock<std::mutex> hold(mutex_);
+    while (!has_room_for(bytes)) {
+      hold.unlock();
+      Block block = new_block(bytes);
+      hold.lock();
+      blocks_.push_back(std::move(block));
+    }
+    for (Block& block : blocks_) {
+      if (block.room_for(bytes) == block.ranges.end()) continue;
       part.block = block.exported;
       part.offset = block.take(bytes);
       base = block.base + part.offset;
       to_clear = std::min<std::uint64_t>(bytes, block.used - std::min<std::uint64_t>(block.used, part.offset));
       block.used = std::max<std::uint64_t>(block.used, part.offset + bytes);
+      break;
     }
+    hold.unlock();
     part.memory = std::shared_ptr<char>(base, [arena = shared_from_this()](char* its) { arena->take_back(its); });
     if (to_clear > 0) {
       const std::vector<char> zeros(to_clear);
@@ -100,37 +108,46 @@ class ControlArena final : public std::enable_shared_from_this<ControlArena> {
     }
   };
 
-  Block& block_with(std::size_t bytes) {
-    std::size_t all = 0;
+  // The device may drop parts that graphs held in any call: none is made under the lock.
+  bool has_room_for(std::size_t bytes) {
+    all_bytes_ = 0;
     for (Block& block : blocks_) {
-      if (block.room_for(bytes) != block.ranges.end()) return block;
-      all += block.bytes;
+      if (block.room_for(bytes) != block.ranges.end()) return true;
+      all_bytes_ += block.bytes;
     }
-    const std::size_t new_bytes = (std::max(bytes, all) + page - 1) / page * page;
+    return false;
+  }
+  Block new_block(std::size_t bytes) {
+    const std::size_t new_bytes = (std::max(bytes, all_bytes_) + page - 1) / page * page;
     const Allocation memory = device_.allocate(new_bytes);
     try {
-      blocks_.push_back({memory.base, new_bytes, device_.export_memory(memory.base), {{0, {new_bytes, false}}}});
+      return {memory.base, new_bytes, device_.export_memory(memory.base), {{0, {new_bytes, false}}}};
     } catch (...) {
       device_.release(memory.base);
       throw;
     }
-    return blocks_.back();
   }
 
   void take_back(const char* base) noexcept {
-    std::lock_guard<std::mutex> hold(mutex_);
-    const auto block = std::find_if(blocks_.begin(), blocks_.end(), [base](const Block& one) {
-      return base >= one.base && base < one.base + one.bytes;
-    });
-    block->give_back(static_cast<std::size_t>(base - block->base));
-    if (!block->is_free() || std::next(block) == blocks_.end()) return;
-    device_.release(block->base);
-    blocks_.erase(block);
+    char* gone = nullptr;
+    {
+      std::lock_guard<std::mutex> hold(mutex_);
+      const auto block = std::find_if(blocks_.begin(), blocks_.end(), [base](const Block& one) {
+        return base >= one.base && base < one.base + one.bytes;
+      });
+      block->give_back(static_cast<std::size_t>(base - block->base));
+      if (block->is_free() && std::next(block) != blocks_.end()) {
+        gone = block->base;
+        blocks_.erase(block);
+      }
+    }
+    if (gone) device_.release(gone);
   }
 
   Device& device_;
   std::mutex mutex_;  ///< guards what follows
   std::list<Block> blocks_;
+  std::size_t all_bytes_ = 0;  ///< of the blocks, as has_room_for found them
 };
 
 /// The team may outlive the device, which parts do not.
