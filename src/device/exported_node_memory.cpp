@@ -22,14 +22,14 @@ std::size_t rounded_up(std::size_t bytes) { return (bytes + alignment - 1) / ali
 /// Control memory of this rank, of all windows of a team: parts of blocks that peers map once. A block has room for as
 /// much as all before it, so that there are few however many windows there are. One that nobody has a part of goes,
 /// unless it is the newest; and all go with the last part.
-class ControlArena final : public std::enable_shared_from_this<ControlArena> {
+class ControlBlocks final : public std::enable_shared_from_this<ControlBlocks> {
  public:
-  explicit ControlArena(Device& device) : device_(device) {}
-  ~ControlArena() {
+  explicit ControlBlocks(Device& device) : device_(device) {}
+  ~ControlBlocks() {
     for (const Block& block : blocks_) device_.release(block.base);
   }
-  ControlArena(const ControlArena&) = delete;
-  ControlArena& operator=(const ControlArena&) = delete;
+  ControlBlocks(const ControlBlocks&) = delete;
+  ControlBlocks& operator=(const ControlBlocks&) = delete;
 
   struct Part {
     std::shared_ptr<char> memory;  ///< zeroed
@@ -58,7 +58,7 @@ class ControlArena final : public std::enable_shared_from_this<ControlArena> {
       break;
     }
     hold.unlock();
-    part.memory = std::shared_ptr<char>(base, [arena = shared_from_this()](char* its) { arena->take_back(its); });
+    part.memory = std::shared_ptr<char>(base, [blocks = shared_from_this()](char* its) { blocks->take_back(its); });
     if (to_clear > 0) {
       const std::vector<char> zeros(to_clear);
       device_.write(base, zeros.data(), to_clear);
@@ -152,11 +152,11 @@ class ControlArena final : public std::enable_shared_from_this<ControlArena> {
 
 /// The team may outlive the device, which parts do not.
 struct ExportedTeamMemory final : TeamMemory {
-  std::weak_ptr<ControlArena> arena;
+  std::weak_ptr<ControlBlocks> blocks;
 
-  std::shared_ptr<ControlArena> arena_of(Device& device) {
-    std::shared_ptr<ControlArena> current = arena.lock();
-    if (!current) arena = current = std::make_shared<ControlArena>(device);
+  std::shared_ptr<ControlBlocks> blocks_of(Device& device) {
+    std::shared_ptr<ControlBlocks> current = blocks.lock();
+    if (!current) blocks = current = std::make_shared<ControlBlocks>(device);
     return current;
   }
 };
@@ -182,9 +182,9 @@ class ExportedNodeMemory final : public NodeMemory {
       offer.window = device_.export_memory(shape_.around->base);
       offer.window_offset = static_cast<std::uint64_t>(static_cast<const char*>(shape_.window) - shape_.around->base);
     }
-    const ControlArena::Part control = static_cast<ExportedTeamMemory&>(*shape_.team)
-                                           .arena_of(device_)
-                                           ->take(mailbox_offset(shape_.me, shape_.locals));
+    const ControlBlocks::Part control = static_cast<ExportedTeamMemory&>(*shape_.team)
+                                            .blocks_of(device_)
+                                            ->take(mailbox_offset(shape_.me, shape_.locals));
     control_ = control.memory;
     offer.control = control.block;
     offer.control_offset = control.offset;

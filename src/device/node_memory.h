@@ -99,7 +99,7 @@ struct NodeShape {
 
 /// For devices whose ranks share what each allocates and exports: control memory and staging memory of its own, which
 /// peers map when they join. The control memory of a rank: its header | its farewell | mailbox of rank 0 | … | mailbox
-/// of the last rank of the node. That of a team's windows lies in the same allocations (ControlArena), so that a
+/// of the last rank of the node. That of a team's windows lies in the same allocations (ControlBlocks), so that a
 /// further window maps nothing new.
 std::unique_ptr<TeamMemory> make_exported_team_memory();
 std::unique_ptr<NodeMemory> make_exported_node_memory(Device& device, const NodeShape& shape);
