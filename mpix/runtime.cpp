@@ -242,7 +242,10 @@ std::unique_ptr<Network> open_messages(Runtime& runtime) {
   const bool reaches_device = runtime.device->is_host() || settings.mpi_gpu_aware.value_or(mpi_says_gpu_aware());
   auto network =
       std::make_unique<MessageNetwork>(runtime.message_world, settings, settings.nic_gpu_direct && reaches_device);
-  if (settings.nic_gpu_direct && !reaches_device && runtime.message_world->rank() == 0)
+  const std::vector<int>& devices = runtime.world_devices;
+  const auto first_alike = std::find(devices.begin(), devices.end(), kind_of_device(runtime));
+  const bool tells = first_alike - devices.begin() == runtime.message_world->rank();
+  if (settings.nic_gpu_direct && !reaches_device && tells)
     log(LogLevel::warn,
         "MPIX_NIC_GPU_DIRECT=on: MPI does not say that it takes memory of GPUs (MPIX_MPI_GPU_AWARE=on, "
         "where it does), so large puts go through pinned memory");

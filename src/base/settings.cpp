@@ -268,8 +268,7 @@ const Row rows[] = {
      }},
     {{"MPIX_NIC_GPU_DIRECT", "on|off", "off",
       "whether a GPU-aware MPI that carries epochs between nodes takes large puts from memory of the GPU, and leaves "
-      "them "
-      "there; off: through pinned memory of the library"},
+      "them there; off: through pinned memory of the library"},
      [](Settings& s, Info i, Text t) { s.nic_gpu_direct = parse_flag(i, t); }},
     {{"MPIX_NIC_CHAIN", "on|auto", "auto",
       "a signal is triggered by the delivery of the data before it always, or only where the provider does not keep "

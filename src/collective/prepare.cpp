@@ -23,15 +23,15 @@ bool is_led_by_service(CollectiveWay way) { return way == CollectiveWay::staged 
 }  // namespace
 
 struct Collectives::Card {
-  std::uint64_t processor, scratch, asked_scratch, table;
+  std::uint64_t processor, scratch, table;
   std::uint32_t way, selection, blocks, most_blocks;
-  bool reaches_node, reaches_others, prefers_guards, has_guards, has_cores;
+  bool asks_scratch, reaches_node, reaches_others, prefers_guards, has_guards, has_cores;
 };
 
 CollectivePlaces Collectives::choose_places(Bootstrap& bootstrap, std::optional<std::size_t> asked_scratch) {
   Card card{};
   card.processor = device_.processor();
-  card.asked_scratch = asked_scratch.value_or(UINT64_MAX);
+  card.asks_scratch = asked_scratch.has_value();
   card.scratch = asked_scratch.value_or(device_.preferred_scratch_bytes());
   card.way = static_cast<std::uint32_t>(ways_.way);
   card.selection = static_cast<std::uint32_t>(ways_.selection);
@@ -48,15 +48,14 @@ CollectivePlaces Collectives::choose_places(Bootstrap& bootstrap, std::optional<
   const std::vector<Card> cards = bootstrap.allgather(card);
   // First, as presets differ between devices, too.
   if (!std::all_of(cards.begin(), cards.end(), [](const Card& one) { return one.reaches_node; }))
-    throw Error(Fault::unsupported,
-                "the ranks cannot reach each other's memory: some have another device, or other name spaces");
+    throw Error(Fault::unsupported, "the ranks cannot reach each other's memory: some have other name spaces");
   const auto compare = [&](const char* what, auto value_of) {
     const std::string by_rank = differing(cards, value_of);
     if (!by_rank.empty()) throw Error(Fault::argument, std::string(what) + " differs between the ranks: " + by_rank);
   };
-  compare("MPIX_COLL_SCRATCH", [](const Card& one) {
-    return one.asked_scratch == UINT64_MAX ? "the preset" : std::to_string(one.asked_scratch);
-  });
+  // Presets of devices differ, and then the least holds for all.
+  if (std::any_of(cards.begin(), cards.end(), [](const Card& one) { return one.asks_scratch; }))
+    compare("MPIX_COLL_SCRATCH", [](const Card& one) { return std::to_string(one.scratch); });
   compare("MPIX_COLL, or the info key mpix_coll,", [](const Card& one) {
     for (const auto& [name, way] : collective_way_names)
       if (static_cast<std::uint32_t>(way) == one.way) return std::string(name);
@@ -72,7 +71,7 @@ CollectivePlaces Collectives::choose_places(Bootstrap& bootstrap, std::optional<
   });
   if (!std::all_of(cards.begin(), cards.end(), [](const Card& one) { return one.reaches_others; }))
     throw Error(Fault::unsupported, "ranks of other nodes cannot be reached: " + team_->why_not());
-  scratch_ = card.scratch;  // presets of devices differ
+  scratch_ = card.scratch;
   for (const Card& one : cards) scratch_ = std::min(scratch_, one.scratch);
   for (const Card& one : cards)
     if (one.processor != 0)

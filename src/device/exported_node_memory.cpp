@@ -43,8 +43,9 @@ class ControlBlocks final : public std::enable_shared_from_this<ControlBlocks> {
     std::size_t to_clear = 0;
     std::unique_lock<std::mutex> hold(mutex_);
     while (!has_room_for(bytes)) {
+      const std::size_t all = all_bytes();
       hold.unlock();
-      Block block = new_block(bytes);
+      Block block = new_block(std::max(bytes, all));
       hold.lock();
       blocks_.push_back(std::move(block));
     }
@@ -110,15 +111,16 @@ class ControlBlocks final : public std::enable_shared_from_this<ControlBlocks> {
 
   // The device may drop parts that graphs held in any call: none is made under the lock.
   bool has_room_for(std::size_t bytes) {
-    all_bytes_ = 0;
-    for (Block& block : blocks_) {
-      if (block.room_for(bytes) != block.ranges.end()) return true;
-      all_bytes_ += block.bytes;
-    }
-    return false;
+    return std::any_of(blocks_.begin(), blocks_.end(),
+                       [bytes](Block& block) { return block.room_for(bytes) != block.ranges.end(); });
+  }
+  std::size_t all_bytes() const {
+    std::size_t all = 0;
+    for (const Block& block : blocks_) all += block.bytes;
+    return all;
   }
   Block new_block(std::size_t bytes) {
-    const std::size_t new_bytes = (std::max(bytes, all_bytes_) + page - 1) / page * page;
+    const std::size_t new_bytes = (bytes + page - 1) / page * page;
     const Allocation memory = device_.allocate(new_bytes);
     try {
       return {memory.base, new_bytes, device_.export_memory(memory.base), {{0, {new_bytes, false}}}};
@@ -147,7 +149,6 @@ class ControlBlocks final : public std::enable_shared_from_this<ControlBlocks> {
   Device& device_;
   std::mutex mutex_;  ///< guards what follows
   std::list<Block> blocks_;
-  std::size_t all_bytes_ = 0;  ///< of the blocks, as has_room_for found them
 };
 
 /// The team may outlive the device, which parts do not.

@@ -129,8 +129,8 @@ Domain::Domain(std::uint32_t ranks_here, const DomainOptions& options, std::shar
   const std::vector<Card> cards = introduce(bootstrap, ranks_here, options);
   if (team_->group().size() != team_->locals().size())
     throw Error(Fault::unsupported,
-                "the processes of a domain share memory on each node; some of these have another device, or other "
-                "name spaces");
+                "the processes of a domain share memory on each node; some of these cannot, as they have other name "
+                "spaces");
   if (team_->spans_nodes() && !budget)
     throw Error(Fault::unsupported,
                 "the processes of a domain are on several nodes, and there is no network: " + team_->why_not());

@@ -38,8 +38,8 @@ namespace mpix {
 /// (collective), drain(), and calls that find the budget of the network used up, as throttling says.
 class Window final : public WaitsForPeers {
  public:
-  /// Ranks of other nodes are reached over `budget`, or, where it is null, not, for the reason `why_not`. The team is
-  /// of the same device, settings and network.
+  /// Ranks of other nodes are reached over `budget`, or, where it is null, not, for the reason `why_not`. The team was
+  /// made with the same settings and network.
   Window(std::string name, const LocalMemory& memory, std::shared_ptr<const Team> team, Bootstrap& bootstrap,
          Device& device, const Settings& settings, OperationBudget* budget = nullptr, std::string why_not = "");
   /// With a team of its own.

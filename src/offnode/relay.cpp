@@ -354,7 +354,8 @@ void Relay::look_for_posts() {
   double longest = 0;
   const auto now = Clock::now();
   for (Pair& pair : pairs_) {
-    if (!pair.awaits_post()) continue;
+    // Where something goes direct, the complete waits, and tells.
+    if (!pair.awaits_post() || !pair.message->planned.direct.empty()) continue;
     const double waited = std::chrono::duration<double>(now - pair.message_since).count();
     if (waited - pair.reported < patience) continue;
     pair.reported = waited;

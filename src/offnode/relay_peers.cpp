@@ -140,8 +140,12 @@ void RelayPeers::introduce(RelayPeer& peer, Peer& neighbour) {
                          static_cast<std::uint32_t>((half_bytes_ - sizeof(RelayWords)) / inboxes / sizeof(Line)), 0};
   neighbour.most_puts = max_relayed_puts;
   neighbour.eager_bytes = eager_bytes_;
-  if (!all_take_direct_.empty() && all_take_direct_[static_cast<std::size_t>(peer.rank)])
+  if (!all_take_direct_.empty() && all_take_direct_[static_cast<std::size_t>(peer.rank)]) {
     neighbour.direct_above = direct_above_;
+    // No CPU may be able to write to that window.
+    if (team_.far(peer.rank).other_device)
+      neighbour.direct_above = std::max(direct_above_, budget_->network().least_device_write() - 1);
+  }
   neighbour.bell = &peer.words->bell;
   neighbour.words = const_cast<PairWords*>(&peer.counters->words);
   neighbour.there = &peer.words->there;

@@ -22,6 +22,7 @@ const char* remark(Farewell farewell) {
 const char* question(Missing missing) {
   switch (missing) {
     case Missing::post:
+    case Missing::departure:
       return " (was MPI_Win_post called there in place of MPIX_Win_post_stream?)";
     case Missing::completion:
       return " (was MPI_Win_start called there without MPIX_MODE_STREAM?)";
@@ -32,6 +33,7 @@ const char* question(Missing missing) {
 const char* step(Missing missing) {
   switch (missing) {
     case Missing::post:
+    case Missing::departure:
       return "posted access epoch ";
     case Missing::completion:
       return "completed exposure epoch ";
@@ -43,7 +45,8 @@ const char* step(Missing missing) {
 
 std::string missing_text(Missing missing, std::uint64_t epoch, Farewell farewell) {
   const bool asks = epoch == 1 && farewell == Farewell::none;
-  return step(missing) + std::to_string(epoch) + (asks ? question(missing) : remark(farewell));
+  return step(missing) + std::to_string(epoch) + (asks ? question(missing) : remark(farewell)) +
+         (missing == Missing::departure ? ", or what is put there has not left" : "");
 }
 
 std::string without_questions(std::string text) {

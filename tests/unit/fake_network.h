@@ -100,6 +100,15 @@ class FakeNetwork final : public mpix::Network {
   };
   const std::vector<Source>& sources() const { return sources_; }
   std::size_t least_device_write() const override { return least_device_write_; }
+  /// Memory that no CPU reaches: smaller writes from there, and into it, end the test.
+  static void hide(const void* base, std::size_t bytes) {
+    std::lock_guard<std::mutex> hold(hidden().mutex);
+    hidden().ranges.push_back({static_cast<const char*>(base), bytes});
+  }
+  static void hide_nothing() {
+    std::lock_guard<std::mutex> hold(hidden().mutex);
+    hidden().ranges.clear();
+  }
   mpix::Capacity capacity() const override { return capacity_; }
   bool keeps_words_whole() const override { return keeps_words_whole_; }
   std::unique_ptr<mpix::Inlet> open_inlet(char* base, std::size_t places, std::size_t bytes) override {
@@ -109,6 +118,13 @@ class FakeNetwork final : public mpix::Network {
 
   std::unique_ptr<mpix::Transfer> queue(mpix::Connection peer, const mpix::NetworkWrite* writes, std::size_t count,
                                         const mpix::NetworkSignal* signal) override {
+    for (std::size_t i = 0; i < count; ++i)
+      if (writes[i].bytes < least_device_write_ &&
+          (is_hidden(static_cast<const char*>(writes[i].source)) ||
+           is_hidden(reinterpret_cast<const char*>(writes[i].memory.base + writes[i].offset)))) {
+        std::fprintf(stderr, "a CPU would copy %zu bytes of memory that it cannot reach\n", writes[i].bytes);
+        std::abort();
+      }
     auto work = std::make_shared<Work>();
     work->peer = peer;
     for (std::size_t i = 0; i < count; ++i)
@@ -375,6 +391,20 @@ class FakeNetwork final : public mpix::Network {
   const std::shared_ptr<State> state_;
   const mpix::Capacity capacity_;
   const bool keeps_words_whole_;
+  struct Hidden {
+    std::mutex mutex;
+    std::vector<Source> ranges;
+  };
+  static Hidden& hidden() {
+    static Hidden all;
+    return all;
+  }
+  static bool is_hidden(const char* p) {
+    std::lock_guard<std::mutex> hold(hidden().mutex);
+    return std::any_of(hidden().ranges.begin(), hidden().ranges.end(),
+                       [p](const Source& one) { return p >= one.base && p < one.base + one.bytes; });
+  }
+
   const std::size_t least_device_write_;
   std::vector<Source> sources_;
   mpix::Connection unconnected_ = 0;

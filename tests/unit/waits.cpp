@@ -46,7 +46,7 @@ Settings guarded_settings() {
 
 TEST_CASE("a note says what it was packed from, whatever the beat", "[waits]") {
   for (std::uint64_t epoch : {std::uint64_t{1}, std::uint64_t{17}, std::uint64_t{1} << 44})
-    for (Missing missing : {Missing::post, Missing::completion})
+    for (Missing missing : {Missing::post, Missing::completion, Missing::departure})
       for (bool fused : {false, true}) {
         const std::uint64_t note = packed({epoch, missing, fused}, 5);
         const std::uint64_t later = packed({epoch, missing, fused}, 70000);

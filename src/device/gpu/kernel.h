@@ -6,7 +6,8 @@
 #include "device/gpu/send_part.h"
 
 /// The GPU's way to run a program: a grid of parts × peers. Block (part, i) does its part of the i-th send, then
-/// its part of the i-th receive. Sends wait only for what peers have enqueued before (wire/program.h), so no
+/// its part of the i-th receive. Sends wait only for what peers have enqueued before (wire/program.h), and, where
+/// the network reads origin buffers, for the network (wire/relayed.h), so no
 /// block's wait keeps another rank's block from what this one waits for.
 ///
 /// What a small epoch costs is its chain of dependent loads, some 0.5 µs each, so:

@@ -129,7 +129,9 @@ __device__ inline void send_part(const AnyProgram& any, std::uint32_t index, std
       waited = poll<reach>(any.program, peer, Turn{epoch, part, parts}, is_posted);
     go = !__syncthreads_or(waited == Waited::gave_up);
   }
-  if (reach == Reach::any && parts > 1) gpu_let_next_start();
+  // Nor does the part that waits for the end of its message.
+  const bool waits_on = is_relayed && part == 0 && peer.relayed->reads_origin;
+  if (reach == Reach::any && parts > 1 && !waits_on) gpu_let_next_start();
   Line* slot = slot_of(peer.ring, epoch);
   const std::uint32_t flag = flag_of(epoch);
   if (go && is_relayed) {
