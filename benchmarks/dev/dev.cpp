@@ -77,16 +77,21 @@ struct FanIn {
   }
 };
 
-/// Rank r and its partner, half of the ranks away, to each other.
+/// Half of the ranks away; negative: the last of an odd number has none.
+MPIX_DEV_FN int partner_of(const MPIX_Dev_ctx& c) {
+  const int me = MPIX_Dev_rank(&c, MPIX_DEV_WORLD), half = MPIX_Dev_size(&c, MPIX_DEV_WORLD) / 2;
+  return me >= 2 * half ? -1 : me < half ? me + half : me - half;
+}
+
+/// Each rank and its partner, to each other.
 struct Rate {
   static constexpr int ahead = 8;
   MPIX_Dev_win window;
   char* base;
   int steps;
   MPIX_DEV_METHOD void operator()(MPIX_Dev_ctx& c) const {
-    const int me = MPIX_Dev_rank(&c, MPIX_DEV_WORLD), half = MPIX_Dev_size(&c, MPIX_DEV_WORLD) / 2;
-    if (me >= 2 * half) return;
-    const int other = me < half ? me + half : me - half;
+    const int other = partner_of(c);
+    if (other < 0) return;
     const char* const from = base + static_cast<std::size_t>(MPIX_Dev_rank(&c, MPIX_DEV_DEVICE)) * 16 + 8;
     for (int i = 0; i < steps; ++i) {
       (void)MPIX_Dev_put_notify(&c, window, other, 0, 8, from, 1);
@@ -129,9 +134,8 @@ struct Both {
   char* base;
   int steps;
   MPIX_DEV_METHOD void operator()(MPIX_Dev_ctx& c) const {
-    const int me = MPIX_Dev_rank(&c, MPIX_DEV_WORLD), half = MPIX_Dev_size(&c, MPIX_DEV_WORLD) / 2;
-    if (me >= 2 * half) return;
-    const int other = me < half ? me + half : me - half;
+    const int other = partner_of(c);
+    if (other < 0) return;
     const char* const from = base + (static_cast<std::size_t>(MPIX_Dev_rank(&c, MPIX_DEV_DEVICE)) * 2 + 1) * bytes;
     for (int i = 0; i < steps; ++i) {
       (void)MPIX_Dev_put_notify(&c, window, other, 0, bytes, from, 1);

@@ -45,9 +45,9 @@ class ControlBlocks final : public std::enable_shared_from_this<ControlBlocks> {
     while (!has_room_for(bytes)) {
       const std::size_t all = all_bytes();
       hold.unlock();
-      Block block = new_block(std::max(bytes, all));
+      std::list<Block> made = new_block(std::max(bytes, all));
       hold.lock();
-      blocks_.push_back(std::move(block));
+      blocks_.splice(blocks_.end(), made);
     }
     for (Block& block : blocks_) {
       if (block.room_for(bytes) == block.ranges.end()) continue;
@@ -119,11 +119,13 @@ class ControlBlocks final : public std::enable_shared_from_this<ControlBlocks> {
     for (const Block& block : blocks_) all += block.bytes;
     return all;
   }
-  Block new_block(std::size_t bytes) {
+  std::list<Block> new_block(std::size_t bytes) {
     const std::size_t new_bytes = (bytes + page - 1) / page * page;
     const Allocation memory = device_.allocate(new_bytes);
     try {
-      return {memory.base, new_bytes, device_.export_memory(memory.base), {{0, {new_bytes, false}}}};
+      std::list<Block> made;
+      made.push_back({memory.base, new_bytes, device_.export_memory(memory.base), {{0, {new_bytes, false}}}});
+      return made;
     } catch (...) {
       device_.release(memory.base);
       throw;
