@@ -219,6 +219,12 @@ const Row rows[] = {
        s.collective_scratch = parse_size(i, t, 1e12);
        if (*s.collective_scratch < 64 * 1024) reject(i, t);
      }},
+    {{"MPIX_COLL_ROUNDS_ABOVE", "number of nodes", "8",
+      "on more nodes than that, if all have as many ranks, small collectives on streams go between nodes in rounds, in "
+      "which a rank sends few messages; on fewer each rank sends to all others at once. The same on all ranks"},
+     [](Settings& s, Info i, Text t) {
+       s.rail_rounds_above = static_cast<std::uint32_t>(parse_integer(i, t, 0, 1 << 20));
+     }},
     {{"MPIX_CHANNEL_THREAD", "on|off", "off",
       "whether MPI_Init asks MPI for all threads, for handlers of channels that call MPI; off: as the program asks, "
       "and without them the program serves its channels itself"},

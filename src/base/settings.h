@@ -63,6 +63,7 @@ struct Settings {
   WaySelection collective_selection;
   std::string collective_table;                   ///< a file; empty: none
   std::optional<std::size_t> collective_scratch;  ///< of each rank, for a communicator; none: what the device prefers
+  std::uint32_t rail_rounds_above;                ///< nodes
   bool channel_thread;
   int channel_core;     ///< negative: any
   double spin_seconds;  ///< negative: chosen by the device

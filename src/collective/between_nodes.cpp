@@ -9,7 +9,7 @@ namespace mpix {
 namespace {
 
 /// Up to so much goes whole, in one exchange: of more, shards. Not measured on several machines.
-constexpr std::uint64_t whole_bytes = 16 * 1024;
+constexpr std::uint64_t most_whole = 16 * 1024;
 constexpr std::uint64_t unit = 64;  ///< holds whole elements
 
 }  // namespace
@@ -25,6 +25,7 @@ BetweenNodes::BetweenNodes(const Memory& memory, const Collectives::Call& call, 
       bytes_(call.bytes),
       slot_(places_.slot_bytes),
       block_(slot_ / shape_.most_locals() / unit * unit),
+      whole_(places_.rounds > 0 ? std::min(most_whole, places_.node_bytes) : most_whole),
       locals_(shape_.locals()),
       root_node_(shape_.node_of(call.root)),
       root_local_(shape_.local_of(call.root)),
@@ -78,6 +79,7 @@ RailStep BetweenNodes::exchange_of(std::uint64_t bytes) const {
   step.phases = RailStep::meet | RailStep::leave;
   step.places = places_;
   step.bytes = bytes;
+  step.route = RailRoute::direct;
   step.filling.to = rail_nobody;
   step.filling.blocks = 1;
   step.needs = rail_everybody;
@@ -103,9 +105,22 @@ void BetweenNodes::each_piece(std::uint64_t most, Piece piece) {
   for (std::uint64_t at = 0; at < bytes_; at += most) piece(at, std::min(most, bytes_ - at));
 }
 
-/// Of so many, if they are worth it; else 0.
-std::uint64_t BetweenNodes::shard_of(std::uint64_t bytes, std::uint64_t shards) const {
-  return shape_.is_even() && bytes > whole_bytes ? std::min(slot_, bytes / shards / unit * unit) : 0;
+/// Of so many, if they are worth it: not up to `whole` bytes; else 0.
+std::uint64_t BetweenNodes::shard_of(std::uint64_t bytes, std::uint64_t shards, std::uint64_t whole) const {
+  return shape_.is_even() && bytes > whole ? std::min(slot_, bytes / shards / unit * unit) : 0;
+}
+
+/// An exchange in which all get the same from this rank.
+void BetweenNodes::to_all(const RailStep& exchange) const {
+  RailStep step = exchange;
+  if (places_.rounds > 0 && step.sent_bytes() <= places_.node_bytes) step.route = RailRoute::gathered;
+  stream_.step(step);
+}
+/// One in which all get what the root has, or those of its number on their node.
+void BetweenNodes::from_root(const RailStep& exchange) const {
+  RailStep step = exchange;
+  if (places_.rounds > 0) step.route = RailRoute::passed_on;
+  stream_.step(step);
 }
 
 /// What this node's ranks have, each its piece, to whom this rank is the source for.
@@ -150,10 +165,10 @@ RailStep BetweenNodes::scattered(std::uint64_t at, std::uint64_t bytes) {
 std::uint64_t BetweenNodes::bcast_shards() {
   const bool gives = shape_.node() == root_node_;
   std::uint64_t end = 0;
-  while (const std::uint64_t shard = shard_of(bytes_ - end, locals_)) end += shard * locals_;
+  while (const std::uint64_t shard = shard_of(bytes_ - end, locals_, most_whole)) end += shard * locals_;
   if (gives && end > 0) on_node(CollectiveKind::bcast, recv_, recv_, end, root_local_);
   for (std::uint64_t at = 0; at < end;) {
-    const std::uint64_t shard = shard_of(bytes_ - at, locals_);
+    const std::uint64_t shard = shard_of(bytes_ - at, locals_, most_whole);
     RailStep step = exchange_of(shard);
     if (gives) {
       step.phases |= RailStep::fill;
@@ -166,7 +181,7 @@ std::uint64_t BetweenNodes::bcast_shards() {
       step.taking.to = locals_ > 1 ? memory_.collected : recv_ + at;
       step.needs = shape_.sources()[root_node_];
     }
-    stream_.step(step);
+    from_root(step);
     if (!gives) on_node(CollectiveKind::allgather, memory_.collected, recv_ + at, shard);
     at += shard * locals_;
   }
@@ -190,7 +205,7 @@ void BetweenNodes::bcast() {
       step.taking.only = from;
       step.taking.to = recv_ + at;
     }
-    stream_.step(step);
+    from_root(step);
   }
   if (begin < bytes_) on_node(CollectiveKind::bcast, recv_ + begin, recv_ + begin, bytes_ - begin, local);
 }
@@ -225,7 +240,7 @@ void BetweenNodes::allreduce_whole(std::uint64_t at, std::uint64_t bytes) {
   step.phases |= RailStep::fill;
   step.filling = {rail_everybody, RailStep::By::same, 1, own, 0, 0};
   combine(step, RailStep::Take::combine_nodes, own, 0, recv_ + at);
-  stream_.step(step);
+  to_all(step);
 }
 
 /// Of this rank's shard of the node's sum one part belongs to each node.
@@ -245,7 +260,7 @@ void BetweenNodes::allreduce_shards(std::uint64_t at, std::uint64_t part) {
   gather.taking.how = RailStep::Take::nodes;
   gather.taking.to = to;
   gather.taking.stride = part;
-  stream_.step(gather);
+  to_all(gather);
   on_node(CollectiveKind::allgather, memory_.collected, recv_ + at, shard);
 }
 
@@ -254,14 +269,14 @@ void BetweenNodes::allreduce() {
     return each_piece(block_, [&](std::uint64_t at, std::uint64_t bytes) {
       RailStep step = gathered(at, bytes, rail_everybody);
       combine(step, RailStep::Take::combine_ranks, step.taking.own, step.taking.own_stride, recv_ + at);
-      stream_.step(step);
+      to_all(step);
     });
   for (std::uint64_t at = 0; at < bytes_;) {
-    if (const std::uint64_t part = shard_of(bytes_ - at, std::uint64_t{locals_} * places_.nodes)) {
+    if (const std::uint64_t part = shard_of(bytes_ - at, std::uint64_t{locals_} * places_.nodes, whole_)) {
       allreduce_shards(at, part);
       at += part * locals_ * places_.nodes;
     } else {
-      const std::uint64_t bytes = std::min(slot_, bytes_ - at);
+      const std::uint64_t bytes = std::min(places_.rounds > 0 ? places_.node_bytes : slot_, bytes_ - at);
       allreduce_whole(at, bytes);
       at += bytes;
     }
@@ -293,7 +308,7 @@ void BetweenNodes::allgather() {
     step.taking.how = RailStep::Take::ranks;
     step.taking.to = recv_ + at;
     step.taking.stride = bytes_;
-    stream_.step(step);
+    to_all(step);
   });
 }
 

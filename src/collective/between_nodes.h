@@ -25,9 +25,10 @@ namespace mpix {
 /// | allgather      | allgather                           | all of it                              |                       |
 /// | alltoall       | alltoall, of blocks by source       | the blocks for partners                |                       |
 ///
-/// Shards need nodes that have as many ranks. What a slot does not take goes in pieces. So operands are combined in the
-/// order of the ranks of a node, and then of the nodes. Those of an operation that does not commute all go to who
-/// combines them, in the order of the ranks.
+/// Where exchanges go in rounds (wire/rail.h), what a rank has for all is gathered as these go, if it is small, and
+/// what the root has is passed on. Shards need nodes that have as many ranks. What a slot does not take goes in pieces.
+/// So operands are combined in the order of the ranks of a node, and then of the nodes. Those of an operation that does
+/// not commute all go to who combines them, in the order of the ranks.
 class BetweenNodes {
  public:
   struct Stream {
@@ -62,7 +63,9 @@ class BetweenNodes {
   void pack(std::uint64_t at, std::uint64_t bytes);
   template <class Piece>
   void each_piece(std::uint64_t most, Piece piece);
-  std::uint64_t shard_of(std::uint64_t bytes, std::uint64_t shards) const;
+  std::uint64_t shard_of(std::uint64_t bytes, std::uint64_t shards, std::uint64_t whole) const;
+  void to_all(const RailStep& exchange) const;
+  void from_root(const RailStep& exchange) const;
 
   const Memory memory_;
   const RailShape& shape_;
@@ -72,6 +75,7 @@ class BetweenNodes {
   const char* const send_;
   char* const recv_;
   const std::uint64_t bytes_, slot_, block_;  ///< block: of which a slot takes one for each rank of a node
+  const std::uint64_t whole_;                 ///< of an all-reduce: up to so much goes whole
   const std::uint32_t locals_;
   const std::uint32_t root_node_, root_local_;
   const bool in_order_of_ranks_;

@@ -141,7 +141,7 @@ class Collectives final : public WaitsForPeers {
   void enqueue_staged(const Collective& call, const InStream& in);
   void enqueue_copied(const Collective& call, bool in_place, const InStream& in);
   void enqueue_between_nodes(const Call& call, const InStream& in);
-  CollectivePlaces choose_places(Bootstrap& bootstrap, std::optional<std::size_t> asked_scratch);
+  CollectivePlaces choose_places(Bootstrap& bootstrap, const Settings& settings);
   std::uint32_t choose_pack_places(Bootstrap& bootstrap, const std::vector<std::uint64_t>& devices,
                                    std::uint32_t ranks);
   void plant_trees(const std::vector<std::uint64_t>& devices);

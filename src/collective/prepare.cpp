@@ -24,15 +24,16 @@ bool is_led_by_service(CollectiveWay way) { return way == CollectiveWay::staged 
 
 struct Collectives::Card {
   std::uint64_t processor, scratch, table;
-  std::uint32_t way, selection, blocks, most_blocks;
+  std::uint32_t way, selection, blocks, most_blocks, rounds_above;
   bool asks_scratch, reaches_node, reaches_others, prefers_guards, has_guards, has_cores;
 };
 
-CollectivePlaces Collectives::choose_places(Bootstrap& bootstrap, std::optional<std::size_t> asked_scratch) {
+CollectivePlaces Collectives::choose_places(Bootstrap& bootstrap, const Settings& settings) {
   Card card{};
   card.processor = device_.processor();
-  card.asks_scratch = asked_scratch.has_value();
-  card.scratch = asked_scratch.value_or(device_.preferred_scratch_bytes());
+  card.asks_scratch = settings.collective_scratch.has_value();
+  card.scratch = settings.collective_scratch.value_or(device_.preferred_scratch_bytes());
+  card.rounds_above = settings.rail_rounds_above;
   card.way = static_cast<std::uint32_t>(ways_.way);
   card.selection = static_cast<std::uint32_t>(ways_.selection);
   card.blocks = ways_.blocks;
@@ -65,6 +66,7 @@ CollectivePlaces Collectives::choose_places(Bootstrap& bootstrap, std::optional<
     static const char* const names[] = {"static", "model", "dynamic"};
     return std::string(names[one.selection]);
   });
+  compare("MPIX_COLL_ROUNDS_ABOVE", [](const Card& one) { return std::to_string(one.rounds_above); });
   compare("the info key mpix_coll_blocks", [](const Card& one) { return std::to_string(one.blocks); });
   compare("the table of MPIX_COLL_TABLE", [](const Card& one) {
     return one.table == 0 ? std::string("none") : "one of fingerprint " + std::to_string(one.table);
@@ -141,7 +143,7 @@ Collectives::Collectives(std::shared_ptr<const Team> team, Bootstrap& bootstrap,
       ways_(std::move(ways)),
       memory_(std::make_shared<Memory>(device)) {
   Collective& c = prototype_;
-  c.places = choose_places(bootstrap, settings.collective_scratch);
+  c.places = choose_places(bootstrap, settings);
   device_.prepare_collectives();
   c.me = static_cast<std::uint32_t>(team_->local(rank()));
   const std::size_t ranks = c.places.ranks;
@@ -189,8 +191,9 @@ Collectives::Collectives(std::shared_ptr<const Team> team, Bootstrap& bootstrap,
     memory_->reports->set_notes(memory_->notes.get());
   }
   if (team_->spans_nodes())
-    memory_->rails = std::make_unique<Rails>(team_, bootstrap, device_, *budget, scratch_, c.host, *memory_->reports,
-                                             *memory_->notes);
+    memory_->rails =
+        std::make_unique<Rails>(team_, bootstrap, device_, *budget, Rails::Size{scratch_, settings.rail_rounds_above},
+                                c.host, *memory_->reports, *memory_->notes);
   // All have filled theirs, and mapped the others'.
   (void)bootstrap.allgather(std::uint64_t{0});
   asked_.emplace(*this);

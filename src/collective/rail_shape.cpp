@@ -5,10 +5,13 @@
 #include <algorithm>
 #include <map>
 
+#include "collective/rail_rounds.h"
+
 namespace mpix {
 namespace {
 
 constexpr std::uint64_t least_slot = 4096, most_slot = 4u << 20;
+constexpr std::uint64_t least_of_a_node = 64, most_of_a_node = 16 * 1024, shares_of_scratch = 16;
 
 std::uint64_t parts_of(std::uint64_t all, std::uint64_t each) { return (all + each - 1) / each; }
 
@@ -24,6 +27,8 @@ RailShape::RailShape(const Team& team, int rank) : rank_(rank) {
     there.push_back(other);
   }
   node_ = node_of(rank);
+  is_even_ =
+      std::all_of(node_ranks_.begin(), node_ranks_.end(), [this](const auto& node) { return node.size() == locals(); });
   sources_.assign(nodes(), rail_nobody);
   const std::vector<std::uint32_t> served = served_by(local());
   for (std::uint32_t node = 0; node < nodes(); ++node) {
@@ -57,11 +62,6 @@ std::uint32_t RailShape::most_locals() const {
   std::uint32_t most = 0;
   for (std::uint32_t node = 0; node < nodes(); ++node) most = std::max(most, size_of(node));
   return most;
-}
-
-bool RailShape::is_even() const {
-  return std::all_of(node_ranks_.begin(), node_ranks_.end(),
-                     [this](const auto& node) { return node.size() == locals(); });
 }
 
 std::uint32_t RailShape::partner_of(int rank) const {
@@ -114,7 +114,18 @@ std::uint64_t RailShape::slot_bytes(std::uint64_t scratch) const {
   return std::max(least, std::min(most_slot, scratch / most / 4096 * 4096));
 }
 
-RailPlaces RailShape::places(std::uint64_t slot_bytes) const {
+RailShape::Position RailShape::position_with(const Team& team, const RailPartner& partner) const {
+  if (is_even_) return {node_ < partner.node ? node_ : node_ - 1, static_cast<std::uint32_t>(partners_.size())};
+  const RailShape there(team, static_cast<int>(partner.rank));
+  return {there.partner_of(rank_), static_cast<std::uint32_t>(there.partners().size())};
+}
+
+std::uint64_t RailShape::node_bytes(std::uint64_t scratch, std::uint32_t rounds_above) const {
+  if (!is_even_ || nodes() <= rounds_above || nodes() == 1) return 0;
+  return std::clamp(scratch / shares_of_scratch / nodes() / 64 * 64, least_of_a_node, most_of_a_node);
+}
+
+RailPlaces RailShape::places(std::uint64_t slot_bytes, std::uint64_t node_bytes) const {
   RailPlaces p{};
   p.ranks = ranks();
   p.nodes = nodes();
@@ -125,6 +136,8 @@ RailPlaces RailShape::places(std::uint64_t slot_bytes) const {
   p.columns = columns();
   p.column = column();
   p.slot_bytes = slot_bytes;
+  p.node_bytes = node_bytes;
+  p.rounds = node_bytes > 0 ? RailRounds(nodes(), node_).count() : 0;
   return p;
 }
 

@@ -27,7 +27,7 @@ class RailShape {
   std::uint32_t local() const { return local_of(rank_); }
   std::uint32_t most_locals() const;
   /// All nodes have as many ranks.
-  bool is_even() const;
+  bool is_even() const { return is_even_; }
 
   const std::vector<RailPartner>& partners() const { return partners_; }
   /// rail_nobody: it is none.
@@ -40,10 +40,18 @@ class RailShape {
   std::uint32_t columns() const;
   std::uint32_t column() const;
 
+  /// This rank among the partners of one of its own.
+  struct Position {
+    std::uint32_t position, partners;
+  };
+  Position position_with(const Team& team, const RailPartner& partner) const;
+
   /// The data that a slot takes, on all ranks, if memory between nodes may have so many bytes, roughly.
   std::uint64_t slot_bytes(std::uint64_t scratch) const;
+  /// Likewise, of each node, where ranks tell each other in rounds; else 0. They do on more than so many nodes.
+  std::uint64_t node_bytes(std::uint64_t scratch, std::uint32_t rounds_above) const;
   /// How many there are of what; no memory yet.
-  RailPlaces places(std::uint64_t slot_bytes) const;
+  RailPlaces places(std::uint64_t slot_bytes, std::uint64_t node_bytes) const;
 
  private:
   struct Of {
@@ -56,6 +64,7 @@ class RailShape {
   std::vector<Of> of_rank_;
   std::vector<std::vector<int>> node_ranks_;
   std::uint32_t node_ = 0;
+  bool is_even_ = false;
   std::vector<RailPartner> partners_;
   std::vector<std::uint32_t> sources_;
 };

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "collective/rail_rounds.h"
 
 namespace mpix {
 namespace {
@@ -20,10 +21,10 @@ using Hold = std::lock_guard<std::mutex>;
 constexpr auto between_looks = std::chrono::milliseconds(50);
 
 /// A partner, as shipments know it.
-class RailPeer final : public Recipient {
+class Partner final : public Recipient {
  public:
-  RailPeer(std::shared_ptr<const Team> team, OperationBudget& budget, int rank, RemoteMemory memory,
-           std::uint64_t offset, std::shared_ptr<char> keep)
+  Partner(std::shared_ptr<const Team> team, OperationBudget& budget, int rank, RemoteMemory memory,
+          std::uint64_t offset, std::shared_ptr<char> keep)
       : team_(std::move(team)),
         keep_(std::move(keep)),
         budget_(budget),
@@ -52,13 +53,25 @@ class RailPeer final : public Recipient {
 
 }  // namespace
 
-void Rails::allocate(std::size_t slot_bytes) {
-  RailPlaces& p = places_ = shape_.places(slot_bytes);
+/// Slots; what partners tell for reports; and where exchanges go in rounds, what is told in them, and gathered.
+std::uint64_t Rails::in_bytes() const {
+  return slots_and_notes_bytes() + told_bytes() + std::uint64_t{2} * places_.nodes * places_.node_bytes;
+}
+std::uint64_t Rails::slots_and_notes_bytes() const {
+  return (places_.slots_bytes() + places_.partners * sizeof(CollectiveNote) + 63) / 64 * 64;
+}
+std::uint64_t Rails::told_bytes() const {
+  return places_.rounds > 0 ? RailRounds(places_.nodes, places_.node).told_bytes() : 0;
+}
+
+void Rails::allocate(std::size_t slot_bytes, std::size_t node_bytes) {
+  RailPlaces& p = places_ = shape_.places(slot_bytes, node_bytes);
   const std::uint64_t all = sizeof(RailWords) + out_bytes() + in_bytes();
   memory_ = device_.allocate_pinned(all);
   p.words = reinterpret_cast<RailWords*>(memory_.get());
   p.out = memory_.get() + sizeof(RailWords);
   p.in = p.out + out_bytes();
+  p.gathered = p.in + slots_and_notes_bytes() + told_bytes();
   // Blocks for ranks of this node, of which a slot takes as many as a node has ranks.
   const std::uint64_t block = p.columns * slot_bytes;
   device_memory_ = device_.allocate(sizeof(std::uint64_t) * 8 + 2 * block).base;
@@ -77,7 +90,7 @@ void Rails::allocate(std::size_t slot_bytes) {
 }
 
 Rails::Rails(std::shared_ptr<const Team> team, Bootstrap& bootstrap, Device& device, OperationBudget& budget,
-             std::size_t scratch, CollectiveWords* host, CollectiveReports& reports, NodeNotes& notes)
+             const Size& size, CollectiveWords* host, CollectiveReports& reports, NodeNotes& notes)
     : team_(std::move(team)),
       device_(device),
       budget_(budget),
@@ -86,29 +99,35 @@ Rails::Rails(std::shared_ptr<const Team> team, Bootstrap& bootstrap, Device& dev
       notes_(notes),
       shape_(*team_, team_->rank()),
       streams_serve_(device.serves_remote_work()),
-      patience_(reports.patience()) {
+      patience_(reports.patience()),
+      sender_{budget, this, nullptr, nullptr} {
   budget_.begin();
-  allocate(shape_.slot_bytes(scratch));
+  allocate(shape_.slot_bytes(size.scratch), shape_.node_bytes(size.scratch, size.rounds_above));
   exposed_ = budget_.network().expose(places_.in, in_bytes());
-  source_ = budget_.network().register_source(places_.out, out_bytes());
+  sender_.out = budget_.network().register_source(places_.out, out_bytes());
+  if (places_.rounds > 0) sender_.in = budget_.network().register_source(places_.in, in_bytes());
   const std::vector<RemoteMemory> all = bootstrap.allgather(exposed_->remote());
+  std::vector<RailPeer> peers;
   std::vector<RailWaits::Listener> listeners;
   for (const RailPartner& partner : shape_.partners()) {
     const int rank = static_cast<int>(partner.rank);
-    const RailShape there(*team_, rank);
-    Peer peer;
-    peer.memory = all[partner.rank];
-    peer.position = there.partner_of(team_->rank());
-    peer.slots = static_cast<std::uint32_t>(there.partners().size());
-    peer.to = std::make_shared<RailPeer>(team_, budget_, rank, peer.memory,
-                                         peer.position * places_.slot() + offsetof(RailHeader, unused), memory_);
+    const RailShape::Position there = shape_.position_with(*team_, partner);
+    RailPeer peer{nullptr, all[partner.rank], there.position, there.partners};
+    peer.to = std::make_shared<Partner>(team_, budget_, rank, peer.memory,
+                                        peer.position * places_.slot() + offsetof(RailHeader, unused), memory_);
     listeners.push_back({peer.to, peer.memory,
                          std::uint64_t{2} * peer.slots * places_.slot() + peer.position * sizeof(CollectiveNote)});
-    peers_.push_back(std::move(peer));
+    peers.push_back(std::move(peer));
   }
+  meeting_ = (places_.rounds > 0 ? RailMeeting::in_rounds : RailMeeting::of_all)(
+      shape_, places_, std::move(peers), sender_,
+      [this](std::uint32_t partner, std::uint64_t theirs, std::uint64_t mine) {
+        reports_.note_difference(
+            CallDifference::of(static_cast<int>(shape_.partners()[partner].rank), theirs, team_->rank(), mine));
+      });
   waits_ = std::make_unique<RailWaits>(
       budget_, this, reinterpret_cast<const CollectiveNote*>(places_.in + places_.slots_bytes()),
-      reinterpret_cast<CallDifference*>(places_.out + places_.slots_bytes()), source_, std::move(listeners));
+      reinterpret_cast<CallDifference*>(places_.out + places_.slots_bytes()), sender_.out, std::move(listeners));
   reports_.set_others({[this](std::uint32_t rank) {
                          Hold hold(mutex_);
                          if (!is_released()) waits_->tell_partners(taken_, rank);
@@ -141,11 +160,11 @@ void Rails::close(bool is_orderly) {
   store_release(&host_->released, 1);
   {
     Hold hold(mutex_);
-    turn_.leave();
+    sender_.turn.leave();
     exchanges_.clear();
     waits_->close();
   }
-  for (const Peer& peer : peers_) static_cast<RailPeer&>(*peer.to).break_off();
+  for (const RailPeer& peer : meeting_->peers()) static_cast<Partner&>(*peer.to).break_off();
   const auto deadline = Clock::now() + std::chrono::milliseconds(200);
   while (!budget_.is_idle(this) && Clock::now() < deadline) {
     budget_.progress();
@@ -198,14 +217,15 @@ void Rails::leave() {
 
 bool Rails::serve_all() {
   if (is_released()) {
-    turn_.leave();
+    sender_.turn.leave();
     return false;
   }
   bool moved = false;
   take_tasks(&moved);
-  if (hear()) moved = true;
-  for (Exchange& exchange : exchanges_)
-    if (send(exchange)) moved = true;
+  if (meeting_->hear(exchanges_)) moved = true;
+  if (meeting_->send(exchanges_)) moved = true;
+  for (RailExchange& exchange : exchanges_)
+    exchange.shipments.remove_if([](const auto& shipment) { return shipment->is_over(); });
   if (announce()) moved = true;
   forget();
   return moved;
@@ -216,91 +236,24 @@ void Rails::take_tasks(bool* moved) {
   for (Task task; take_task(lane, taken_ + 1, &task);) {
     if (task.what != task_of(TaskKind::rail)) throw Error(Fault::other, "streams post tasks that are not known");
     const std::uint64_t number = ++taken_;
-    exchanges_.push_back({number, task, std::vector<bool>(peers_.size()), peers_.size(), {}, Clock::now()});
-    for (std::uint32_t i = 0; i < places_.partners; ++i) places_.out_header(number, i)->word = task.word[rail_word];
+    exchanges_.push_back({number, task, Clock::now(), {}, {}, {}});
+    meeting_->take(exchanges_.back());
     *moved = true;
   }
 }
 
-// ---- to send -----------------------------------------------------------------------------------------
+// ---- what has come -----------------------------------------------------------------------------------
 
-bool Rails::send(Exchange& exchange) {
-  bool moved = false;
-  for (std::uint32_t i = 0; exchange.unsent > 0 && i < peers_.size(); ++i) {
-    if (exchange.sent[i] || peers_[i].heard + 1 < exchange.number) continue;
-    if (!send(exchange, i)) break;
-    moved = true;
-  }
-  for (auto one = exchange.shipments.begin(); one != exchange.shipments.end();)
-    one = (*one)->is_over() ? exchange.shipments.erase(one) : std::next(one);
-  return moved;
-}
-
-/// False: not now.
-bool Rails::send(Exchange& exchange, std::uint32_t partner) {
-  const Peer& peer = peers_[partner];
-  const std::uint64_t* const word = exchange.task.word;
-  const bool with_data =
-      word[rail_bytes] > 0 && shape_.partners()[partner].gets_from(static_cast<std::uint32_t>(word[rail_to]), partner);
-  const std::uint32_t from = with_data && word[rail_same] != 0 ? 0 : partner;
-  const RailHeader* const header = places_.out_header(exchange.number, from);
-  // In the partner's memory all slots are as large.
-  const std::uint64_t parity = exchange.number % 2;
-  const std::uint64_t at = (parity * peer.slots + peer.position) * places_.slot();
-  Shipment::Content content{peer.to, "data", exchange.number, {}, std::nullopt};
-  content.writes.push_back({&header->word, source_.get(),
-                            8 + (with_data ? sizeof header->unused + word[rail_bytes] : 0), peer.memory,
-                            at + offsetof(RailHeader, word)});
-  content.signal = NetworkSignal{NetworkSignal::Kind::set, exchange.number, peer.memory, at};
-  auto shipment = Shipment::dispatch(budget_, this, std::move(content), turn_).shipment;
-  if (!shipment) return false;
-  exchange.sent[partner] = true;
-  --exchange.unsent;
-  exchange.shipments.push_back(std::move(shipment));
-  return true;
-}
-
-// ---- to receive --------------------------------------------------------------------------------------
-
-bool Rails::hear() {
-  bool moved = false;
-  for (std::uint32_t i = 0; i < peers_.size(); ++i)
-    if (hear(peers_[i], i)) moved = true;
-  return moved;
-}
-
-bool Rails::hear(Peer& peer, std::uint32_t partner) {
-  const std::uint64_t next = peer.heard + 1;
-  if (next > taken_) return false;
-  const RailHeader* const header = places_.in_header(next, partner);
-  if (load_acquire(&header->number) != next) return false;
-  const auto exchange =
-      std::find_if(exchanges_.begin(), exchanges_.end(), [next](const Exchange& one) { return one.number == next; });
-  const std::uint64_t mine = exchange->task.word[rail_word];
-  if (header->word != mine) {
-    reports_.note_difference(
-        CallDifference::of(static_cast<int>(shape_.partners()[partner].rank), header->word, team_->rank(), mine));
-    return false;
-  }
-  peer.heard = next;
-  return true;
-}
-
-bool Rails::needs(const Exchange& exchange, std::uint32_t partner) const {
-  const std::uint64_t needed = exchange.task.word[rail_needs];
-  return needed == rail_everybody || needed == partner;
-}
-
-bool Rails::has_arrived(const Exchange& exchange) const {
-  for (std::uint32_t i = 0; i < peers_.size(); ++i)
-    if (needs(exchange, i) && peers_[i].heard < exchange.number) return false;
-  return std::all_of(exchanges_.begin(), exchanges_.end(),
-                     [&](const Exchange& other) { return other.number >= exchange.number || other.has_left(); });
+bool Rails::has_arrived(const RailExchange& exchange) const {
+  return meeting_->has_come(exchange) &&
+         std::all_of(exchanges_.begin(), exchanges_.end(), [&](const RailExchange& other) {
+           return other.number >= exchange.number || meeting_->has_left(other);
+         });
 }
 
 bool Rails::announce() {
   bool moved = false;
-  for (const Exchange& exchange : exchanges_) {
+  for (const RailExchange& exchange : exchanges_) {
     if (exchange.number <= arrived_) continue;
     if (is_released() || !has_arrived(exchange)) break;
     notes_.tell_wait(-1);
@@ -311,9 +264,8 @@ bool Rails::announce() {
 }
 
 bool Rails::forget() {
-  const auto is_over = [this](const Exchange& exchange) {
-    return exchange.has_left() && exchange.number <= arrived_ &&
-           std::all_of(peers_.begin(), peers_.end(), [&](const Peer& peer) { return peer.heard >= exchange.number; });
+  const auto is_over = [this](const RailExchange& exchange) {
+    return exchange.number <= arrived_ && meeting_->has_left(exchange) && meeting_->is_met(exchange);
   };
   bool any = false;
   for (; !exchanges_.empty() && is_over(exchanges_.front()); any = true) exchanges_.pop_front();
@@ -330,13 +282,13 @@ bool Rails::is_quiet(std::uint64_t exchanges) {
 void Rails::look_for_trouble(Clock::time_point now) {
   if (now - looked_ < between_looks || is_released()) return;
   looked_ = now;
-  for (std::uint32_t i = 0; i < peers_.size(); ++i)
+  for (std::uint32_t i = 0; i < meeting_->peers().size(); ++i)
     if (const CallDifference told = waits_->difference_of_partner(i); told.is_known())
       return reports_.note_difference(told);
   std::string trouble = budget_.network().failure();
   bool waits = false;
   Clock::time_point oldest = now;
-  for (const Exchange& exchange : exchanges_)
+  for (const RailExchange& exchange : exchanges_)
     for (const auto& shipment : exchange.shipments) {
       if (trouble.empty()) trouble = shipment->failure();
       oldest = std::min(oldest, shipment->born());
@@ -357,21 +309,29 @@ void Rails::look_for_trouble(Clock::time_point now) {
 /// nobody, and that others have not made.
 void Rails::note_missing(Clock::time_point now) {
   auto waits = std::find_if(exchanges_.begin(), exchanges_.end(),
-                            [this](const Exchange& exchange) { return exchange.number > arrived_; });
+                            [this](const RailExchange& exchange) { return exchange.number > arrived_; });
   const bool of_all = waits == exchanges_.end() && is_awaited_;
   if (of_all) waits = exchanges_.begin();
   if (waits == exchanges_.end() || now - waits->since < between_looks) return;
   ++beat_;
   const bool is_long = std::chrono::duration<double>(now - waits->since).count() >= patience_ / 8;
-  for (std::uint32_t i = 0; i < peers_.size(); ++i) {
-    const bool holds_back = std::any_of(exchanges_.begin(), waits, [i](const Exchange& one) { return !one.sent[i]; });
-    if (!holds_back && ((!of_all && !needs(*waits, i)) || peers_[i].heard >= waits->number)) continue;
+  struct {
+    std::uint64_t begun;
+    int missing, told;
+  } first{0, -1, -1};
+  meeting_->missing(exchanges_, *waits, of_all, [&](std::uint32_t i, std::uint64_t begun) {
     const auto partner = static_cast<int>(shape_.partners()[i].rank);
-    const int told = waits_->of_partner(i, peers_[i].heard);
-    if (is_long) notes_.tell_wait(told >= 0 ? told : partner);
+    const int told = waits_->of_partner(i, begun), missing = told >= 0 ? told : partner;
+    if (is_long) notes_.tell_wait(missing);
+    if (first.missing < 0 || (first.told < 0 && told >= 0 && begun == first.begun)) first = {begun, missing, told};
     reports_.note_wait(shape_.partners()[i].rank, collective_note(static_cast<std::uint32_t>(waits->number), beat_),
                        told);
-  }
+  });
+  // In rounds others wait to hear from this rank what it waits for itself. Once: there may be many of them.
+  const std::pair<std::uint64_t, int> news{first.begun, first.missing};
+  if (places_.rounds == 0 || !is_long || first.missing < 0 || news == told_) return;
+  told_ = news;
+  waits_->tell_partners(news.first, static_cast<std::uint32_t>(news.second));
 }
 
 }  // namespace mpix

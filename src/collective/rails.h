@@ -13,6 +13,7 @@
 
 #include "base/service.h"
 #include "collective/node_notes.h"
+#include "collective/rail_meeting.h"
 #include "collective/rail_shape.h"
 #include "collective/rail_waits.h"
 #include "collective/reports.h"
@@ -29,14 +30,18 @@ namespace mpix {
 /// | an exchange | when                                         | then                                             |
 /// |-------------|----------------------------------------------|--------------------------------------------------|
 /// | taken       | its task is there                            | headers are written                              |
-/// | sent        | to each partner, when that one's last header has come and says the same | a transfer is under way |
+/// | sent        | as RailMeeting says                          | a transfer is under way                          |
 /// | arrived     | what this rank needs has come, and the exchange before has left its places | the stream goes on    |
-/// | over        | all transfers are over, and all headers have come | it is forgotten                             |
+/// | over        | all transfers are over, and nothing more will come | it is forgotten                            |
 class Rails final : public Poller, public RailService {
  public:
-  /// Collective: an exchange of a few bytes. `scratch`: what its memory may take, roughly.
+  struct Size {
+    std::size_t scratch;         ///< what its memory may take, roughly
+    std::uint32_t rounds_above;  ///< so many nodes
+  };
+  /// Collective: an exchange of a few bytes.
   Rails(std::shared_ptr<const Team> team, Bootstrap& bootstrap, Device& device, OperationBudget& budget,
-        std::size_t scratch, CollectiveWords* host, CollectiveReports& reports, NodeNotes& notes);
+        const Size& size, CollectiveWords* host, CollectiveReports& reports, NodeNotes& notes);
   ~Rails() override;
 
   const RailShape& shape() const { return shape_; }
@@ -61,39 +66,19 @@ class Rails final : public Poller, public RailService {
   void leave() override;
 
  private:
-  struct Peer {
-    std::shared_ptr<Recipient> to;
-    RemoteMemory memory;      ///< its `in`
-    std::uint32_t position;   ///< of this rank, among its partners,
-    std::uint32_t slots;      ///< which are so many
-    std::uint64_t heard = 0;  ///< its last header that has come, and says what this rank has called
-  };
-  struct Exchange {
-    std::uint64_t number;
-    Task task;
-    std::vector<bool> sent;
-    std::size_t unsent;
-    std::list<std::shared_ptr<Shipment>> shipments;
-    Clock::time_point since;
-    bool has_left() const { return unsent == 0 && shipments.empty(); }
-  };
-
-  void allocate(std::size_t slot_bytes);
+  void allocate(std::size_t slot_bytes, std::size_t node_bytes);
   bool serve_all();
   void take_tasks(bool* moved);
-  bool send(Exchange& exchange);
-  bool send(Exchange& exchange, std::uint32_t partner);
-  bool hear();
-  bool hear(Peer& peer, std::uint32_t partner);
-  bool needs(const Exchange& exchange, std::uint32_t partner) const;
-  bool has_arrived(const Exchange& exchange) const;
+  bool has_arrived(const RailExchange& exchange) const;
   bool announce();
   bool forget();
   std::uint64_t out_bytes() const {
     return (places_.slots_bytes() + sizeof(CallDifference) + sizeof(RailHeader) - 1) / sizeof(RailHeader) *
            sizeof(RailHeader);
   }
-  std::uint64_t in_bytes() const { return places_.slots_bytes() + places_.partners * sizeof(CollectiveNote); }
+  std::uint64_t in_bytes() const;
+  std::uint64_t slots_and_notes_bytes() const;
+  std::uint64_t told_bytes() const;
   bool is_released() const { return load_acquire(&host_->released) != 0; }
   void look_for_trouble(Clock::time_point now);
   void note_missing(Clock::time_point now);
@@ -111,16 +96,17 @@ class Rails final : public Poller, public RailService {
   std::shared_ptr<const void> tables_[4];
   char *device_memory_ = nullptr, *packed_ = nullptr, *collected_ = nullptr;
   std::uint64_t memory_bytes_ = 0;
-  std::shared_ptr<const Registration> exposed_, source_;
+  std::shared_ptr<const Registration> exposed_;
   const double patience_;
   std::atomic<bool> is_awaited_{false};
 
   std::mutex mutex_;  ///< guards what follows
-  std::vector<Peer> peers_;
+  RailSender sender_;
+  std::unique_ptr<RailMeeting> meeting_;
   std::unique_ptr<RailWaits> waits_;
-  std::deque<Exchange> exchanges_;
+  RailExchanges exchanges_;
   std::uint64_t taken_ = 0, arrived_ = 0;
-  OperationBudget::Turn turn_;
+  std::pair<std::uint64_t, int> told_{0, -1};  ///< to partners: before which exchange it waits, and for whom
   BackOff back_off_;
   bool is_served_ = false;  ///< by a stream, which waits
   std::uint32_t beat_ = 0;

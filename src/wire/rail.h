@@ -37,6 +37,22 @@
 ///
 /// Nobody is told by a GPU that there is a task, and so the service looks for it; a host stream serves by itself for as
 /// long as it waits. tests/model/rail.pml has the numbers.
+///
+/// **Where there are many nodes, with as many ranks each**, a rank does not send to all partners what they need not
+/// have: that all have begun an exchange is told in rounds (collective/rail_rounds.h), from one to some, and these to
+/// others. With that go the data that each rank has for all (`gathered`), as far as they have come. What one rank has
+/// for all goes along a tree, from service to service (`passed_on`), and other data as they are (`direct`).
+///
+/// | word                       | written by              | read by     | order                                 |
+/// |----------------------------|-------------------------|-------------|---------------------------------------|
+/// | told[k mod 2][round][i]    | the i-th of those that tell this rank in a round; the number is the signal | the service | who sees the signal sees the word, and the data |
+/// | gathered[k mod 2][node]    | the same                | the stream; the service, which tells them on; the network, until that transfer is over | the signal |
+/// | in[k mod 2][p]             | p's network, data alone; or along a tree another partner's, for p | the same | its signal |
+///
+/// **A rank sends k when it knows that all have begun k - 1**, and nothing that it was to pass on of that is under way
+/// any more. Two places are enough: who has begun k - 1 has used what came in k - 2, and what it told others of that
+/// has left; so all that k overwrites is read. And who has begun k - 1 has heard all that it was told in k - 2.
+/// tests/model/rounds.pml has that.
 namespace mpix {
 
 /// In front of the data in a slot.
@@ -47,6 +63,12 @@ struct alignas(64) RailHeader {
 };
 static_assert(sizeof(RailHeader) == 64, "it is written from another node");
 
+/// That a rank has heard of so many that they have begun an exchange.
+struct alignas(16) RailTold {
+  std::uint64_t number;  ///< of the exchange; written last
+  std::uint64_t word;    ///< CallWord
+};
+
 /// In memory of the host.
 struct alignas(64) RailWords {
   std::uint64_t arrived, over;
@@ -55,7 +77,11 @@ struct alignas(64) RailWords {
 };
 
 /// Of Task::word.
-enum RailWord : std::uint32_t { rail_word, rail_bytes, rail_to, rail_needs, rail_same };
+enum RailWord : std::uint32_t { rail_word, rail_bytes, rail_to, rail_needs, rail_same, rail_route };
+/// How data go; see above. Without rounds all are direct.
+enum class RailRoute : std::uint32_t { direct, gathered, passed_on };
+/// Of what lies in the places for all nodes: one behind the other, each at a multiple of this.
+constexpr std::uint64_t rail_unit = 16;
 /// To whom, and from whom: a partner, or these.
 constexpr std::uint32_t rail_nobody = UINT32_MAX, rail_everybody = UINT32_MAX - 1, rail_leaders = UINT32_MAX - 2;
 
@@ -84,9 +110,12 @@ struct RailPlaces {
   std::uint32_t columns;                       ///< most that a rank of this node is the source for, with itself
   std::uint32_t column;                        ///< its own
   std::uint64_t slot_bytes;                    ///< of data
+  std::uint32_t rounds;                        ///< 0: each rank tells all partners
+  std::uint64_t node_bytes;                    ///< of what is gathered, most of a node
   RailWords* words;
   char* out;
   char* in;
+  char* gathered;
   std::uint64_t* number;        ///< of the last exchange; in memory of the device
   const RailPartner* partner;   ///< by number
   const std::uint32_t* source;  ///< by node: which partner; of this node: rail_nobody
@@ -111,6 +140,10 @@ struct RailPlaces {
   MPIX_FN const char* in_data(std::uint64_t number, std::uint32_t from) const {
     return reinterpret_cast<const char*>(in_header(number, from) + 1);
   }
+  /// `bytes`: of a node.
+  MPIX_FN std::uint64_t gathered_at(std::uint64_t number, std::uint32_t of_node, std::uint64_t bytes) const {
+    return number % 2 * nodes * node_bytes + of_node * ((bytes + rail_unit - 1) / rail_unit * rail_unit);
+  }
 };
 
 /// Some of what a rank does for an exchange.
@@ -124,6 +157,7 @@ struct RailStep {
   RailPlaces places;
   std::uint64_t word;   ///< CallWord of the call
   std::uint64_t bytes;  ///< of a block, in all phases
+  RailRoute route;
 
   /// pack: blocks for all ranks, by rank, become those for ranks of this node by column.
   struct {
@@ -161,6 +195,7 @@ struct RailStep {
   CollectiveWords* host;
 
   MPIX_FN bool does(Phase phase) const { return (phases & phase) != 0; }
+  MPIX_FN std::uint64_t sent_bytes() const { return filling.blocks * bytes; }  ///< to a partner
   MPIX_FN bool sends_data(std::uint32_t partner) const {
     return places.partner[partner].gets_from(filling.to, partner);
   }

@@ -64,9 +64,12 @@ class RailSteps {
   MPIX_STEP bool meet() const {
     bool good = crew_.agree(true);
     if (crew_.leads()) {
-      const std::uint64_t words[6] = {
-          s_.word, s_.filling.blocks * s_.bytes, s_.filling.to, s_.needs, s_.filling.by == RailStep::By::same ? 1u : 0u,
-          0};
+      const std::uint64_t words[6] = {s_.word,
+                                      s_.sent_bytes(),
+                                      s_.filling.to,
+                                      s_.needs,
+                                      s_.filling.by == RailStep::By::same ? 1u : 0u,
+                                      static_cast<std::uint64_t>(s_.route)};
       const Lane lane{p_.words->tasks, 2};
       fence_stores();
       write_task(lane, number_, TaskKind::rail, words);
@@ -82,6 +85,8 @@ class RailSteps {
     const bool by_node = s_.taking.how == RailStep::Take::combine_nodes || s_.taking.how == RailStep::Take::nodes;
     const std::uint32_t partner = by_node ? p_.source[i] : p_.rank[i].partner;
     const std::uint64_t block = by_node ? 0 : p_.rank[i].local;
+    if (partner != rail_nobody && s_.route == RailRoute::gathered)
+      return p_.gathered + p_.gathered_at(number_, p_.partner[partner].node, s_.sent_bytes()) + block * s_.bytes;
     if (partner != rail_nobody) return p_.in_data(number_, partner) + block * s_.bytes;
     return s_.taking.own ? s_.taking.own + block * s_.taking.own_stride : nullptr;
   }

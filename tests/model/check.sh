@@ -5,9 +5,9 @@
 # Check the epoch protocol with the model checker spin: on a node (epoch.pml), posts that ride between nodes
 # (riding.pml), where the first one tells where messages go, and messages of kernels (relay.pml); and notifications
 # between ranks inside kernels (lanes.pml), and what they put to other nodes (far.pml); and collectives on streams
-# (collective.pml, packs.pml, tree.pml, guarded.pml, staged.pml, copied.pml), and between nodes (rail.pml); and channels
-# between kernels and the CPU (channel.pml), and blocks that wait for the same flag (flags.pml); and messages of halos by
-# memory (halo.pml), and meetings of blocks (meeting.pml). What is checked is said there.
+# (collective.pml, packs.pml, tree.pml, guarded.pml, staged.pml, copied.pml), and between nodes (rail.pml, rounds.pml);
+# and channels between kernels and the CPU (channel.pml), and blocks that wait for the same flag (flags.pml); and
+# messages of halos by memory (halo.pml), and meetings of blocks (meeting.pml). What is checked is said there.
 # "verify": the whole state space, no error. "control": a rule of the protocol is left out, and spin must find
 # a violation of the named property; a model that cannot fail proves nothing.
 #
@@ -381,6 +381,19 @@ control 'a place that the network still reads'     unread    -DNO_LEFT
 control 'a number before its data'                 whole     -DSIGNAL_FIRST
 control 'one place'                                whole     -DPLACES=1
 control 'a message after the same one came'        deadlock  -DTOO_LATE
+
+model=rounds
+verify_wide 'exchanges in rounds'
+verify_long 'exchanges in rounds, of all kinds'    -DFREE=3
+
+control 'rounds, begun before all began the last'  unread    -DTOO_EARLY
+control 'rounds, while what was passed on is read' whole     -DSTILL_PASSED_ON
+control 'rounds, a place that the network reads'   unread    -DNO_LEFT
+control 'rounds, a number before its data'         whole     -DSIGNAL_FIRST
+control 'rounds, passed on before it came'         whole     -DBEFORE_IT_CAME
+control 'rounds, one place'                        unread    -DPLACES=1 -DFREE=1
+control 'rounds, begun when all have'              deadlock  -DTOO_LATE
+
 model=channel
 verify 'channel, lanes, 1 place'                  -DREPLIES=NO -DDEPTH=1
 verify_wide 'channel, lanes, 2 places'            -DREPLIES=NO -DDEPTH=2 -DCOUNT=2:3

@@ -13,6 +13,7 @@
 #include <map>
 #include <memory>
 #include <random>
+#include <set>
 #include <string>
 #include <utility>
 #include <variant>
@@ -81,20 +82,22 @@ constexpr char rubbish = 0x5a;
 
 /// What a rank has for a communicator, and what it is to do for a call.
 struct Rank {
-  explicit Rank(const RailShape& rail_shape, std::uint64_t slot_bytes)
+  Rank(const RailShape& rail_shape, std::uint64_t slot_bytes, std::uint64_t node_bytes)
       : shape(rail_shape),
-        places(shape.places(slot_bytes)),
+        places(shape.places(slot_bytes, node_bytes)),
         partners(shape.partners()),
         sources(shape.sources()),
         targets(shape.targets()),
         by_rank(shape.by_rank()),
         out(places.slots_bytes(), rubbish),
         in(places.slots_bytes(), rubbish),
+        gathered(2 * places.nodes * places.node_bytes, rubbish),
         packed(places.columns * slot_bytes, rubbish),
         collected(places.columns * slot_bytes, rubbish) {
     places.words = &words;
     places.out = out.data();
     places.in = in.data();
+    places.gathered = gathered.data();
     places.number = &number;
     places.partner = partners.data();
     places.source = sources.data();
@@ -123,18 +126,19 @@ struct Rank {
   const std::vector<RailRank> by_rank;
   RailWords words{};
   std::uint64_t number = 0;
-  Bytes out, in, packed, collected;
+  Bytes out, in, gathered, packed, collected;
   std::deque<std::variant<Call, RailStep>> work;
 };
 
 class World {
  public:
-  World(const std::vector<int>& nodes, std::uint64_t scratch)
+  /// Exchanges go in rounds if nodes have as many ranks, and there are more nodes than that.
+  World(const std::vector<int>& nodes, std::uint64_t scratch, std::uint32_t rounds_above = 1000)
       : device_(make_host_device(Settings(), 1)), shapes_(shapes_of(nodes, *device_)) {
     slot_bytes = shapes_[0]->slot_bytes(scratch);
     for (const auto& shape : shapes_) {
       REQUIRE(shape->slot_bytes(scratch) == slot_bytes);
-      ranks.push_back(std::make_unique<Rank>(*shape, slot_bytes));
+      ranks.push_back(std::make_unique<Rank>(*shape, slot_bytes, shape->node_bytes(scratch, rounds_above)));
     }
     const std::uint64_t most_locals = shapes_[0]->most_locals();
     block = slot_bytes / most_locals / 64 * 64;
@@ -157,6 +161,7 @@ class World {
   std::uint64_t slot_bytes = 0, block = 0;
   Words exchanges;  ///< of the last call: the bytes of a block in each
   std::map<std::pair<std::uint32_t, std::uint32_t>, std::uint64_t> carried;  ///< from, to: bytes of data in all of them
+  std::set<RailRoute> routes;                                                ///< of all calls
 
  private:
   bool run_on_a_node() {
@@ -221,6 +226,7 @@ class World {
         std::memset(p.out_data(rank->number + 1, i), rubbish, slot_bytes);
         std::memset(p.in_header(rank->number + 1, i) + 1, rubbish, slot_bytes);
       }
+      std::fill(rank->gathered.begin(), rank->gathered.end(), rubbish);
       rank->run(*rank->next_step(), RailStep::fill | RailStep::meet);
       tasks.emplace_back();
       REQUIRE(take_task(Lane{p.words->tasks, 2}, rank->number, &tasks.back()));
@@ -238,14 +244,26 @@ class World {
   void send(std::uint32_t from, const std::vector<Task>& tasks) {
     const Rank& rank = *ranks[from];
     const std::uint64_t* const word = tasks[from].word;
+    routes.insert(static_cast<RailRoute>(word[rail_route]));
     for (std::uint32_t i = 0; i < rank.places.partners; ++i) {
       const std::uint32_t other = rank.partners[i].rank;
       const Rank& peer = *ranks[other];
       const std::uint32_t here = peer.shape.partner_of(static_cast<int>(from));
       REQUIRE(rank.number == peer.number);
+      REQUIRE(word[rail_route] == tasks[other].word[rail_route]);
       if (word[rail_bytes] == 0 || !rank.partners[i].gets_from(static_cast<std::uint32_t>(word[rail_to]), i)) continue;
       carried[{from, other}] += word[rail_bytes];
+      if (static_cast<RailRoute>(word[rail_route]) == RailRoute::gathered) {
+        // The same from all, for all.
+        REQUIRE((word[rail_to] == rail_everybody && word[rail_needs] == rail_everybody && word[rail_same] != 0));
+        REQUIRE(word[rail_bytes] <= rank.places.node_bytes);
+        REQUIRE(word[rail_bytes] == tasks[other].word[rail_bytes]);
+        std::memcpy(peer.places.gathered + peer.places.gathered_at(rank.number, rank.shape.node(), word[rail_bytes]),
+                    rank.places.out_data(rank.number, 0), word[rail_bytes]);
+        continue;
+      }
       const std::uint64_t needs = tasks[other].word[rail_needs];
+      if (static_cast<RailRoute>(word[rail_route]) == RailRoute::passed_on) REQUIRE(needs == here);
       if (needs != rail_everybody && needs != here) continue;
       std::memcpy(peer.places.in_header(rank.number, here) + 1,
                   rank.places.out_data(rank.number, word[rail_same] != 0 ? 0 : i), word[rail_bytes]);
@@ -409,6 +427,34 @@ TEST_CASE("collectives between nodes: results, and no more than a slot takes, ar
       for (const std::uint64_t bytes : {around - 8, around, around + 8}) check_all(world, bytes, true);
     check_all(world, 8, true);
   }
+}
+
+TEST_CASE("collectives between nodes: results, where exchanges go in rounds") {
+  for (const auto& sizes : std::vector<std::vector<int>>{{1, 1}, {2, 2}, {1, 1, 1}, {2, 2, 2}, {1, 1, 1, 1, 1, 1}})
+    for (const std::uint64_t scratch : {std::uint64_t{0}, std::uint64_t{1} << 20}) {
+      World world(in_a_row(sizes), scratch, 1);
+      const std::uint64_t of_a_node = world.ranks[0]->places.node_bytes;
+      INFO(sizes.size() << " nodes of " << sizes[0] << " ranks, " << of_a_node << " bytes of each are gathered");
+      REQUIRE(of_a_node >= 64);
+      for (const std::uint64_t around : {of_a_node / 2, of_a_node, world.block, 2 * world.slot_bytes})
+        for (const std::uint64_t bytes : {around - 8, around, around + 8}) check_all(world, bytes, true);
+      CHECK(world.routes == std::set<RailRoute>{RailRoute::direct, RailRoute::gathered, RailRoute::passed_on});
+    }
+  World world({0, 2, 1, 1, 0, 2}, 1 << 18, 2);
+  for (const std::uint64_t bytes : {8, 4000, 40000}) check_all(world, bytes, false);
+}
+
+TEST_CASE("collectives between nodes: rounds are for many nodes with as many ranks each") {
+  const auto uses_rounds = [](const std::vector<int>& sizes, std::uint32_t above) {
+    World world(in_a_row(sizes), 0, above);
+    check(world, call_of(Kind::allreduce, 8), How::sum, false);
+    return world.routes.count(RailRoute::gathered) != 0;
+  };
+  CHECK(uses_rounds({1, 1, 1}, 2));
+  CHECK_FALSE(uses_rounds({1, 1, 1}, 3));
+  CHECK_FALSE(uses_rounds({1, 2, 1}, 2));
+  CHECK_FALSE(uses_rounds({1, 1}, 2));
+  CHECK(uses_rounds({1, 1}, 0));
 }
 
 TEST_CASE("collectives between nodes: results, random sizes, ranks on nodes in any order") {

@@ -82,6 +82,19 @@ void check_ranks(const RailShape& shape) {
   REQUIRE(seen == shape.ranks());
 }
 
+/// What a rank writes to a partner's memory it finds by itself.
+void check_positions(const std::vector<int>& nodes, const Shapes& shapes, Device& device) {
+  for (int rank = 0; rank < static_cast<int>(nodes.size()); ++rank) {
+    Lonely alone(nodes, rank);
+    const Team team(alone, device, Settings(), nullptr);
+    for (const RailPartner& partner : of(shapes, static_cast<std::uint32_t>(rank)).partners()) {
+      const RailShape::Position found = of(shapes, static_cast<std::uint32_t>(rank)).position_with(team, partner);
+      REQUIRE(found.position == of(shapes, partner.rank).partner_of(rank));
+      REQUIRE(found.partners == of(shapes, partner.rank).partners().size());
+    }
+  }
+}
+
 void check(const std::vector<int>& nodes) {
   std::string text = "nodes:";
   for (const int node : nodes) text += " " + std::to_string(node);
@@ -94,6 +107,7 @@ void check(const std::vector<int>& nodes) {
     check_columns(of(shapes, rank), rank);
     check_ranks(of(shapes, rank));
   }
+  check_positions(nodes, shapes, *device);
 }
 
 }  // namespace
