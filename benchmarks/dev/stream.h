@@ -101,4 +101,30 @@ class Repeated {
 };
 #endif
 
+/// Of a loop: `enqueue` enqueues as many as it is told.
+class Iterations {
+ public:
+  Iterations(Stream& stream, int in_graph, std::function<void(int)> enqueue)
+      : stream_(stream), in_graph_(in_graph), enqueue_(std::move(enqueue)) {}
+
+  void run(int iterations) {
+    enqueue_(iterations);
+    stream_.synchronize();
+  }
+  /// So many at a time, in one graph; the last ones, if these are fewer, by themselves.
+  void run_captured(int iterations) {
+    if (!graph_ && iterations >= in_graph_)
+      graph_ = std::make_unique<Repeated>(stream_, [this] { enqueue_(in_graph_); });
+    for (int i = 0; i < iterations / in_graph_; ++i) graph_->launch();
+    enqueue_(iterations % in_graph_);
+    stream_.synchronize();
+  }
+
+ private:
+  Stream& stream_;
+  const int in_graph_;
+  const std::function<void(int)> enqueue_;
+  std::unique_ptr<Repeated> graph_;
+};
+
 }  // namespace launcher
