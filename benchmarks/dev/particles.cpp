@@ -6,12 +6,17 @@
 //
 //   mpiexec -n N particles [options]     (--help shows them)
 //
-// dev    one kernel for all iterations: ranks put the particles at their ends, and those that leave, into the memory of
-//        their neighbours, and notify them; how many there are, the host never knows. Neighbours of the same process
-//        share the cells, and their windows overlap: nothing is moved between them
-// mpi    the same computation, two launches an iteration, with the ends of processes packed and sent by the host
-// alone  as dev, but each rank by itself: its last cell is beside its first, so that its results are wrong. It has as
-//        much to compute, and nothing to exchange
+// dev       one kernel for all iterations: ranks put the particles at their ends, and those that leave, into the memory
+//           of their neighbours, and notify them; how many there are, the host never knows. Neighbours of the same
+//           process share the cells, and their windows overlap: nothing is moved between them
+// mpi       the same computation, two launches an iteration, with the ends of processes packed and sent by the host
+// st        the same with stream epochs: all is enqueued, and the host waits once, at the end. It puts cells with all
+// of
+//           their room, and so moves more than the others, as it says when it enqueues a put how much that has
+// captured  on GPUs: two iterations of that in a graph, which is launched again and again
+// alone     as dev, but each rank by itself: its last cell is beside its first, so that its results are wrong. It has
+// as
+//           much to compute, and nothing to exchange
 //
 // A figure is the median of several rounds, each of which begins with the same particles; of each the time of a run
 // without iterations is taken off.
@@ -30,6 +35,7 @@
 #include "benchmarks/command_line.h"
 #include "cells.h"
 #include "particles_loop.h"
+#include "particles_stream.h"
 #include "support/domain.h"
 
 namespace {
@@ -107,7 +113,9 @@ struct Simulation {
 Options read_options(int argc, char** argv) {
   Options options;
   constexpr int most = benchmark::CommandLine::large;
-  benchmark::CommandLine line("particles");
+  benchmark::CommandLine line("particles",
+                              "Rows: dev, ranks inside a kernel; mpi, a loop of the host over MPI; st, one with stream "
+                              "epochs;\ncaptured, these in graphs, on GPUs; alone, as dev, without an exchange.\n");
   line.number("cells", options.cells, 1, most, "of a rank, each a square of side 1")
       .number("particles", options.particles, 1, most, "of a cell, at the start")
       .number("room", options.room, 1, most, "of a cell, for so many times as many")
@@ -144,17 +152,14 @@ class Benchmark {
         law_(options.cutoff, options.stiffness),
         start_{options.particles, options.speed, static_cast<std::uint64_t>(options.seed)},
         domain_(MPI_COMM_WORLD, ranks),
-        loop_(options.cells, ranks, options.threads, room_) {
-    for (Bins<Vector>* bins : {&fields_.now, &fields_.next}) make(*bins);
-    for (Bins<Particle>* bins : {&fields_.to_left, &fields_.to_right}) make(*bins);
-    for (Vector** vectors : {&fields_.velocities, &fields_.accelerations})
-      *vectors = allocate<Vector>(fields_.at(cells_ + 2, 0));
-    fields_.kept = allocate<int>(static_cast<std::size_t>(cells_) + 2);
-    fields_.tallies = allocate<Tally>(static_cast<std::size_t>(ranks));
-  }
+        fields_(make_fields()),
+        loop_(options.cells, ranks, options.threads, room_),
+        stream_loop_(fields_, bytes_of_bins(), law_, options.cells, ranks, options.threads) {}
 
   void dev(int iterations) { launch(iterations, false); }
   void mpi(int iterations) { loop_.run(fields_, law_, iterations); }
+  void st(int iterations) { stream_loop_.run(iterations); }
+  void captured(int iterations) { stream_loop_.run_captured(iterations); }
   void alone(int iterations) { launch(iterations, true); }
 
   /// Of all processes.
@@ -195,14 +200,33 @@ class Benchmark {
   Item* allocate(std::size_t count) {
     return reinterpret_cast<Item*>(domain_.allocate(count * sizeof(Item)));
   }
+  /// Bins lie one behind the other, so that one window has them all.
+  Fields make_fields() {
+    Fields fields{};
+    char* memory = domain_.allocate(bytes_of_bins());
+    for (Bins<Vector>* bins : {&fields.now, &fields.next}) memory = make(*bins, memory);
+    for (Bins<Particle>* bins : {&fields.to_left, &fields.to_right}) memory = make(*bins, memory);
+    for (Vector** vectors : {&fields.velocities, &fields.accelerations})
+      *vectors = allocate<Vector>(static_cast<std::size_t>(cells_ + 2) * static_cast<std::size_t>(room_));
+    fields.kept = allocate<int>(static_cast<std::size_t>(cells_) + 2);
+    fields.tallies = allocate<Tally>(static_cast<std::size_t>(ranks_));
+    return fields;
+  }
+  /// Returns what is behind them.
   template <class Item>
-  void make(Bins<Item>& bins) {
+  char* make(Bins<Item>& bins, char* memory) {
     bins.room = room_;
-    bins.memory = domain_.allocate(static_cast<std::size_t>(cells_ + 2) * bins.stride());
+    bins.memory = memory;
     std::vector<void*> bases;
     for (int rank = 0; rank < ranks_; ++rank) bases.push_back(bins.cell(rank * options_.cells));
     const std::vector<std::size_t> sizes(bases.size(), static_cast<std::size_t>(options_.cells + 2) * bins.stride());
     CHECK_MPI(MPIX_Dev_win_create(domain_, bases.data(), sizes.data(), &bins.window));
+    return bins.cell(cells_ + 2);
+  }
+  std::size_t bytes_of_bins() const {
+    const Bins<Vector> positions{nullptr, room_, -1};
+    const Bins<Particle> leaving{nullptr, room_, -1};
+    return static_cast<std::size_t>(cells_ + 2) * 2 * (positions.stride() + leaving.stride());
   }
 
   void start() {
@@ -225,6 +249,7 @@ class Benchmark {
     support::from_host(fields_.velocities, velocities.data(), velocities.size() * sizeof(Vector));
     support::from_host(fields_.accelerations, accelerations.data(), accelerations.size() * sizeof(Vector));
     support::from_host(fields_.tallies, tallies.data(), tallies.size() * sizeof(Tally));
+    support::synchronize();  // not all streams wait for such copies
   }
   std::vector<Cell> read_cells() const {
     Fields host = fields_;
@@ -280,15 +305,17 @@ class Benchmark {
   const Law law_;
   const Start start_;
   support::Domain domain_;
+  const Fields fields_;
   HostLoop loop_;
-  Fields fields_{};
+  StreamLoop stream_loop_;
 };
 
 struct Variant {
   const char* name;
   void (Benchmark::*run)(int);
-  std::vector<double> times;
-  double moved;
+  bool is_right;  ///< computes what the serial computation does
+  std::vector<double> times = {};
+  double moved = 0;
 };
 
 void print(const Options& options, int ranks, std::vector<Variant>& variants) {
@@ -312,9 +339,12 @@ bool run(const Options& options) {
   const int ranks = options.ranks > 0 ? options.ranks : ranks_that_fit(options);
   Benchmark benchmark(options, ranks);
   std::vector<Variant> variants = {
-      {"dev", &Benchmark::dev, {}, 0}, {"mpi", &Benchmark::mpi, {}, 0}, {"alone", &Benchmark::alone, {}, 0}};
+      {"dev", &Benchmark::dev, true}, {"mpi", &Benchmark::mpi, true}, {"st", &Benchmark::st, true}};
+  if (support::ranks_are_blocks) variants.push_back({"captured", &Benchmark::captured, true});
+  variants.push_back({"alone", &Benchmark::alone, false});
   bool right = true;
-  for (int i = 0; i < 2 && options.check; ++i) right = benchmark.is_right(variants[i].run, variants[i].name) && right;
+  for (const Variant& variant : variants)
+    if (options.check && variant.is_right) right = benchmark.is_right(variant.run, variant.name) && right;
   for (int round = 0; round <= options.rounds; ++round)
     for (Variant& variant : variants) {
       const double time = benchmark.time(variant.run);
