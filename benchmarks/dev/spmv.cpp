@@ -14,10 +14,14 @@
 //   3. the sums go along the rows of the grid, and are added on the way
 //   4. a barrier, as a step that needs all of the result would have it
 //
-// dev    one kernel for all iterations. Vector and sums go along binary trees of notified puts. In a process the vector
-//        is there once: the windows of its ranks overlap, and only notifications go down its tree
-// mpi    the same multiplication, launched by the host in each iteration, with MPI_Bcast and MPI_Reduce
-// alone  as dev, but the multiplication alone: what computing takes
+// dev       one kernel for all iterations. Vector and sums go along binary trees of notified puts. In a process the
+//           vector is there once: the windows of its ranks overlap, and only notifications go down its tree
+// mpi       the same multiplication, launched by the host in each iteration, with MPI_Bcast and MPI_Reduce
+// st        the same with stream epochs, which put the vector from the first process of a column to all others, and
+// sums
+//           to the first one of a row, where a kernel adds them: all is enqueued, and the host waits once, at the end
+// captured  on GPUs: iterations of that in a graph, which is launched again and again
+// alone     as dev, but the multiplication alone: what computing takes
 //
 // A figure is the median of several rounds; of each the time of a run without iterations is taken off.
 #include <getopt.h>
@@ -34,6 +38,7 @@
 #include "benchmarks/command_line.h"
 #include "csr.h"
 #include "spmv_loop.h"
+#include "spmv_stream.h"
 #include "support/domain.h"
 #include "team.h"
 
@@ -168,7 +173,9 @@ struct Product {
 Options read_options(int argc, char** argv) {
   Options options;
   constexpr int most = benchmark::CommandLine::large;
-  benchmark::CommandLine line("spmv");
+  benchmark::CommandLine line("spmv",
+                              "Rows: dev, ranks inside a kernel; mpi, a loop of the host over MPI; st, one with stream "
+                              "epochs;\ncaptured, these in graphs, on GPUs; alone, as dev, without an exchange.\n");
   line.number("block", options.block, 1, most, "rows, and columns, of a process")
       .real("fill", options.fill, 0, 100, "per cent of the elements that are there")
       .number("across", options.across, 0, most,
@@ -209,7 +216,8 @@ class Benchmark {
         domain_(MPI_COMM_WORLD, ranks),
         matrix_(make_matrix()),
         vectors_(make_vectors()),
-        loop_(grid_, matrix_, random_, ranks, options.threads) {
+        loop_(grid_, matrix_, random_, ranks, options.threads),
+        stream_loop_(grid_, matrix_, random_, make_stream_memory(), ranks, options.threads) {
     start();
   }
 
@@ -224,6 +232,8 @@ class Benchmark {
 
   void dev(int iterations, bool checked) { launch(iterations, false, checked); }
   void mpi(int iterations, bool checked) { loop_.run(vectors_.x, vectors_.y, iterations, checked); }
+  void st(int iterations, bool checked) { stream_loop_.run(iterations, checked); }
+  void captured(int iterations, bool checked) { stream_loop_.run_captured(iterations, checked); }
   void alone(int iterations, bool) { launch(iterations, true, false); }
   using Variant = void (Benchmark::*)(int, bool);
 
@@ -247,6 +257,7 @@ class Benchmark {
 
  private:
   std::size_t size() const { return static_cast<std::size_t>(grid_.block); }
+  double* allocate(std::size_t count) { return reinterpret_cast<double*>(domain_.allocate(count * sizeof(double))); }
   template <class T>
   const T* to_device(const std::vector<T>& values) {
     char* const memory = domain_.allocate(values.size() * sizeof(T));
@@ -264,16 +275,20 @@ class Benchmark {
   Vectors make_vectors() {
     Vectors vectors{};
     const std::size_t ranks = static_cast<std::size_t>(ranks_), bytes = size() * sizeof(double);
-    vectors.x = reinterpret_cast<double*>(domain_.allocate(bytes));
+    vectors.x = allocate(static_cast<std::size_t>(grid_.across) * size());  // behind it is room for st's sums
     const std::vector<void*> bases(ranks, vectors.x);
     const std::vector<std::size_t> sizes(ranks, bytes);
     CHECK_MPI(MPIX_Dev_win_create(domain_, bases.data(), sizes.data(), &vectors.x_window));
-    vectors.y = reinterpret_cast<double*>(domain_.allocate(bytes));
+    vectors.y = allocate(size());
     vectors.most_rows = (grid_.block + ranks_ - 1) / ranks_;
     const std::size_t each = vectors.sums_at(3) * sizeof(double);
     vectors.sums = reinterpret_cast<double*>(domain_.allocate(ranks * each));
     vectors.sums_window = domain_.window_over(reinterpret_cast<char*>(vectors.sums), each);
     return vectors;
+  }
+  StreamMemory make_stream_memory() {
+    int* const iteration = reinterpret_cast<int*>(domain_.allocate(sizeof(int)));
+    return StreamMemory{vectors_.x, allocate(size()), vectors_.y, iteration};
   }
   /// The vector is in the first row of the grid alone, and there is no result.
   void start() {
@@ -283,6 +298,7 @@ class Benchmark {
     for (std::size_t j = 0; j < values.size() && grid_.row_of(process) == 0; ++j)
       values[j] = input_at(random_, first_column + static_cast<std::int64_t>(j), 0);
     support::from_host(vectors_.x, values.data(), values.size() * sizeof(double));
+    support::synchronize();  // not all streams wait for such copies
   }
   int wrong_rows(const char* name) const {
     const int row = grid_.row_of(process);
@@ -319,12 +335,14 @@ class Benchmark {
   const Csr matrix_;
   const Vectors vectors_;
   HostLoop loop_;
+  StreamLoop stream_loop_;
 };
 
 struct Variant {
   const char* name;
   Benchmark::Variant run;
-  std::vector<double> times;
+  bool is_right;  ///< computes what the serial computation does
+  std::vector<double> times = {};
 };
 
 void print(const Options& options, int ranks, const Benchmark& benchmark, std::vector<Variant>& variants) {
@@ -347,9 +365,12 @@ bool run(const Options& options) {
   const int ranks = options.ranks > 0 ? options.ranks : ranks_that_fit(options);
   Benchmark benchmark(options, ranks);
   std::vector<Variant> variants = {
-      {"dev", &Benchmark::dev, {}}, {"mpi", &Benchmark::mpi, {}}, {"alone", &Benchmark::alone, {}}};
+      {"dev", &Benchmark::dev, true}, {"mpi", &Benchmark::mpi, true}, {"st", &Benchmark::st, true}};
+  if (support::ranks_are_blocks) variants.push_back({"captured", &Benchmark::captured, true});
+  variants.push_back({"alone", &Benchmark::alone, false});
   bool right = true;
-  for (int i = 0; i < 2 && options.check; ++i) right = benchmark.is_right(variants[i].run, variants[i].name) && right;
+  for (const Variant& variant : variants)
+    if (options.check && variant.is_right) right = benchmark.is_right(variant.run, variant.name) && right;
   for (int round = 0; round <= options.rounds; ++round)
     for (Variant& variant : variants) {
       const double time = benchmark.time(variant.run);
