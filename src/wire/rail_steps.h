@@ -71,8 +71,8 @@ class RailSteps {
                                       s_.filling.by == RailStep::By::same ? 1u : 0u,
                                       static_cast<std::uint64_t>(s_.route)};
       const Lane lane{p_.words->tasks, 2};
-      fence_stores();
       write_task(lane, number_, TaskKind::rail, words);
+      fence_stores();
       publish_task(lane, number_);
       good = crew_.await(s_, number_);
       if (good) *p_.number = number_;
