@@ -3,8 +3,11 @@
 #include "team/team.h"
 
 #include <algorithm>
+#include <cstddef>
+#include <cstdint>
 #include <cstdio>
 #include <cstring>
+#include <optional>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -15,7 +18,7 @@ namespace mpix {
 namespace {
 
 /// Grows with every change of what ranks write into each other's memory, or tell each other.
-constexpr std::uint32_t wire_version = 7;
+constexpr std::uint32_t wire_version = 8;
 
 /// In front of all that ranks tell each other, and the same for ever: which library this is.
 struct Build {
@@ -38,9 +41,14 @@ struct Build {
   }
 };
 
-constexpr std::uint64_t not_set = UINT64_MAX;
+constexpr std::uint32_t not_set = UINT32_MAX;
 
-std::string number_text(std::uint64_t value) { return value == not_set ? "the preset" : std::to_string(value); }
+/// Settings of sizes are far below 4 GiB.
+std::uint32_t told_size(const std::optional<std::size_t>& setting) {
+  return setting ? static_cast<std::uint32_t>(std::min<std::size_t>(*setting, not_set - 1)) : not_set;
+}
+
+std::string number_text(std::uint32_t value) { return value == not_set ? "the preset" : std::to_string(value); }
 
 const char* waits_text(Waits waits) {
   return waits == Waits::automatic ? "auto" : waits == Waits::kernel ? "kernel" : "memory";
@@ -52,9 +60,12 @@ struct Team::Card {
   Build build;
   char device[8];
   std::uint64_t group;  ///< see Device::sharing_group()
-  std::uint64_t eager_setting, network_eager_setting;
-  std::uint32_t depth;
-  Waits waits;
+  std::uint32_t eager_setting;
+  std::uint16_t depth;
+  std::uint8_t waits;
+  // Where all ranks are on one node, what follows does not travel: what is in front of it fits one packet of
+  // MpiBootstrap, and so takes one call of MPI, and not two.
+  std::uint32_t network_eager_setting;
   bool needs_relay;  ///< this rank's kernels cannot reach other nodes, or so it shall seem
   bool gathers_small;
   bool marks_messages;  ///< see Network::keeps_words_whole()
@@ -62,6 +73,10 @@ struct Team::Card {
   char network[16];  ///< its name; empty: none
   NetworkAddress address;
 
+  static std::size_t bytes(bool spans_nodes) {
+    static_assert(offsetof(Card, network_eager_setting) <= 60, "it fits one packet of MpiBootstrap");
+    return spans_nodes ? sizeof(Card) : offsetof(Card, network_eager_setting);
+  }
   std::string device_name() const { return std::string(device, strnlen(device, sizeof device)); }
 };
 
@@ -70,10 +85,10 @@ Team::Card Team::make_card(Device& device, const Settings& settings, const Netwo
   card.build = Build::mine();
   std::snprintf(card.device, sizeof card.device, "%s", device.name());
   card.group = device.sharing_group();
-  card.eager_setting = settings.eager_bytes.value_or(not_set);
-  card.network_eager_setting = settings.nic_eager_bytes.value_or(not_set);
-  card.depth = settings.mailbox_slots;
-  card.waits = settings.waits;
+  card.eager_setting = told_size(settings.eager_bytes);
+  card.network_eager_setting = told_size(settings.nic_eager_bytes);
+  card.depth = static_cast<std::uint16_t>(settings.mailbox_slots);
+  card.waits = static_cast<std::uint8_t>(settings.waits);
   card.needs_relay = settings.relay || !device.serves_remote_work();
   std::snprintf(card.nic_setting, sizeof card.nic_setting, "%s", settings.nic.c_str());
   if (!network) return card;
@@ -94,6 +109,15 @@ template <class Text>
 std::string Team::difference(const std::vector<Card>& cards, const std::string& what, Text text_of) {
   const std::string by_rank = differing(cards, text_of);
   return by_rank.empty() ? "" : what + " between the ranks: " + by_rank;
+}
+
+std::vector<Team::Card> Team::exchange(Bootstrap& ranks, const Card& mine) const {
+  const std::size_t bytes = Card::bytes(spans_nodes());
+  std::vector<Card> cards(nodes_.size());
+  std::vector<char> told(bytes * cards.size());
+  ranks.allgather(&mine, bytes, told.data());
+  for (std::size_t rank = 0; rank < cards.size(); ++rank) std::memcpy(&cards[rank], &told[rank * bytes], bytes);
+  return cards;
 }
 
 /// Every rank sees the same cards, so all throw or none, with the same text.
@@ -117,9 +141,9 @@ void Team::check_cards(const std::vector<Card>& cards) {
   compare(
       "MPIX_EAGER_SIZE", [](const Card& card) { return card.eager_setting; }, number_text);
   compare(
-      "MPIX_MAILBOX_SLOTS", [](const Card& card) { return std::uint64_t{card.depth}; }, number_text);
+      "MPIX_MAILBOX_SLOTS", [](const Card& card) { return std::uint32_t{card.depth}; }, number_text);
   compare(
-      "MPIX_WAIT", [](const Card& card) { return card.waits; }, waits_text);
+      "MPIX_WAIT", [](const Card& card) { return static_cast<Waits>(card.waits); }, waits_text);
 }
 
 /// A pair needs both sides, so each tells what it found out.
@@ -160,7 +184,7 @@ Team::Team(Bootstrap& ranks, Device& device, const Settings& settings, Network* 
     nodes_.push_back(ranks.node_of(rank));
     if (ranks.same_node(rank)) locals_.push_back(rank);
   }
-  const std::vector<Card> cards = ranks.allgather(make_card(device, settings, network));
+  const std::vector<Card> cards = exchange(ranks, make_card(device, settings, network));
   check_cards(cards);
   const auto card_of = [&](int rank) -> const Card& { return cards[static_cast<std::size_t>(rank)]; };
   for (int rank : locals_) {

@@ -23,7 +23,7 @@ namespace mpix {
 ///
 /// | what                                   | told to       | by                     | when |
 /// |----------------------------------------|---------------|------------------------|------|
-/// | build, device, group, settings, address | all         | Team, one exchange     | once a team |
+/// | build, device, group, settings; with several nodes network, address | all | Team, one exchange | once a team |
 /// | whom the network does not reach        | all           | Team, one more         | once, if there are several nodes |
 /// | NodeCard: what the memory is, tickets  | the node      | Neighbourhood          | each window, first |
 /// | WindowCard: size, keys, place          | all           | Neighbourhood::agree() | each window, last: all have mapped what they need, and peers may be written to |
@@ -74,6 +74,7 @@ class Team {
  private:
   struct Card;
   Card make_card(Device& device, const Settings& settings, const Network* network);
+  std::vector<Card> exchange(Bootstrap& ranks, const Card& mine) const;
   template <class Text>
   static std::string difference(const std::vector<Card>& cards, const std::string& what, Text text_of);
   void check_cards(const std::vector<Card>& cards);

@@ -298,6 +298,14 @@ TEST_CASE("a further window of a team tells all ranks 64 bytes, and its node a c
   CHECK(before <= 8 * (60 + 312 + 2 * sizeof(int)));
 }
 
+TEST_CASE("a team of one node tells what one packet carries", "[creation]") {
+  const Settings settings = quiet_settings();
+  auto device = make_host_device(settings, 4);
+  ThreadRanks ranks(4);
+  ranks.run([&](Bootstrap& bootstrap) { const Team team(bootstrap, *device, settings, nullptr); });
+  CHECK(ranks.exchanged() <= 4 * 60);
+}
+
 namespace {
 
 /// A rank of a job as large as one likes, alone on its node; the others are as it is.
