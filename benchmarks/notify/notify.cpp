@@ -5,6 +5,7 @@
 // those of a kernel.
 //
 //   mpiexec -n 1|2 notify [--blocks=N,N,…] [--runs=N] [--idle=MILLISECONDS] [--csv]
+//   mpiexec -n 1|2 notify --soak=SECONDS [--seed=N]    measures nothing: checks all that channels offer, at random
 //
 // pipelined  every block posts events as fast as there is room: millions a second of all blocks
 // blocking   every block posts one, and waits for the answer: likewise; and microseconds a round trip
@@ -28,6 +29,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <climits>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -42,6 +44,7 @@
 #include "benchmarks/command_line.h"
 #include "channel.h"
 #include "one_by_one.h"
+#include "soak.h"
 #include "support/channel.h"
 #include "table.h"
 #include "waiting.h"
@@ -282,6 +285,17 @@ void idle(std::chrono::milliseconds watched) {
     }
 }
 
+/// In each process with another seed. The status of the program.
+int soaked(int seconds, int seed, int rank) {
+  const auto by_clock = static_cast<std::uint64_t>(std::chrono::system_clock::now().time_since_epoch().count() / 1000);
+  const std::uint64_t own =
+      (seed > 0 ? static_cast<std::uint64_t>(seed) : by_clock % INT_MAX) + static_cast<unsigned>(rank);
+  int well = soak::run(seconds, own) ? 1 : 0;
+  CHECK_MPI(MPI_Allreduce(MPI_IN_PLACE, &well, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD));
+  CHECK_MPI(MPI_Finalize());
+  return well ? 0 : 1;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -289,7 +303,7 @@ int main(int argc, char** argv) {
   CHECK_MPI(MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided));
   support::choose_gpu(benchmark::process());
   const char* const preset = support::ranks_are_blocks ? "1,8,32,132" : "1,8";
-  int idle_ms = 2000;
+  int idle_ms = 2000, soak_s = 0, seed = 0;
   std::vector<int> blocks;
   (void)benchmark::read_numbers(preset, 1, 1 << 20, blocks);
   benchmark::CommandLine line("notify", "What channels cost, beside the same loops by hand.\n");
@@ -298,6 +312,9 @@ int main(int argc, char** argv) {
           [&](const std::string& text) { return benchmark::read_numbers(text, 1, 1 << 20, blocks); }, "of a kernel")
       .number("runs", runs, 1, benchmark::CommandLine::large, "of which the median is shown")
       .number("idle", idle_ms, 1, benchmark::CommandLine::large, "milliseconds for which an idle channel is watched")
+      .number("soak", soak_s, 0, benchmark::CommandLine::large,
+              "seconds for which all that channels offer is checked, at random, in place of what is measured; 0: not")
+      .number("seed", seed, 0, INT_MAX, "of the soak; 0: by the clock")
       .flag("csv", csv, "comma-separated values");
   line.read(argc, argv);
   if (provided < MPI_THREAD_MULTIPLE) {
@@ -311,6 +328,7 @@ int main(int argc, char** argv) {
     CHECK_MPI(MPI_Finalize());
     return 2;
   }
+  if (soak_s > 0) return soaked(soak_s, seed, rank);
   if (rank == 0 && csv) std::printf("what,value,unit,by hand\n");
   if (ranks == 2) beside_messages(rank);
   if (rank == 0) {
