@@ -87,7 +87,7 @@ class Partners {
 
   bool receives() const { return !origins_.is_empty(); }
   bool sends() const { return !targets_.is_empty(); }
-  /// In stream order behind whoever reads what is put over.
+  /// In stream order behind what reads the memory that is put over.
   void post(const Window& window, launcher::Stream& stream) const {
     if (receives()) CHECK_MPI(MPIX_Win_post_stream(origins_.get(), window.get(), stream.handle()));
   }

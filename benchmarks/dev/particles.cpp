@@ -10,13 +10,11 @@
 //           of their neighbours, and notify them; how many there are, the host never knows. Neighbours of the same
 //           process share the cells, and their windows overlap: nothing is moved between them
 // mpi       the same computation, two launches an iteration, with the ends of processes packed and sent by the host
-// st        the same with stream epochs: all is enqueued, and the host waits once, at the end. It puts cells with all
-// of
-//           their room, and so moves more than the others, as it says when it enqueues a put how much that has
+// st        the same with stream epochs: all is enqueued, and the host waits once, at the end. The size of a put is
+//           fixed when it is enqueued, so cells go with all of their room, which moves more than the others do
 // captured  on GPUs: two iterations of that in a graph, which is launched again and again
-// alone     as dev, but each rank by itself: its last cell is beside its first, so that its results are wrong. It has
-// as
-//           much to compute, and nothing to exchange
+// alone     as dev, but each rank by itself: its last cell is beside its first, so that its results are wrong. It
+//           computes as much, and exchanges nothing
 //
 // A figure is the median of several rounds, each of which begins with the same particles; of each the time of a run
 // without iterations is taken off.

@@ -18,8 +18,8 @@
 /// nothing is packed. The host enqueues all iterations, and waits once, at the end.
 ///
 /// How many particles there are it never knows, and what an epoch puts is fixed when it is enqueued. So a cell is put
-/// with all of its room, which moves more than the other loops do, who send what is there: with the presets 4 times as
-/// much of the halos, and of the particles that leave nearly all is empty.
+/// with all of its room, which moves more than the other loops do, which send what is there: with the presets 4 times
+/// as much of the halos, and of the particles that leave nearly all is empty.
 namespace particles {
 
 class StreamLoop {

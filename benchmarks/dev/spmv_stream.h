@@ -69,8 +69,27 @@ struct Count {
   }
 };
 
+/// Of all processes, on a communicator of its own. Freed behind the graphs that have it.
+class Barrier {
+ public:
+  Barrier() {
+    CHECK_MPI(MPI_Comm_dup(MPI_COMM_WORLD, &all_));
+    CHECK_MPI(MPI_Comm_set_errhandler(all_, MPI_ERRORS_RETURN));  // CHECK_MPI says why
+    CHECK_MPI(MPIX_Comm_prepare_stream(all_, MPI_INFO_NULL));
+  }
+  ~Barrier() { CHECK_MPI(MPI_Comm_free(&all_)); }
+  Barrier(const Barrier&) = delete;
+  Barrier& operator=(const Barrier&) = delete;
+  void enqueue(launcher::Stream& stream) const { CHECK_MPI(MPIX_Barrier_stream(all_, stream.handle())); }
+
+ private:
+  MPI_Comm all_ = MPI_COMM_NULL;
+};
+
 class StreamLoop {
  public:
+  static constexpr int in_graph = 10;  ///< iterations, which are short beside a launch
+
   StreamLoop(const Grid& grid, const Csr& matrix, const Random& random, const StreamMemory& memory, int ranks,
              int threads)
       : grid_(grid),
@@ -85,12 +104,7 @@ class StreamLoop {
         stream_(ranks, threads),
         window_(memory.x, size() * static_cast<std::size_t>(column_ == 0 ? grid.across : 1)),
         timed_(stream_, in_graph, [this](int iterations) { enqueue(iterations, false); }),
-        checked_(stream_, in_graph, [this](int iterations) { enqueue(iterations, true); }) {
-    CHECK_MPI(MPI_Comm_dup(MPI_COMM_WORLD, &all_));
-    CHECK_MPI(MPI_Comm_set_errhandler(all_, MPI_ERRORS_RETURN));  // CHECK_MPI says why
-    CHECK_MPI(MPIX_Comm_prepare_stream(all_, MPI_INFO_NULL));
-  }
-  ~StreamLoop() { CHECK_MPI(MPI_Comm_free(&all_)); }
+        checked_(stream_, in_graph, [this](int iterations) { enqueue(iterations, true); }) {}
   StreamLoop(const StreamLoop&) = delete;
   StreamLoop& operator=(const StreamLoop&) = delete;
 
@@ -99,8 +113,6 @@ class StreamLoop {
   void run_captured(int iterations, bool checked) { begin(checked).run_captured(iterations); }
 
  private:
-  static constexpr int in_graph = 10;  // iterations, which are short beside a launch
-
   static int process() {
     int rank = 0;
     CHECK_MPI(MPI_Comm_rank(MPI_COMM_WORLD, &rank));
@@ -132,7 +144,7 @@ class StreamLoop {
       double* const to = column_ == 0 ? memory_.y : memory_.sums;
       stream_.run(Multiply{grid_, matrix_, memory_.x, to, ranks_, column_ == 0 && checked}, ranks_);
       reduce();
-      CHECK_MPI(MPIX_Barrier_stream(all_, stream_.handle()));
+      barrier_.enqueue(stream_);
     }
   }
   void write_input() {
@@ -160,7 +172,7 @@ class StreamLoop {
   const int ranks_;
   const int row_, column_;  // of this process, in the grid
   const epochs::Partners down_column_, along_row_;
-  MPI_Comm all_ = MPI_COMM_NULL;
+  const Barrier barrier_;
   launcher::Stream stream_;
   const epochs::Window window_;
   launcher::Iterations timed_, checked_;

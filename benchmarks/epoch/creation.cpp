@@ -3,7 +3,7 @@
 
 // What it takes to create windows and to free them, beside MPI's own (PMPI), in turns.
 //
-//   mpiexec -n N creation [--windows=N] [--rounds=N] [--bytes=N] [--device=NAME] [--csv]
+//   mpiexec -n N creation [--windows=N] [--rounds=N] [--bytes=N] [--csv]
 //
 // first    of its communicator, a duplicate of MPI_COMM_WORLD that had none, as libmpix's ranks then get to know each
 //          other; the communicators are made before
@@ -116,16 +116,14 @@ void print(const char* name, bool first, Times (&times)[2], bool csv) {
 
 void run(int argc, char** argv) {
   int windows = 4, rounds = 15, bytes = 1 << 16;
-  std::string device_name = "auto";
   bool csv = false;
   benchmark::CommandLine line("creation", "What it takes to create and free windows, beside MPI's own.\n");
   line.number("windows", windows, 1, 1000, "created one behind the other, and then freed")
       .number("rounds", rounds, 1, benchmark::CommandLine::large, "of which the median is shown")
       .number("bytes", bytes, 0, 1 << 30, "of a window")
-      .text("device", "NAME", device_name, "auto, host, cuda, hip; to be said by MPIX_DEVICE, too")
       .flag("csv", csv, "comma-separated values");
   line.read(argc, argv);
-  const auto device = bench::make_device(device_name);
+  const auto device = bench::make_device("auto");
   const bool tells = benchmark::process() == 0;
   if (tells)
     std::printf(

@@ -54,8 +54,7 @@ class MeetingInRounds final : public RailMeeting {
   }
 
   bool has_come(const RailExchange& exchange) const override {
-    const bool with_rounds = exchange.needs_all() && (exchange.bytes() == 0 || exchange.route() == RailRoute::gathered);
-    if (with_rounds && !is_met(exchange)) return false;
+    if (needs_rounds(exchange) && !is_met(exchange)) return false;
     for (std::uint32_t i = 0; i < peers_.size(); ++i)
       if (lacks_data(exchange, i)) return false;
     return true;
@@ -65,17 +64,34 @@ class MeetingInRounds final : public RailMeeting {
   }
   bool is_met(const RailExchange& exchange) const override { return exchange.round == rounds_.count(); }
 
-  /// Of the exchange in whose rounds it is, whom it waits for in this one; and of those whose data it needs.
+  /// Those that it tells in rounds, and its children in trees.
+  std::vector<std::uint32_t> listeners() const override {
+    std::vector<std::uint32_t> found;
+    for (std::uint32_t round = 0; round < rounds_.count(); ++round)
+      for (std::uint32_t i = 0; i < RailRounds::fan; ++i)
+        if (rounds_.has(round, i))
+          for (const std::uint32_t node : {rounds_.to(round, i).node, rounds_.from(round, i).node})
+            found.push_back(partner_on(node));
+    std::sort(found.begin(), found.end());
+    found.erase(std::unique(found.begin(), found.end()), found.end());
+    return found;
+  }
+
+  /// In the rounds of the first exchange that is not met: those that have not told. And those whose data it needs, or
+  /// that have not got data of an exchange before.
   void missing(const RailExchanges& exchanges, const RailExchange& of, bool at_the_end,
                const Missing& note) const override {
     for (const RailExchange& one : exchanges) {
       if (one.number > of.number || is_met(one)) continue;
-      if (one.number < of.number || at_the_end || one.needs_all())
+      if (one.number < of.number || at_the_end || needs_rounds(one))
         for (std::uint32_t i = 0; i < RailRounds::fan; ++i)
           if (rounds_.has(one.round, i) && (one.was_told >> i & 1) == 0)
             note(partner_on(rounds_.from(one.round, i).node), one.number - 1);
       break;
     }
+    for (const RailExchange& one : exchanges)
+      for (const std::uint32_t partner : one.unsent)
+        if (one.number < of.number && one.route() == RailRoute::direct) note(partner, one.number - 1);
     if (of.route() == RailRoute::passed_on) {
       const std::uint32_t root = root_of(of);
       if (root != rail_nobody && root != shape_.node() && lacks_data(of, partner_on(root)))
@@ -87,6 +103,9 @@ class MeetingInRounds final : public RailMeeting {
   }
 
  private:
+  static bool needs_rounds(const RailExchange& exchange) {
+    return exchange.needs_all() && (exchange.bytes() == 0 || exchange.route() == RailRoute::gathered);
+  }
   std::uint32_t partner_on(std::uint32_t node) const { return shape_.sources()[node]; }
   /// Of what is passed on: a node; rail_nobody: this rank has nothing to do with it.
   std::uint32_t root_of(const RailExchange& exchange) const {
@@ -123,17 +142,16 @@ class MeetingInRounds final : public RailMeeting {
     const std::uint32_t root = passes_on && !exchange.unsent.empty() ? root_of(exchange) : shape_.node();
     const bool is_mine = root == shape_.node();
     if (!is_mine && !exchange.heard[partner_on(root)]) return false;
-    bool moved = false, has_room = true;
-    const auto sent = [&](std::uint32_t partner) {
-      if (!has_room) return false;
+    bool moved = false;
+    while (!exchange.unsent.empty()) {
+      const std::uint32_t partner = exchange.unsent.front();
       const RailHeader* const from = is_mine ? places_.out_header(exchange.number, exchange.is_same() ? 0 : partner)
                                              : places_.in_header(exchange.number, partner_on(root));
       const Registration* const source = is_mine ? sender_.out.get() : sender_.in.get();
-      has_room = send_slot(exchange, partner, from, source, slot_there(partner, root), exchange.bytes());
-      moved = moved || has_room;
-      return has_room;
-    };
-    exchange.unsent.erase(std::remove_if(exchange.unsent.begin(), exchange.unsent.end(), sent), exchange.unsent.end());
+      if (!send_slot(exchange, partner, from, source, slot_there(partner, root), exchange.bytes())) break;
+      exchange.unsent.erase(exchange.unsent.begin());
+      moved = true;
+    }
     return moved;
   }
   /// That of the rank on node `of`, among the partners of a partner of this rank.

@@ -59,17 +59,16 @@ class MeetingOfAll final : public RailMeeting {
 
   bool send(RailExchanges& exchanges) override {
     bool moved = false;
-    for (RailExchange& exchange : exchanges) {
-      bool has_room = true;
-      const auto sent = [&](std::uint32_t partner) {
-        if (!has_room || begun_[partner] + 1 < exchange.number) return false;
-        has_room = send_to(exchange, partner);
-        moved = moved || has_room;
-        return has_room;
-      };
-      exchange.unsent.erase(std::remove_if(exchange.unsent.begin(), exchange.unsent.end(), sent),
-                            exchange.unsent.end());
-    }
+    for (RailExchange& exchange : exchanges)
+      for (auto partner = exchange.unsent.begin(); partner != exchange.unsent.end();) {
+        if (begun_[*partner] + 1 < exchange.number) {
+          ++partner;
+          continue;
+        }
+        if (!send_to(exchange, *partner)) break;
+        partner = exchange.unsent.erase(partner);
+        moved = true;
+      }
     return moved;
   }
 
@@ -83,6 +82,12 @@ class MeetingOfAll final : public RailMeeting {
   }
   bool is_met(const RailExchange& exchange) const override {
     return std::all_of(begun_.begin(), begun_.end(), [&](std::uint64_t begun) { return begun >= exchange.number; });
+  }
+
+  std::vector<std::uint32_t> listeners() const override {
+    std::vector<std::uint32_t> all(peers_.size());
+    std::iota(all.begin(), all.end(), 0);
+    return all;
   }
 
   void missing(const RailExchanges& exchanges, const RailExchange& of, bool at_the_end,

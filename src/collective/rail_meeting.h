@@ -49,7 +49,7 @@ struct RailPeer {
   std::uint32_t slots;     ///< which are so many
 };
 
-/// Who sends.
+/// How this rank sends.
 struct RailSender {
   OperationBudget& budget;
   const void* owner;
@@ -73,13 +73,18 @@ class RailMeeting {
   const std::vector<RailPeer>& peers() const { return peers_; }
 
   virtual void take(RailExchange& exchange) const = 0;
-  /// Either is true if something has moved.
+  /// True: something has come.
   virtual bool hear(RailExchanges& exchanges) = 0;
+  /// True: something is being sent.
   virtual bool send(RailExchanges& exchanges) = 0;
-  /// What this rank needs has come; nothing is left to be sent; nothing more will come.
+  /// What this rank needs has.
   virtual bool has_come(const RailExchange& exchange) const = 0;
+  /// Nothing of it is left to be sent.
   virtual bool has_left(const RailExchange& exchange) const = 0;
+  /// All have begun it, so that nothing more of what this rank does not need will come.
   virtual bool is_met(const RailExchange& exchange) const = 0;
+  /// Partners that may wait to hear from this rank.
+  virtual std::vector<std::uint32_t> listeners() const = 0;
   /// `at_the_end`: of an exchange that has all that it needs.
   virtual void missing(const RailExchanges& exchanges, const RailExchange& of, bool at_the_end,
                        const Missing& note) const = 0;

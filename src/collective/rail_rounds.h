@@ -9,12 +9,12 @@
 
 namespace mpix {
 
-/// Who tells whom on a rail of many nodes (wire/rail.h), as the rank of one of them sees it: nodes stand in a circle,
-/// and in each round a rank tells up to `fan` ranks before it what it knows; so that it knows of fan + 1 times as many
+/// Rounds on a rail of many nodes (wire/rail.h), as the rank of one of them sees them: nodes stand in a circle, and in
+/// each round a rank tells up to `fan` ranks before it what it knows; so that it knows of fan + 1 times as many
 /// behind it then, and of all after the last round. What one rank has for all takes a tree, with as many levels.
 class RailRounds {
  public:
-  /// Of 2, 4 and 8, whose product with the rounds is the messages of a rank.
+  /// On 1,024 nodes 1 sends 10 messages in 10 rounds, 3 15 in 5, 7 28 in 4. A round takes as long as some messages.
   static constexpr std::uint32_t fan = 3;
 
   RailRounds(std::uint32_t nodes, std::uint32_t node) : nodes_(nodes), node_(node) {

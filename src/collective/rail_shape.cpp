@@ -136,7 +136,7 @@ RailPlaces RailShape::places(std::uint64_t slot_bytes, std::uint64_t node_bytes)
   p.columns = columns();
   p.column = column();
   p.slot_bytes = slot_bytes;
-  p.node_bytes = node_bytes;
+  p.node_bytes = std::min(node_bytes, slot_bytes);  // it is sent from a slot
   p.rounds = node_bytes > 0 ? RailRounds(nodes(), node_).count() : 0;
   return p;
 }

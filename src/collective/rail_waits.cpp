@@ -30,10 +30,11 @@ bool RailWaits::send(const Listener& partner, const char* what, std::vector<Netw
   return true;
 }
 
-void RailWaits::tell_partners(std::uint64_t number, std::uint32_t rank) {
+bool RailWaits::tell(std::uint64_t number, std::uint32_t rank, const std::vector<std::uint32_t>& partners) {
   shipments_.remove_if([](const auto& shipment) { return shipment->is_over(); });
-  for (const Listener& partner : partners_)
-    (void)send(partner, "wait", {}, wait_of(number, rank), offsetof(CollectiveNote, waits));
+  return std::all_of(partners.begin(), partners.end(), [&](std::uint32_t partner) {
+    return send(partners_[partner], "wait", {}, wait_of(number, rank), offsetof(CollectiveNote, waits));
+  });
 }
 
 void RailWaits::tell_partners(const CallDifference& difference) {

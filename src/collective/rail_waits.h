@@ -41,8 +41,8 @@ class RailWaits {
         source_(std::move(source)),
         partners_(std::move(partners)) {}
 
-  /// This rank waits for that one of its node, before exchange `number` + 1.
-  void tell_partners(std::uint64_t number, std::uint32_t rank);
+  /// This rank waits for that one, before exchange `number` + 1; to these partners. False: not all have been told.
+  bool tell(std::uint64_t number, std::uint32_t rank, const std::vector<std::uint32_t>& partners);
   /// Once.
   void tell_partners(const CallDifference& difference);
   /// False: all that was to be told has been.

@@ -130,7 +130,7 @@ Rails::Rails(std::shared_ptr<const Team> team, Bootstrap& bootstrap, Device& dev
       reinterpret_cast<CallDifference*>(places_.out + places_.slots_bytes()), sender_.out, std::move(listeners));
   reports_.set_others({[this](std::uint32_t rank) {
                          Hold hold(mutex_);
-                         if (!is_released()) waits_->tell_partners(taken_, rank);
+                         if (!is_released()) (void)waits_->tell(taken_, rank, meeting_->listeners());
                        },
                        [this](const CallDifference& difference) {
                          Hold hold(mutex_);
@@ -175,7 +175,7 @@ void Rails::close(bool is_orderly) {
   if (is_orderly) exposed_ = nullptr;
 }
 
-// ---- one round ---------------------------------------------------------------------------------------
+// ---- one look ----------------------------------------------------------------------------------------
 
 Poller::Clock::duration Rails::look(Clock::time_point now) {
   bool moved = false, idle = false, served = false;
@@ -327,11 +327,10 @@ void Rails::note_missing(Clock::time_point now) {
     reports_.note_wait(shape_.partners()[i].rank, collective_note(static_cast<std::uint32_t>(waits->number), beat_),
                        told);
   });
-  // In rounds others wait to hear from this rank what it waits for itself. Once: there may be many of them.
+  // In rounds others wait to hear from this rank what it waits for itself. Nobody reads it where nothing is reported.
   const std::pair<std::uint64_t, int> news{first.begun, first.missing};
-  if (places_.rounds == 0 || !is_long || first.missing < 0 || news == told_) return;
-  told_ = news;
-  waits_->tell_partners(news.first, static_cast<std::uint32_t>(news.second));
+  if (places_.rounds == 0 || !is_long || patience_ <= 0 || first.missing < 0 || news == told_) return;
+  if (waits_->tell(news.first, static_cast<std::uint32_t>(news.second), meeting_->listeners())) told_ = news;
 }
 
 }  // namespace mpix

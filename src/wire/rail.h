@@ -50,9 +50,9 @@
 /// | in[k mod 2][p]             | p's network, data alone; or along a tree another partner's, for p | the same | its signal |
 ///
 /// **A rank sends k when it knows that all have begun k - 1**, and nothing that it was to pass on of that is under way
-/// any more. Two places are enough: who has begun k - 1 has used what came in k - 2, and what it told others of that
-/// has left; so all that k overwrites is read. And who has begun k - 1 has heard all that it was told in k - 2.
-/// tests/model/rounds.pml has that.
+/// any more. Two places are enough: a rank that has begun k - 1 has used what came in k - 2, has heard all that it was
+/// told in it, and has passed on what it was to pass on; so all that k overwrites is read. tests/model/rounds.pml has
+/// that.
 namespace mpix {
 
 /// In front of the data in a slot.

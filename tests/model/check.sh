@@ -384,6 +384,7 @@ control 'a message after the same one came'        deadlock  -DTOO_LATE
 
 model=rounds
 verify_wide 'exchanges in rounds'
+verify_wide 'exchanges in rounds, a place by two routes' -DFREE=3 -DNO_GATHERED
 verify_long 'exchanges in rounds, of all kinds'    -DFREE=3
 
 control 'rounds, begun before all began the last'  unread    -DTOO_EARLY

@@ -4,17 +4,21 @@
  * Exchanges of collectives between many nodes, which go in rounds (src/wire/rail.h), for the model checker spin.
  * check.sh runs it.
  *
- * RANKS ranks, each on a node of its own, make the same COUNT exchanges. They stand in a circle, and tell the one before
- * them, in RANKS - 1 rounds, what they know: this is what collective/rail_rounds.h does with rounds of one message each.
+ * RANKS ranks, each on a node of its own, make the same COUNT exchanges. They stand in a circle, and each tells the one
+ * before it, in RANKS - 1 rounds, what it knows: collective/rail_rounds.h does so with several messages a round.
  * An exchange is one of three, as is chosen for each:
  *   gathered    what each has goes along with the rounds; all need all of it
  *   passed_on   what the first rank has goes along the circle; it needs nothing
  *   direct      each sends to the one before it, and needs that
  * Messages have places by parity, at both ends. A transfer reads the places that it sends from at any time until it is
- * over, which is later than that it has come, and transfers may overtake each other. Three run at once for each rank: its stream, its service, and its network.
+ * over, which is later than that it has come, and transfers may overtake each other. Three run at once for each rank:
+ * its stream, its service, and its network.
+ *
+ * A rank sends one message a round, the root is the first rank, and room for transfers is not bounded: a network takes
+ * what it is given.
  *
  * What is checked, in all interleavings:
- *   unread      what is written, at either end, is not read any more by whom it was for before
+ *   unread      what is written, at either end, is not read any more by the rank that it was for before
  *   whole       what a stream takes, and what is passed on, is of its exchange
  *   deadlock    all exchanges end
  */
@@ -59,31 +63,6 @@ byte place_read[RANKS], said_read[RANKS]; /* assertions name what they are about
 
 #define SENDS(rank, k) (kind[k] == DIRECT || (kind[k] == PASSED_ON && (rank) != 1))
 #define HEARS(rank, k) (kind[k] == DIRECT || (kind[k] == PASSED_ON && (rank) != 0))
-
-proctype Stream(byte me) {
-  byte k = 1;
-  do
-  :: k > COUNT -> break
-  :: else ->
-    d_step {
-      place_read[me] = flies[AT(me, ROUND_0, k)];
-      assert(place_read[me] == 0);
-      place_read[me] = flies[AT(me, ROUND_1, k)];
-      assert(place_read[me] == 0);
-      place_read[me] = flies[AT(me, DATA, k)];
-      assert(place_read[me] == 0);
-      out[OUT(me, k)] = k;
-      posted[me] = k
-    }
-    arrived[me] >= k;
-    d_step {
-      assert(kind[k] != GATHERED || (data[AT(me, ROUND_0, k)] == k && data[AT(me, ROUND_1, k)] == k));
-      assert(!HEARS(me, k) || data[AT(me, DATA, k)] == k);
-      taken[me] = k
-    }
-    k++
-  od
-}
 
 #define FLIES(m, k) (flies[AT(me, m, k)] == (k))
 #define IS_MET(k) (sent[OF(me, ROUND_1)] >= (k) && heard[OF(me, ROUND_1)] >= (k))
@@ -149,6 +128,32 @@ proctype Stream(byte me) {
 
 #define HAS(k) (kind[k] == GATHERED -> IS_MET(k) : HAS_HEARD(k))
 
+proctype Stream(byte me) {
+  byte k = 1;
+  do
+  :: k > COUNT -> break
+  :: else ->
+    d_step {
+      place_read[me] = flies[AT(me, ROUND_0, k)];
+      assert(place_read[me] == 0);
+      place_read[me] = flies[AT(me, ROUND_1, k)];
+      assert(place_read[me] == 0);
+      place_read[me] = flies[AT(me, DATA, k)];
+      assert(place_read[me] == 0);
+      out[OUT(me, k)] = k;
+      posted[me] = k
+    }
+    arrived[me] >= k;
+    d_step {
+      assert(kind[k] != GATHERED || (data[AT(me, ROUND_0, k)] == k && data[AT(me, ROUND_1, k)] == k));
+      assert(!HEARS(me, k) || data[AT(me, DATA, k)] == k);
+      taken[me] = k
+    }
+    k++
+  od;
+  LEFT(COUNT) /* of the last one, too */
+}
+
 proctype Service(byte me) {
 end:
   do
@@ -181,7 +186,7 @@ end:
   READ(m, k); \
   if \
   :: HAS_CONTENT(m, k) -> \
-    assert(taken[BEFORE(me)] + 2 >= k); \
+    assert(taken[BEFORE(me)] + PLACES >= k); \
     data[AT(BEFORE(me), m, k)] = k \
   :: else \
   fi
@@ -238,7 +243,9 @@ init {
     :: i > COUNT -> break
     :: else ->
       if
+#ifndef NO_GATHERED
       :: i <= FREE -> kind[i] = GATHERED
+#endif
       :: i <= FREE -> kind[i] = PASSED_ON
       :: i <= FREE -> kind[i] = DIRECT
       :: i > FREE -> kind[i] = kind[i - PLACES] /* in the same places */

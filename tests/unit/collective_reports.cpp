@@ -104,7 +104,8 @@ TEST_CASE("collective reports: whom a partner waited for before another exchange
                   {{std::make_shared<Partner>(), exposed->remote(), 0}});
   CHECK(waits.of_partner(0, 0) == -1);
   for (const std::uint64_t number : {0, 1, 7}) {
-    waits.tell_partners(number, 5);
+    CHECK(waits.tell(number, 4, {}));  // nobody
+    CHECK(waits.tell(number, 5, {0}));
     while (network.is_moving()) network.progress();
     CHECK(waits.of_partner(0, number) == 5);
     CHECK(waits.of_partner(0, number + 1) == -1);
