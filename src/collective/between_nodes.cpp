@@ -124,7 +124,7 @@ void BetweenNodes::from_root(const RailStep& exchange) const {
 }
 
 /// What this node's ranks have, each its piece, to whom this rank is the source for.
-RailStep BetweenNodes::gathered(std::uint64_t at, std::uint64_t bytes, std::uint32_t to) {
+RailStep BetweenNodes::of_node(std::uint64_t at, std::uint64_t bytes, std::uint32_t to) {
   on_node(CollectiveKind::allgather, send_ + at, memory_.collected, bytes);
   RailStep step = exchange_of(bytes);
   step.phases |= RailStep::fill;
@@ -217,7 +217,7 @@ void BetweenNodes::reduce() {
   each_piece(in_order_of_ranks_ ? block_ : slot_, [&](std::uint64_t at, std::uint64_t bytes) {
     RailStep step{};
     if (in_order_of_ranks_) {
-      step = gathered(at, bytes, to);
+      step = of_node(at, bytes, to);
       if (is_root) combine(step, RailStep::Take::combine_ranks, step.taking.own, step.taking.own_stride, recv_ + at);
     } else {
       char* const sum = is_root ? recv_ + at : memory_.collected;
@@ -267,7 +267,7 @@ void BetweenNodes::allreduce_shards(std::uint64_t at, std::uint64_t part) {
 void BetweenNodes::allreduce() {
   if (in_order_of_ranks_)
     return each_piece(block_, [&](std::uint64_t at, std::uint64_t bytes) {
-      RailStep step = gathered(at, bytes, rail_everybody);
+      RailStep step = of_node(at, bytes, rail_everybody);
       combine(step, RailStep::Take::combine_ranks, step.taking.own, step.taking.own_stride, recv_ + at);
       to_all(step);
     });
@@ -303,7 +303,7 @@ void BetweenNodes::reduce_scatter() {
 
 void BetweenNodes::allgather() {
   each_piece(block_, [&](std::uint64_t at, std::uint64_t bytes) {
-    RailStep step = gathered(at, bytes, rail_everybody);
+    RailStep step = of_node(at, bytes, rail_everybody);
     step.phases |= RailStep::take;
     step.taking.how = RailStep::Take::ranks;
     step.taking.to = recv_ + at;

@@ -58,7 +58,7 @@ class BetweenNodes {
   void combine(RailStep& step, RailStep::Take how, const char* own, std::uint64_t own_stride, char* to) const;
   void allreduce_whole(std::uint64_t at, std::uint64_t bytes);
   void allreduce_shards(std::uint64_t at, std::uint64_t part);
-  RailStep gathered(std::uint64_t at, std::uint64_t bytes, std::uint32_t to);
+  RailStep of_node(std::uint64_t at, std::uint64_t bytes, std::uint32_t to);
   RailStep scattered(std::uint64_t at, std::uint64_t bytes);
   void pack(std::uint64_t at, std::uint64_t bytes);
   template <class Piece>
