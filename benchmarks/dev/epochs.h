@@ -11,7 +11,7 @@
 #include "stream.h"
 #include "support/abort.h"
 
-/// What loops over libmpix's stream epochs need: windows of all processes, and who exchanges with whom.
+/// What loops over libmpix's stream epochs need: windows of all processes, and which of these exchange.
 namespace epochs {
 
 /// Of the world; empty ones as well.

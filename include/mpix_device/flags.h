@@ -88,7 +88,7 @@ class LookAtFlag {
   const MPIX_Dev_channel& channel_;
   const std::uint32_t flag_;
   const std::uint64_t value_;
-#if MPIX_ON_DEVICE
+#if MPIX_ON_DEVICE  // it lives in kernels alone
   std::uint64_t told_ = 0;
   std::uint32_t looks_ = 0;
 #endif

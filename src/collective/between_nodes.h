@@ -28,7 +28,7 @@ namespace mpix {
 /// Where exchanges go in rounds (wire/rail.h), what a rank has for all is gathered as these go, if it is small, and
 /// what the root has is passed on. Shards need nodes that have as many ranks. What a slot does not take goes in pieces.
 /// So operands are combined in the order of the ranks of a node, and then of the nodes. Those of an operation that does
-/// not commute all go to who combines them, in the order of the ranks.
+/// not commute all go to the rank that combines them, in the order of the ranks.
 class BetweenNodes {
  public:
   struct Stream {

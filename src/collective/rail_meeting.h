@@ -66,7 +66,7 @@ class RailMeeting {
  public:
   /// `differs`: a partner has called this, and this rank in the same exchange that.
   using Differs = std::function<void(std::uint32_t partner, std::uint64_t theirs, std::uint64_t mine)>;
-  /// For whom an exchange waits, and of which it is known that it has begun it.
+  /// A partner that an exchange waits for, and the last exchange that this is known to have begun.
   using Missing = std::function<void(std::uint32_t partner, std::uint64_t begun)>;
 
   virtual ~RailMeeting() = default;

@@ -106,7 +106,7 @@ class Rails final : public Poller, public RailService {
   std::unique_ptr<RailWaits> waits_;
   RailExchanges exchanges_;
   std::uint64_t taken_ = 0, arrived_ = 0;
-  std::pair<std::uint64_t, int> told_{0, -1};  ///< to partners: before which exchange it waits, and for whom
+  std::pair<std::uint64_t, int> told_{0, -1};  ///< to partners: before which exchange it waits, and for which rank
   BackOff back_off_;
   bool is_served_ = false;  ///< by a stream, which waits
   std::uint32_t beat_ = 0;

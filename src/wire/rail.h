@@ -45,7 +45,7 @@
 ///
 /// | word                       | written by              | read by     | order                                 |
 /// |----------------------------|-------------------------|-------------|---------------------------------------|
-/// | told[k mod 2][round][i]    | the i-th of those that tell this rank in a round; the number is the signal | the service | who sees the signal sees the word, and the data |
+/// | told[k mod 2][round][i]    | the i-th of those that tell this rank in a round; the number is the signal | the service | a service that sees the signal sees the word, and the data |
 /// | gathered[k mod 2][node]    | the same                | the stream; the service, which tells them on; the network, until that transfer is over | the signal |
 /// | in[k mod 2][p]             | p's network, data alone; or along a tree another partner's, for p | the same | its signal |
 ///

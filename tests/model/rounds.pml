@@ -53,7 +53,7 @@ byte kind[COUNT + 1];
 byte out[RANKS * PLACES];               /* what a stream has filled: which exchange's */
 byte data[RANKS * MESSAGES * PLACES];   /* what has come, by the message that brings it: which exchange's */
 byte number[RANKS * MESSAGES * PLACES]; /* its signal */
-byte flies[RANKS * MESSAGES * PLACES];  /* a transfer, by who sends: of which exchange; 0: none */
+byte flies[RANKS * MESSAGES * PLACES];  /* a transfer, by sender: of which exchange; 0: none */
 byte done[RANKS * MESSAGES * PLACES];   /* of it: data, then the signal, or the other way */
 byte sent[RANKS * MESSAGES], heard[RANKS * MESSAGES]; /* of rounds: the last */
 byte data_sent[RANKS * PLACES], data_heard[RANKS * PLACES]; /* which exchange's */

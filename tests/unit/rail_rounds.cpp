@@ -17,7 +17,7 @@ namespace {
 
 using Known = std::set<std::uint32_t>;
 
-/// Tells all that there is to tell in a round; `known`: by node, of whom it has heard.
+/// Tells all that there is to tell in a round; `known`: by node, which others it has heard of.
 void tell(std::uint32_t nodes, std::uint32_t round, std::vector<Known>& known) {
   const std::vector<Known> before = known;
   for (std::uint32_t node = 0; node < nodes; ++node) {
