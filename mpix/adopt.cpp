@@ -36,7 +36,8 @@ bool is_mpich() { return mpi_version().find("MPICH") != std::string::npos; }
 /// Build the engine's window on every rank, or on none. Returns why not, and the flags of all ranks.
 std::string build(WinState& state, MPI_Win win, MPI_Comm comm, const NewWindow& created, unsigned* flags) {
   CommState& ranks = comm_state_of(comm);
-  MpiBootstrap bootstrap(comm, ranks, flags_of(state));
+  MpiBootstrap bootstrap(comm, ranks, flags_of(state),
+                         ranks.team && ranks.team->foresees_window() ? MpiBootstrap::no_node : 0);
   const auto failure = failure_of(bootstrap, Fault::other, [&] {
     Runtime& runtime = ensure_runtime(launcher_local_ranks());
     const LocalMemory memory{created.base, static_cast<std::size_t>(created.bytes),

@@ -27,7 +27,7 @@ struct NodeOffer {
   ExportedMemory
       window;  ///< the allocation around the window; where it is staged the device may have staging memory here
   std::uint64_t window_offset;  ///< of the window in that allocation
-  /// Of the least rank of a group: which memory of the team all of it share, and whether it is new to them.
+  /// Which memory of the team all of a group share (0: none yet), and, of its least rank, whether it is new to them.
   std::uint64_t id;
   bool is_new;
 };
@@ -37,6 +37,8 @@ struct NodeOffer {
 class TeamMemory {
  public:
   virtual ~TeamMemory() = default;
+  /// The last windows that could have been made as Neighbourhood's foreseen ones; the same on all ranks.
+  int foreseeable_in_a_row = 0;
 };
 
 /// Where a window lies in memory that several windows share.
@@ -48,7 +50,8 @@ struct NodeExtent {
 /// The memory that the ranks of a node share for one window, as one rank sees it: each rank has a header, a mailbox for
 /// each rank, and a window. The ranks make it together, in this order: all offer; all join; the least rank of each
 /// group chooses a place; all open. Nobody may touch it before all have joined, and some part of it may be mapped only
-/// when it is asked for.
+/// when it is asked for. A group may join again, with what is known by then: a place that was chosen before stays, and
+/// must be large enough.
 ///
 /// Header: Bell | GuardMarks | PairWords by number on the node.
 class NodeMemory {
@@ -66,6 +69,8 @@ class NodeMemory {
   virtual void join(const std::vector<NodeRank>& group, const NodeOffer& offer) = 0;
   /// Throws Error where that rank cannot be reached.
   virtual void join(const NodeRank& rank, const NodeOffer& its_offer) = 0;
+  /// Of windows that lie in memory which several share.
+  virtual bool takes_place() const { return false; }
   virtual NodeExtent choose_extent() { return {}; }
   /// `all_joined`: every rank of the group did; else the next window has memory that is new to all.
   virtual void open(const NodeExtent&, bool all_joined) noexcept { (void)all_joined; }

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <exception>
 #include <functional>
+#include <new>
 #include <thread>
 #include <utility>
 
@@ -75,12 +76,17 @@ Window::Window(std::string name, const LocalMemory& memory, std::shared_ptr<cons
   }
 }
 
-void Window::log_ways() const {
-  if (off_node_.is_relayed())
-    log(LogLevel::info, "window '" + name_ + "': a relay carries what goes to ranks of other nodes");
-  if (peers_.is_staged())
-    log(LogLevel::info, "window '" + name_ + "': peers cannot map its memory, so large puts are staged");
-  if (launching_.guards()) log(LogLevel::info, "window '" + name_ + "': streams wait in memory operations (MPIX_WAIT)");
+/// The other ranks have the window by now, so nothing may fail any more.
+void Window::log_ways() const noexcept {
+  try {
+    if (off_node_.is_relayed())
+      log(LogLevel::info, "window '" + name_ + "': a relay carries what goes to ranks of other nodes");
+    if (peers_.is_staged())
+      log(LogLevel::info, "window '" + name_ + "': peers cannot map its memory, so large puts are staged");
+    if (launching_.guards())
+      log(LogLevel::info, "window '" + name_ + "': streams wait in memory operations (MPIX_WAIT)");
+  } catch (const std::bad_alloc&) {
+  }
 }
 
 Window::~Window() {

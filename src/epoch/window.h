@@ -125,7 +125,7 @@ class Window final : public WaitsForPeers {
   std::shared_ptr<const ExposurePlan> exposure_plan(const std::vector<int>& origins);
   void close_access(const AccessPlan& plan, bool reused);
   bool has_run();
-  void log_ways() const;
+  void log_ways() const noexcept;
 
   using Lock = std::unique_lock<std::mutex>;
 

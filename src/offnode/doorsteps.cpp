@@ -10,7 +10,10 @@ namespace mpix {
 
 void Doorsteps::offer(const Team& team, Network& network, WindowCard& card) {
   me_ = team.rank();
-  table_.resize(static_cast<std::size_t>(team.size()));
+  const auto ranks = static_cast<std::size_t>(team.size());
+  table_.resize(ranks);
+  tables_.reserve(ranks);
+  reaches_.reserve(ranks);
   try {
     exposed_ = network.expose(table_.data(), table_.size() * sizeof(Doorstep));
     card.set_table(exposed_->remote());
@@ -21,10 +24,7 @@ void Doorsteps::offer(const Team& team, Network& network, WindowCard& card) {
 }
 
 void Doorsteps::connect(const Team& team, const std::vector<WindowCard>& cards) {
-  if (why_not_.empty()) why_not_ = "it has no network";
   if (!exposed_) return;
-  tables_.reserve(cards.size());
-  reaches_.reserve(cards.size());
   for (int rank = 0; rank < team.size(); ++rank) {
     const WindowCard& card = cards[static_cast<std::size_t>(rank)];
     tables_.push_back(card.table());

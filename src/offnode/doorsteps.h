@@ -56,11 +56,11 @@ class Doorsteps {
   static constexpr std::uint64_t one_post = std::uint64_t{1} << 32;
 
   /// `why_not`: why none is reached, if that is known; or empty.
-  explicit Doorsteps(std::string why_not = "") : why_not_(std::move(why_not)) {}
+  explicit Doorsteps(std::string why_not = "") : why_not_(why_not.empty() ? "it has no network" : std::move(why_not)) {}
 
   /// Where there are ranks of other nodes; without it, and where there is no memory for it, none is reached.
   void offer(const Team& team, Network& network, WindowCard& card);
-  /// When all have.
+  /// When all have. Fails nowhere.
   void connect(const Team& team, const std::vector<WindowCard>& cards);
   /// Nothing more lands.
   void withdraw() { exposed_ = nullptr; }

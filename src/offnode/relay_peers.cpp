@@ -81,6 +81,7 @@ void RelayPeers::offer(const LocalMemory& memory, WindowCard& card) {
   doorsteps_.offer(team_, budget_->network(), card);
   takes_direct_ = direct_above_ < window_bytes_ && device_.lets_networks_reach(window_);
   card.takes_direct = takes_direct_ ? 1 : 0;
+  if (direct_above_ != SIZE_MAX) all_take_direct_.reserve(static_cast<std::size_t>(team_.size()));
 }
 
 void RelayPeers::connect(const std::vector<WindowCard>& cards) {

@@ -100,13 +100,19 @@ void Neighbourhood::join(int rank, const NodeCard& card) {
   peer.reachable = true;
 }
 
-void Neighbourhood::join(const std::vector<NodeCard>& cards) {
+void Neighbourhood::note_group(const std::vector<NodeCard>& cards, std::vector<NodeRank>& group) const {
+  group.clear();
+  for (int rank : team_->group())
+    group.push_back(cards[static_cast<std::size_t>(local(rank))].as_node_rank(local(rank), depth_));
+}
+
+/// `group`: room for it.
+void Neighbourhood::join(const std::vector<NodeCard>& cards, std::vector<NodeRank>& group) {
   const auto card_of = [&](int rank) -> const NodeCard& { return cards[static_cast<std::size_t>(local(rank))]; };
-  std::vector<NodeRank> group;
-  for (int rank : team_->group()) group.push_back(card_of(rank).as_node_rank(local(rank), depth_));
   const int least = team_->group().front();
   std::string alone;
   try {
+    note_group(cards, group);
     memory_->join(group, card_of(least).offer);
   } catch (const Error& error) {
     alone = "the memory that rank " + std::to_string(least) + " shares cannot be mapped from here: " + error.what();
@@ -124,6 +130,7 @@ void Neighbourhood::join(const std::vector<NodeCard>& cards) {
     }
   }
   if (!alone.empty()) memory_ = nullptr;
+  name_trouble();
 }
 
 /// Of the ranks of this node that are not reached, and for another reason than that they failed to be.
@@ -152,14 +159,19 @@ Neighbourhood::Neighbourhood(const LocalMemory& memory, std::shared_ptr<const Te
       window_bytes_(memory.bytes),
       displacement_unit_(memory.displacement_unit),
       peers_(team_->locals().size()) {
+  if (team_->foresees_window()) {
+    own_card_ = std::make_unique<NodeCard>(make_card(memory));
+    if (!own_card_->usable) throw Error(Fault::memory, own_card_->trouble);
+    return;
+  }
   const std::vector<NodeCard> cards = bootstrap.node_allgather(make_card(memory), team_->locals().size());
   const auto unusable = std::find_if(cards.begin(), cards.end(), [](const NodeCard& card) { return !card.usable; });
   if (unusable != cards.end())
     throw Error(Fault::memory, "rank " +
                                    std::to_string(team_->locals()[static_cast<std::size_t>(unusable - cards.begin())]) +
                                    ": " + unusable->trouble);
-  join(cards);
-  name_trouble();
+  std::vector<NodeRank> group;
+  join(cards, group);
   needs_guards_ = decide_guards(cards, settings);
   const NodeCard& mine = cards[static_cast<std::size_t>(local(me_))];
   sharers_ = static_cast<std::uint32_t>(std::count_if(cards.begin(), cards.end(), [&](const NodeCard& card) {
@@ -170,14 +182,71 @@ Neighbourhood::Neighbourhood(const LocalMemory& memory, std::shared_ptr<const Te
   if (waiting_room_) waiting_room_->share(sharers_);
 }
 
+// ---- foreseen windows --------------------------------------------------------------------------------
+
+/// The same on all ranks.
+bool Neighbourhood::is_foreseeable(const std::vector<WindowCard>& cards) const {
+  if (!memory_ || !memory_->takes_place() || needs_guards_ || team_->group().size() != cards.size()) return false;
+  const WindowCard& least = cards.front();
+  return std::none_of(cards.begin(), cards.end(), [&](const WindowCard& card) {
+    return card.misses_some || card.shares_window || card.bytes > least.bytes || card.slot_lines > least.slot_lines ||
+           card.slot_packs > least.slot_packs;
+  });
+}
+
+void Neighbourhood::foresee(const std::vector<NodeRank>& group, WindowCard& card) {
+  if (team_->group().front() != me_ || own_card_->offer.is_new) return;
+  try {
+    memory_->join(group, own_card_->offer);
+    card.set_extent(memory_->choose_extent());
+    card.is_placed = 1;
+  } catch (const Error&) {  // there may be room for what it is
+  }
+}
+
+std::vector<WindowCard> Neighbourhood::agree_as_foreseen(Bootstrap& bootstrap, WindowCard card) {
+  // Memory first: behind the exchange no rank may fail.
+  std::vector<NodeCard> node(peers_.size(), *own_card_);
+  std::vector<NodeRank> group;
+  note_group(node, group);
+  foresee(group, card);
+  std::vector<WindowCard> cards = bootstrap.allgather(card);
+  const bool is_as_foreseen = cards.front().is_placed && is_foreseeable(cards);
+  if (is_as_foreseen) {
+    for (std::size_t rank = 0; rank < cards.size(); ++rank) {
+      node[rank].window_bytes = cards[rank].bytes;
+      node[rank].slot_lines = cards[rank].slot_lines;
+      node[rank].slot_packs = cards[rank].slot_packs;
+      node[rank].staged = cards[rank].bytes > 0;
+    }
+  } else {
+    node = bootstrap.allgather(*own_card_);
+    cards.clear();
+  }
+  join(node, group);
+  own_card_ = nullptr;
+  return cards;
+}
+
+// ------------------------------------------------------------------------------------------------------
+
 std::vector<WindowCard> Neighbourhood::agree(Bootstrap& bootstrap, WindowCard card) {
   card.bytes = window_bytes_;
   card.displacement_unit = static_cast<std::uint32_t>(displacement_unit_);
-  card.misses_some = !unreached_.empty();
+  card.shares_window = window_bytes_ > 0 && !staged_;
+  card.slot_lines = slot_lines_;
+  card.slot_packs = slot_packs_;
   const int least = team_->group().front();
-  if (memory_ && least == me_) card.set_extent(memory_->choose_extent());
-  std::vector<WindowCard> cards = bootstrap.allgather(card);
+  std::vector<WindowCard> cards;
+  if (own_card_) cards = agree_as_foreseen(bootstrap, card);
+  if (cards.empty()) {
+    card.misses_some = !unreached_.empty();
+    if (memory_ && least == me_) card.set_extent(memory_->choose_extent());
+    cards = bootstrap.allgather(card);
+  }
   const auto card_of = [&](int rank) -> const WindowCard& { return cards[static_cast<std::size_t>(rank)]; };
+  int& foreseeable = team_->memory()->foreseeable_in_a_row;
+  foreseeable = is_foreseeable(cards) ? std::min(foreseeable + 1, Team::windows_to_foresee) : 0;
   note_sizes(cards);
   const bool all_joined =
       std::none_of(team_->group().begin(), team_->group().end(), [&](int rank) { return card_of(rank).misses_some; });

@@ -102,9 +102,15 @@ struct Peer {
 /// What a window has of its team: the memory that its ranks share on this node (device/node_memory.h), as it is mapped
 /// here for those that epochs have named, and what all told each other when it was created. Of ranks of other nodes
 /// that no epoch has named it knows the size of their windows.
+///
+/// A window of a team on one node is foreseen when the last ones were such that they could have been: WindowCards then
+/// say all that NodeCards would, as peers map nothing but the team's memory, which they all have; and the least rank
+/// chooses a place, before it knows the others' sizes, with room for as much on each as it has itself. So one exchange,
+/// agree()'s, takes the place of two. If that shows that it is not so, they go on as in any other window.
 class Neighbourhood {
  public:
-  /// Collective, with agree(). Throws on all ranks of the node where one of them cannot go along.
+  /// Collective, with agree(). Throws on all ranks of the node where one of them cannot go along; of a foreseen window,
+  /// on this one.
   Neighbourhood(const LocalMemory& memory, std::shared_ptr<const Team> team, Bootstrap& bootstrap, Device& device,
                 const Settings& settings);
   ~Neighbourhood();
@@ -164,7 +170,11 @@ class Neighbourhood {
     GuardMarks marks;
   };
   NodeCard make_card(const LocalMemory& memory);
-  void join(const std::vector<NodeCard>& cards);
+  bool is_foreseeable(const std::vector<WindowCard>& cards) const;
+  void foresee(const std::vector<NodeRank>& group, WindowCard& card);
+  std::vector<WindowCard> agree_as_foreseen(Bootstrap& bootstrap, WindowCard card);
+  void note_group(const std::vector<NodeCard>& cards, std::vector<NodeRank>& group) const;
+  void join(const std::vector<NodeCard>& cards, std::vector<NodeRank>& group);
   void join(int rank, const NodeCard& card);
   void name_trouble();
   void note_sizes(const std::vector<WindowCard>& cards);
@@ -194,6 +204,7 @@ class Neighbourhood {
   const int me_;
   const std::size_t window_bytes_;
   const std::size_t displacement_unit_;
+  std::unique_ptr<NodeCard> own_card_;  ///< while a foreseen window is made
   Unreached unreached_;
   std::vector<Peer> peers_;                       ///< of this node, by number there
   std::map<int, Peer> elsewhere_;                 ///< by rank, those that epochs have named

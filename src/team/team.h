@@ -25,7 +25,7 @@ namespace mpix {
 /// |----------------------------------------|---------------|------------------------|------|
 /// | build, device, group, settings; with several nodes network, address | all | Team, one exchange | once a team |
 /// | whom the network does not reach        | all           | Team, one more         | once, if there are several nodes |
-/// | NodeCard: what the memory is, tickets  | the node      | Neighbourhood          | each window, first |
+/// | NodeCard: what the memory is, tickets  | the node      | Neighbourhood          | each window, first; none where it is foreseen |
 /// | WindowCard: size, keys, place          | all           | Neighbourhood::agree() | each window, last: all have mapped what they need, and peers may be written to |
 class Team {
  public:
@@ -55,6 +55,9 @@ class Team {
   const std::vector<int>& group() const { return group_; }
   /// For the windows that are being made.
   TeamMemory* memory() const { return memory_.get(); }
+  /// See Neighbourhood. More than one in a row, as some programs create windows of two kinds in turns.
+  static constexpr int windows_to_foresee = 2;
+  bool foresees_window() const { return memory_->foreseeable_in_a_row >= windows_to_foresee; }
 
   /// Between nodes all ranks talk by messages of kernels, which a relay carries (wire/relayed.h): some rank's device
   /// cannot do otherwise, and so all speak one language, host streams too.

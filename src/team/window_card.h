@@ -18,13 +18,23 @@ struct __attribute__((packed)) WindowCard {
   // For ranks of other nodes: where its doorsteps are (offnode/doorsteps.h).
   std::uint64_t table_key = 0, table_base = 0;
   // For those of its node.
-  std::uint64_t extent_page : 40;  ///< where the window lies (NodeExtent), from the least rank of a group
+  std::uint32_t slot_lines = 0, slot_packs = 0;  ///< see Ring
+  std::uint64_t extent_page : 40;                ///< where the window lies (NodeExtent), from the least rank of a group
   std::uint64_t extent_entry : 16;
-  std::uint64_t has_table : 1;     ///< ranks of other nodes may write there
-  std::uint64_t misses_some : 1;   ///< it cannot map the memory of some rank of its group
-  std::uint64_t takes_direct : 1;  ///< from ranks of other nodes, into the window itself (Route::relayed_direct)
+  std::uint64_t has_table : 1;      ///< ranks of other nodes may write there
+  std::uint64_t misses_some : 1;    ///< it cannot map the memory of some rank of its group
+  std::uint64_t shares_window : 1;  ///< peers map the window itself, for which it takes a NodeCard
+  std::uint64_t is_placed : 1;      ///< there is an extent, from the least rank of a foreseen window
+  std::uint64_t takes_direct : 1;   ///< from ranks of other nodes, into the window itself (Route::relayed_direct)
 
-  WindowCard() : extent_page(0), extent_entry(0), has_table(0), misses_some(0), takes_direct(0) {}
+  WindowCard()
+      : extent_page(0),
+        extent_entry(0),
+        has_table(0),
+        misses_some(0),
+        shares_window(0),
+        is_placed(0),
+        takes_direct(0) {}
 
   void set_table(const RemoteMemory& memory) {
     table_key = memory.key;
@@ -40,6 +50,6 @@ struct __attribute__((packed)) WindowCard {
   }
   NodeExtent extent() const { return {extent_page * extent_unit, static_cast<std::uint32_t>(extent_entry)}; }
 };
-static_assert(sizeof(WindowCard) == 36, "it travels with the creation of each window");
+static_assert(sizeof(WindowCard) == 44, "it travels with the creation of each window");
 
 }  // namespace mpix

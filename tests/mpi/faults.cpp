@@ -232,6 +232,51 @@ TEST_CASE("a rank that runs out of memory in the first window of a communicator 
   MPI_OK(MPI_Comm_free(&comm));
 }
 
+TEST_CASE("a rank that runs out of memory behind the one exchange of a window", "[calls]") {
+  const int poor = size() - 1;
+  MPI_Comm comm = MPI_COMM_NULL;
+  MPI_OK(MPI_Comm_dup(MPI_COMM_WORLD, &comm));
+  std::vector<char> memory(20000);
+  const auto create = [&](std::size_t bytes, int last) {
+    MPI_Win win = MPI_WIN_NULL;
+    exchanges = 0;
+    last_with_memory = rank() == poor ? last : 0;
+    MPI_OK(MPI_Win_create(memory.data(), static_cast<MPI_Aint>(bytes), 1, MPI_INFO_NULL, comm, &win));
+    last_with_memory = 0;
+    next_new_fails = false;
+    return win;
+  };
+  const auto runs_epochs = [&](MPI_Win win) {
+    MPI_OK(MPI_Win_set_errhandler(win, MPI_ERRORS_RETURN));
+    Stream stream;
+    const int code = MPIX_Win_post_stream(Group(left_of(rank())), win, stream);
+    if (code != MPI_SUCCESS) return error_text(code);
+    const int value = rank();
+    MPI_OK(MPI_Win_start(Group(right_of(rank())), MPIX_MODE_STREAM, win));
+    MPI_OK(MPI_Put(&value, 1, MPI_INT, right_of(rank()), 0, 1, MPI_INT, win));
+    MPI_OK(MPIX_Win_complete_wait_stream(win, stream));
+    stream.synchronize();
+    CHECK(contents<int>(memory.data(), 1)[0] == left_of(rank()));
+    return std::string();
+  };
+  std::vector<MPI_Win> windows;
+  for (int i = 0; i < 3; ++i) windows.push_back(create(64, 0));
+  if (exchanges == 1) {
+    // Nothing can go wrong any more.
+    windows.push_back(create(64, 1));
+    CHECK(runs_epochs(windows.back()) == "");
+    // It is not as those before, so there is more to come.
+    windows.push_back(create(rank() == poor ? 20000 : 64, 1));
+    CHECK(exchanges > 1);
+    CHECK(runs_epochs(windows.back()).find("rank " + std::to_string(poor) + ": out of memory") != std::string::npos);
+    windows.push_back(create(64, 0));
+    CHECK(exchanges == 1);
+  }
+  CHECK(runs_epochs(windows.back()) == "");
+  for (MPI_Win& win : windows) MPI_OK(MPI_Win_free(&win));
+  MPI_OK(MPI_Comm_free(&comm));
+}
+
 // Wherever it is, up to where calls are measured.
 TEST_CASE("a rank that runs out of memory while a communicator is prepared", "[calls]") {
   const int poor = size() - 1;

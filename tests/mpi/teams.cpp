@@ -95,11 +95,12 @@ TEST_CASE("a further window of a communicator takes two exchanges, of which that
   MPI_OK(MPI_Comm_free(&comm));
 }
 
-TEST_CASE("a further window of a plain program takes two exchanges, and no other collective call of ours") {
+TEST_CASE("a further window of a plain program takes two exchanges at most, and no other collective call of ours") {
   MPI_Comm comm = MPI_COMM_NULL;
   MPI_OK(MPI_Comm_dup(MPI_COMM_WORLD, &comm));
   std::vector<char> memory(4096);
-  constexpr int windows = 4;
+  constexpr int windows = 5;
+  bool several_nodes = false;
   MPI_Win all[windows];
   for (int i = 0; i < windows; ++i) {
     exchanges = others = 0;
@@ -109,8 +110,10 @@ TEST_CASE("a further window of a plain program takes two exchanges, and no other
     else
       MPI_OK(MPI_Win_allocate(4096, 1, MPI_INFO_NULL, comm, &base, &all[i]));
     CAPTURE(i);
+    if (i == 0) several_nodes = exchanges > 4;
     if (i == 0) continue;  // it finds out who is where
-    CHECK(exchanges <= 2);
+    const bool is_foreseen = i >= 2 && !several_nodes && device().is_host();
+    CHECK(exchanges <= (is_foreseen ? 1 : 2));
     // Where there is a GPU, Open MPI, and no GPU in its hands, the ranks ask each other whether a window hides from it.
     CHECK(others <= (device().is_host() ? 0 : 1));
   }

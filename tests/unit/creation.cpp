@@ -10,8 +10,10 @@
 #include <cstdlib>
 #include <cstring>
 #include <functional>
+#include <iterator>
 #include <memory>
 #include <optional>
+#include <random>
 #include <string>
 #include <utility>
 #include <vector>
@@ -24,6 +26,7 @@
 #include "epoch/window.h"
 #include "fake_network.h"
 #include "forwarding_device.h"
+#include "host_ranks.h"
 #include "offnode/remote_peers.h"
 #include "support/catch.h"
 #include "support/child.h"
@@ -296,6 +299,86 @@ TEST_CASE("a further window of a team tells all ranks 64 bytes, and its node a c
     if (bootstrap.rank() == 0) before = ranks.exchanged() - before;
   });
   CHECK(before <= 8 * (60 + 312 + 2 * sizeof(int)));
+}
+
+TEST_CASE("a window that is as the last ones takes one exchange, and another one works as well", "[creation]") {
+  const Settings settings = quiet_settings();
+  auto device = make_host_device(settings, 3);
+  constexpr std::size_t enough = ints_for_exchange * sizeof(int);
+  struct Kind {
+    const char* name;
+    std::size_t bytes[3];
+    bool is_mapped[3];
+    bool is_foreseeable;
+  };
+  const Kind kinds[] = {
+      {"alike", {enough, enough, enough}, {}, true},
+      {"some are smaller", {3 * enough, enough, 2 * enough}, {}, true},
+      {"some are empty", {enough, 0, 0}, {}, true},
+      {"all are empty", {0, 0, 0}, {}, true},
+      {"one is larger", {enough, enough, enough + 20 * 4096}, {}, false},
+      {"the least rank has none", {0, enough, enough}, {}, false},
+      {"one is mapped", {enough, enough, enough}, {false, true, false}, false},
+      {"all are mapped", {enough, enough, enough}, {true, true, true}, false},
+  };
+  constexpr std::size_t card = sizeof(WindowCard);
+  const std::size_t node_card = 312;  // at most
+  std::mt19937 random(20261201);
+  std::vector<const Kind*> order;
+  for (const Kind& kind : kinds) order.insert(order.end(), 3, &kind);
+  for (int i = 0; i < 60; ++i) order.push_back(&kinds[random() % std::size(kinds)]);
+  ThreadRanks ranks(3);
+  ranks.run([&](Bootstrap& bootstrap) {
+    const auto me = static_cast<std::size_t>(bootstrap.rank());
+    const auto team = std::make_shared<const Team>(bootstrap, *device, settings, nullptr);
+    struct Made {
+      std::unique_ptr<WindowMemory> memory;
+      std::unique_ptr<Window> window;
+      const Kind* kind;
+      int value;
+    };
+    std::vector<Made> alive;
+    int in_a_row = 0, value = 0;
+    const auto told = [&] {
+      bootstrap.allgather(0);
+      const std::size_t bytes = ranks.exchanged();
+      bootstrap.allgather(0);
+      return bytes;
+    };
+    for (const Kind* kind : order) {
+      Made made{
+          std::make_unique<WindowMemory>(*device, std::max<std::size_t>(kind->bytes[me], 64), kind->is_mapped[me]),
+          nullptr, kind, 0};
+      LocalMemory local = made.memory->local(sizeof(int));
+      local.bytes = kind->bytes[me];
+      const std::size_t before = told();
+      made.window = std::make_unique<Window>(kind->name, local, team, bootstrap, *device, settings);
+      const std::size_t each = (told() - before) / 3;
+      const bool is_foreseen = in_a_row >= 2;
+      const std::size_t slow = is_foreseen ? 2 * card + node_card : card + node_card;
+      EXPECT(each <= 4 * sizeof(int) + (is_foreseen && kind->is_foreseeable ? card : slow));
+      in_a_row = kind->is_foreseeable ? in_a_row + 1 : 0;
+      alive.push_back(std::move(made));
+      // Old ones, too: their places must be their own.
+      for (Made& one : alive) {
+        one.value = ++value * 10;
+        std::vector<int> there;
+        for (int rank = 0; rank < 3; ++rank)
+          if (one.kind->bytes[rank] > 0) there.push_back(rank);
+        const bool takes = one.kind->bytes[me] > 0;
+        if (takes) exchange(*one.window, there, static_cast<int>(me), one.value);
+      }
+      for (const Made& one : alive) {
+        if (one.kind->bytes[me] == 0) continue;
+        const int* const ints = reinterpret_cast<const int*>(one.memory->data());
+        const std::vector<int> memory(ints, ints + ints_for_exchange);
+        for (int rank = 0; rank < 3; ++rank)
+          if (one.kind->bytes[rank] > 0) EXPECT(has_come(memory, rank, one.value));
+      }
+      if (alive.size() > 3) alive.erase(alive.begin() + value % 3);
+    }
+    bootstrap.allgather(0);
+  });
 }
 
 TEST_CASE("a team of one node tells what one packet carries", "[creation]") {

@@ -100,6 +100,7 @@ class ForwardingNodeMemory : public mpix::NodeMemory {
     to_->join(group, offer);
   }
   void join(const mpix::NodeRank& rank, const mpix::NodeOffer& offer) override { to_->join(rank, offer); }
+  bool takes_place() const override { return to_->takes_place(); }
   mpix::NodeExtent choose_extent() override { return to_->choose_extent(); }
   void open(const mpix::NodeExtent& place, bool all_joined) noexcept override { to_->open(place, all_joined); }
   char* header(int local) override { return to_->header(local); }

@@ -102,8 +102,10 @@ class ArenaNodeMemory final : public NodeMemory {
   NodeOffer offer() override;
   void join(const std::vector<NodeRank>& group, const NodeOffer& offer) override;
   void join(const NodeRank& rank, const NodeOffer& its_offer) override;
+  bool takes_place() const override { return true; }
   NodeExtent choose_extent() override {
-    place_ = arena_->take(bytes(), group_size());
+    give_back_choice();
+    place_ = arena_->take(bytes_, group_size());
     is_chosen_ = true;
     return place_;
   }
@@ -142,13 +144,16 @@ class ArenaNodeMemory final : public NodeMemory {
     return std::uint64_t{header_stride()} * static_cast<std::uint64_t>(shape_.locals);
   }
   std::uint64_t pairs() const { return std::uint64_t{group_size_} * (group_size_ + 1) / 2; }
-  std::uint64_t bytes() const { return headers_bytes() + pairs() * 2 * mailbox_bytes_ + staging_bytes_; }
   std::uint64_t pair_offset(int one, int other) {
     const auto least = static_cast<std::uint64_t>(std::min(peer(one).position, peer(other).position));
     const auto most = static_cast<std::uint64_t>(std::max(peer(one).position, peer(other).position));
     return headers_bytes() + (most * (most + 1) / 2 + least) * 2 * mailbox_bytes_;
   }
   char* map(std::uint64_t offset, std::size_t bytes);
+  void give_back_choice() {
+    if (is_chosen_) arena_->give_back(place_);
+    is_chosen_ = false;
+  }
 
   SharedMemory& memory_;
   TeamArena& team_;  ///< until it is open: the team may end before the window
@@ -157,9 +162,9 @@ class ArenaNodeMemory final : public NodeMemory {
   NodeExtent place_{};
   bool is_chosen_ = false, is_open_ = false;
   std::size_t group_size_ = 0;
-  std::size_t mailbox_bytes_ = 0;    ///< the most that one has, in pages
-  std::uint64_t staging_bytes_ = 0;  ///< of all
-  std::vector<Peer> peers_;          ///< by number on the node
+  std::size_t mailbox_bytes_ = 0;  ///< the most that one has, in pages
+  std::uint64_t bytes_ = 0;        ///< of the place, that are used
+  std::vector<Peer> peers_;        ///< by number on the node
   char* headers_ = nullptr;
   unsigned char* own_farewell_ = nullptr;  ///< null: nothing is said
 };
@@ -171,12 +176,13 @@ NodeOffer ArenaNodeMemory::offer() {
     offer.window_offset = static_cast<std::uint64_t>(static_cast<const char*>(shape_.window) - shape_.around->base);
   }
   arena_ = team_.current;
-  if (!shape_.is_least) return offer;
-  offer.is_new = !arena_ || !arena_->has_room();
-  if (offer.is_new) arena_ = std::make_shared<Arena>(memory_.create_file(), new_id(), shape_.locals);
-  const SharedMemory::Exported all{arena_->file().ticket(), 0, 0};
-  std::memcpy(offer.control.bytes, &all, sizeof all);
-  offer.id = arena_->id();
+  if (shape_.is_least) {
+    offer.is_new = !arena_ || !arena_->has_room();
+    if (offer.is_new) arena_ = std::make_shared<Arena>(memory_.create_file(), new_id(), shape_.locals);
+    const SharedMemory::Exported all{arena_->file().ticket(), 0, 0};
+    std::memcpy(offer.control.bytes, &all, sizeof all);
+  }
+  if (arena_) offer.id = arena_->id();
   return offer;
 }
 
@@ -184,16 +190,19 @@ void ArenaNodeMemory::join(const std::vector<NodeRank>& group, const NodeOffer& 
   if (offer.is_new && !shape_.is_least)
     arena_ = std::make_shared<Arena>(memory_.join(SharedMemory::exported(offer.control).file), offer.id, shape_.locals);
   if (!arena_ || arena_->id() != offer.id) throw Error(Fault::memory, "an earlier window could not map it");
+  group_size_ = mailbox_bytes_ = 0;
   for (const NodeRank& rank : group) {
     Peer& one = peer(rank.local);
     one.position = static_cast<int>(group_size_++);
     one.window_bytes = rank.window_bytes;
     one.staged = rank.staged;
-    one.staging_offset = staging_bytes_;
-    if (rank.staged) staging_bytes_ += SharedFile::in_pages(rank.window_bytes);
     mailbox_bytes_ = std::max(mailbox_bytes_, SharedFile::in_pages(rank.mailbox_bytes));
   }
-  for (Peer& one : peers_) one.staging_offset += headers_bytes() + pairs() * 2 * mailbox_bytes_;
+  bytes_ = headers_bytes() + pairs() * 2 * mailbox_bytes_;
+  for (const NodeRank& rank : group) {
+    peer(rank.local).staging_offset = bytes_;
+    if (rank.staged) bytes_ += SharedFile::in_pages(rank.window_bytes);
+  }
 }
 
 void ArenaNodeMemory::join(const NodeRank& rank, const NodeOffer& its_offer) {
@@ -246,9 +255,9 @@ ArenaNodeMemory::~ArenaNodeMemory() {
   if (headers_) arena_->file().unmap(headers_);
   if (own_farewell_) __atomic_store_n(own_farewell_, static_cast<unsigned char>(Farewell::none), __ATOMIC_RELAXED);
   if (is_open_)
-    arena_->leave(place_, bytes(), group_size());
-  else if (is_chosen_)
-    arena_->give_back(place_);
+    arena_->leave(place_, bytes_, group_size());
+  else
+    give_back_choice();
 }
 
 }  // namespace

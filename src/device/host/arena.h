@@ -70,7 +70,7 @@ class Arena {
   std::list<Taken> taken_;     ///< by offset
 };
 
-/// The arena for the next window of a team: the same on all ranks of a group, but for those that could not join it.
+/// The arena for the next window of a team: the same on all ranks of a group; none where one could not join it.
 struct TeamArena final : TeamMemory {
   std::shared_ptr<Arena> current;  ///< null: none yet
 };
