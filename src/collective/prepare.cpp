@@ -128,7 +128,9 @@ std::uint32_t Collectives::choose_pack_places(Bootstrap& bootstrap, const std::v
                                               std::uint32_t ranks) {
   pack_form_ = team_->spans_nodes() || sharers_ > 1 ? Device::PackForm{} : device_.pack_form(ranks);
   if (pack_form_.groups == 0) return 0;
-  const std::vector<std::uint32_t> carry = bootstrap.allgather(std::uint32_t{device_.carries_packs(devices)});
+  const bool all_carry = std::all_of(devices.begin(), devices.end(),
+                                     [this](std::uint64_t processor) { return device_.carries_packs(processor); });
+  const std::vector<std::uint32_t> carry = bootstrap.allgather(std::uint32_t{all_carry});
   if (!std::all_of(carry.begin(), carry.end(), [](std::uint32_t one) { return one != 0; })) return 0;
   const std::uint64_t unit = std::uint64_t{pack_form_.groups} * pack_form_.turns;
   return static_cast<std::uint32_t>(

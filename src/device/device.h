@@ -302,8 +302,11 @@ class Device {
     std::size_t most_attached_rooted_bytes = SIZE_MAX;  ///< of two ranks, bcast and reduce
   };
   virtual PackForm pack_form(std::uint32_t) const noexcept { return {}; }
-  /// Whether links carry packs to the devices of these processors, of which one is the own.
-  virtual bool carries_packs(const std::vector<std::uint64_t>&) { return false; }
+  /// Whether the link to the device of this processor, which may be the own, carries packs.
+  virtual bool carries_packs(std::uint64_t processor) {
+    (void)processor;
+    return false;
+  }
   /// From what size of a block on calls of so many ranks may choose their way where they run: what is smaller is faster
   /// when it is settled before.
   virtual std::size_t least_chosen_bytes(std::uint32_t ranks) const noexcept = 0;

@@ -37,7 +37,8 @@ struct NodeOffer {
 class TeamMemory {
  public:
   virtual ~TeamMemory() = default;
-  /// The last windows that could have been made as Neighbourhood's foreseen ones; the same on all ranks.
+  /// How many of the last windows, each behind the other, could have been foreseen (Neighbourhood); it need not count
+  /// beyond what that asks for. The same on all ranks.
   int foreseeable_in_a_row = 0;
 };
 
@@ -71,6 +72,7 @@ class NodeMemory {
   virtual void join(const NodeRank& rank, const NodeOffer& its_offer) = 0;
   /// Of windows that lie in memory which several share.
   virtual bool takes_place() const { return false; }
+  /// A second one takes the place of the first.
   virtual NodeExtent choose_extent() { return {}; }
   /// `all_joined`: every rank of the group did; else the next window has memory that is new to all.
   virtual void open(const NodeExtent&, bool all_joined) noexcept { (void)all_joined; }

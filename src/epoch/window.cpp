@@ -76,7 +76,7 @@ Window::Window(std::string name, const LocalMemory& memory, std::shared_ptr<cons
   }
 }
 
-/// The other ranks have the window by now, so nothing may fail any more.
+/// The other ranks have the window by now: what is only said must not fail.
 void Window::log_ways() const noexcept {
   try {
     if (off_node_.is_relayed())

@@ -19,7 +19,8 @@ class Bootstrap {
   virtual int node_of(int rank) const = 0;
   /// all[r * bytes ...] = what rank r passed as `mine`.
   virtual void allgather(const void* mine, std::size_t bytes, void* all) = 0;
-  /// Among the ranks of this node only, in their order: once for each window, and before the window's others.
+  /// Among the ranks of this node only, in their order: once for each window that is not foreseen, and before the
+  /// window's others.
   virtual void node_allgather(const void* mine, std::size_t bytes, void* all) = 0;
 
   bool same_node(int other) const { return node_of(other) == node_of(rank()); }

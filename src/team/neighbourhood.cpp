@@ -95,7 +95,7 @@ void Neighbourhood::join(int rank, const NodeCard& card) {
   peer.eager_bytes = eager_bytes_;
   // Within a GPU packs have not been tried.
   const bool is_elsewhere = card.processor == 0 || card.processor != device_.processor();
-  if (card.slot_packs > 0 && is_elsewhere && device_.carries_packs({card.processor})) peer.packs_above = packs_above_;
+  if (card.slot_packs > 0 && is_elsewhere && device_.carries_packs(card.processor)) peer.packs_above = packs_above_;
   peer.most_puts = card.staged ? max_staged_puts : 0;
   peer.reachable = true;
 }
@@ -190,7 +190,7 @@ bool Neighbourhood::is_foreseeable(const std::vector<WindowCard>& cards) const {
   const WindowCard& least = cards.front();
   return std::none_of(cards.begin(), cards.end(), [&](const WindowCard& card) {
     return card.misses_some || card.shares_window || card.bytes > least.bytes || card.slot_lines > least.slot_lines ||
-           card.slot_packs > least.slot_packs;
+           card.slot_packs > least.slot_packs || card.memory_id != least.memory_id;
   });
 }
 
@@ -204,11 +204,13 @@ void Neighbourhood::foresee(const std::vector<NodeRank>& group, WindowCard& card
   }
 }
 
+/// Returns nothing where it is not as foreseen: NodeCards are exchanged then, and more is to come.
 std::vector<WindowCard> Neighbourhood::agree_as_foreseen(Bootstrap& bootstrap, WindowCard card) {
   // Memory first: behind the exchange no rank may fail.
   std::vector<NodeCard> node(peers_.size(), *own_card_);
   std::vector<NodeRank> group;
   note_group(node, group);
+  card.memory_id = own_card_->offer.id;
   foresee(group, card);
   std::vector<WindowCard> cards = bootstrap.allgather(card);
   const bool is_as_foreseen = cards.front().is_placed && is_foreseeable(cards);
@@ -238,7 +240,9 @@ std::vector<WindowCard> Neighbourhood::agree(Bootstrap& bootstrap, WindowCard ca
   card.slot_packs = slot_packs_;
   const int least = team_->group().front();
   std::vector<WindowCard> cards;
-  if (own_card_) cards = agree_as_foreseen(bootstrap, card);
+  const bool foreseen = own_card_ != nullptr;
+  if (foreseen) cards = agree_as_foreseen(bootstrap, card);
+  const bool missed = foreseen && cards.empty();
   if (cards.empty()) {
     card.misses_some = !unreached_.empty();
     if (memory_ && least == me_) card.set_extent(memory_->choose_extent());
@@ -246,7 +250,7 @@ std::vector<WindowCard> Neighbourhood::agree(Bootstrap& bootstrap, WindowCard ca
   }
   const auto card_of = [&](int rank) -> const WindowCard& { return cards[static_cast<std::size_t>(rank)]; };
   int& foreseeable = team_->memory()->foreseeable_in_a_row;
-  foreseeable = is_foreseeable(cards) ? std::min(foreseeable + 1, Team::windows_to_foresee) : 0;
+  foreseeable = !missed && is_foreseeable(cards) ? std::min(foreseeable + 1, Team::windows_to_foresee) : 0;
   note_sizes(cards);
   const bool all_joined =
       std::none_of(team_->group().begin(), team_->group().end(), [&](int rank) { return card_of(rank).misses_some; });

@@ -25,7 +25,7 @@ namespace mpix {
 /// |----------------------------------------|---------------|------------------------|------|
 /// | build, device, group, settings; with several nodes network, address | all | Team, one exchange | once a team |
 /// | whom the network does not reach        | all           | Team, one more         | once, if there are several nodes |
-/// | NodeCard: what the memory is, tickets  | the node      | Neighbourhood          | each window, first; none where it is foreseen |
+/// | NodeCard: what the memory is, tickets  | the node      | Neighbourhood          | each window, first; of a foreseen one none, or, where it is not as foreseen, to all and behind a WindowCard |
 /// | WindowCard: size, keys, place          | all           | Neighbourhood::agree() | each window, last: all have mapped what they need, and peers may be written to |
 class Team {
  public:

@@ -19,6 +19,7 @@ struct __attribute__((packed)) WindowCard {
   std::uint64_t table_key = 0, table_base = 0;
   // For those of its node.
   std::uint32_t slot_lines = 0, slot_packs = 0;  ///< see Ring
+  std::uint64_t memory_id = 0;                   ///< of a foreseen window: NodeOffer::id
   std::uint64_t extent_page : 40;                ///< where the window lies (NodeExtent), from the least rank of a group
   std::uint64_t extent_entry : 16;
   std::uint64_t has_table : 1;      ///< ranks of other nodes may write there
@@ -50,6 +51,6 @@ struct __attribute__((packed)) WindowCard {
   }
   NodeExtent extent() const { return {extent_page * extent_unit, static_cast<std::uint32_t>(extent_entry)}; }
 };
-static_assert(sizeof(WindowCard) == 44, "it travels with the creation of each window");
+static_assert(sizeof(WindowCard) == 52, "it travels with the creation of each window");
 
 }  // namespace mpix

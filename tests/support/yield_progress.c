@@ -16,13 +16,13 @@ static __thread int idle, naps;
 
 static void found_something(void) { idle = naps = 0; }
 
-static void found_nothing(void) {
+static void found_nothing(int most_naps) {
   if (++idle % 100 != 0) return;
   if (idle < 2000) {
     sched_yield();
   } else {
-    const struct timespec nap = {0, 50000 + naps * 2000}; /* longer with the wait so far, up to 2 ms after a second */
-    if (naps < 975) ++naps;
+    const struct timespec nap = {0, 50000 + naps * 2000}; /* longer with the wait so far */
+    if (naps < most_naps) ++naps;
     nanosleep(&nap, NULL);
     idle = 1990; /* ten polls, and the next nap */
   }
@@ -47,22 +47,22 @@ __attribute__((visibility("default"))) unsigned ucp_worker_progress(void* worker
   if (events)
     found_something();
   else
-    found_nothing();
+    found_nothing(975); /* up to 2 ms after a second */
   return events;
 }
 
-/* Open MPI 4 does not say: it waits while one poll comes right behind the other. */
-int opal_progress(void);
+/* Open MPI 4 does not say: it waits while one poll comes right behind the other, or so it seems. As there may be many
+ * small messages instead, the naps stay short. */
+void opal_progress(void);
 
-__attribute__((visibility("default"))) int opal_progress(void) {
+__attribute__((visibility("default"))) void opal_progress(void) {
   static void* known;
   static __thread struct timespec last;
   const long apart = 20000; /* ns */
   struct timespec now;
   clock_gettime(CLOCK_MONOTONIC, &now);
   if ((now.tv_sec - last.tv_sec) * 1000000000L + now.tv_nsec - last.tv_nsec > apart) found_something();
-  const int events = ((int (*)(void))real_one(&known, "opal_progress"))();
-  found_nothing();
+  ((void (*)(void))real_one(&known, "opal_progress"))();
+  found_nothing(75); /* up to 200 us */
   clock_gettime(CLOCK_MONOTONIC, &last);
-  return events;
 }

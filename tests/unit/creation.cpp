@@ -381,6 +381,25 @@ TEST_CASE("a window that is as the last ones takes one exchange, and another one
   });
 }
 
+TEST_CASE("windows that are as the last ones go on where the memory of their team is full", "[creation]") {
+  const Settings settings = quiet_settings();
+  auto device = make_host_device(settings, 2);
+  constexpr std::size_t windows = 1100;  // an arena has 1,024 entries
+  ThreadRanks(2).run([&](Bootstrap& bootstrap) {
+    const auto team = std::make_shared<const Team>(bootstrap, *device, settings, nullptr);
+    std::vector<int> memory(ints_for_exchange);
+    const LocalMemory local{memory.data(), memory.size() * sizeof(int), sizeof(int)};
+    std::vector<std::unique_ptr<Window>> all;
+    while (all.size() < windows)
+      all.push_back(std::make_unique<Window>("many", local, team, bootstrap, *device, settings));
+    for (const std::size_t i : {std::size_t{3}, std::size_t{500}, windows - 130, windows - 1}) {
+      exchange(*all[i], {0, 1}, bootstrap.rank(), static_cast<int>(i));
+      EXPECT(has_come(memory, 0, static_cast<int>(i)) && has_come(memory, 1, static_cast<int>(i)));
+      bootstrap.allgather(0);
+    }
+  });
+}
+
 TEST_CASE("a team of one node tells what one packet carries", "[creation]") {
   const Settings settings = quiet_settings();
   auto device = make_host_device(settings, 4);

@@ -70,7 +70,7 @@ class ForwardingDevice : public mpix::Device {
     return to_.preferred_line_bytes(ranks);
   }
   PackForm pack_form(std::uint32_t ranks) const noexcept override { return to_.pack_form(ranks); }
-  bool carries_packs(const std::vector<std::uint64_t>& places) override { return to_.carries_packs(places); }
+  bool carries_packs(std::uint64_t processor) override { return to_.carries_packs(processor); }
   std::size_t least_chosen_bytes(std::uint32_t ranks) const noexcept override { return to_.least_chosen_bytes(ranks); }
   bool chooses_lines() const noexcept override { return to_.chooses_lines(); }
   std::uint64_t chosen_direct(const mpix::Collective& any) override { return to_.chosen_direct(any); }

@@ -291,12 +291,9 @@ class GpuDevice final : public Device {
     form.most_attached_rooted_bytes = 4 << 20;
     return form;
   }
-  bool carries_packs(const std::vector<std::uint64_t>& processors) override {
+  bool carries_packs(std::uint64_t processor) override {
     const int own = memory().device();
-    const std::uint64_t here = gpu_processor(own);
-    return std::all_of(processors.begin(), processors.end(), [&](std::uint64_t processor) {
-      return processor != 0 && (processor == here || gpu_link_carries_packs(own, processor));
-    });
+    return processor != 0 && (processor == gpu_processor(own) || gpu_link_carries_packs(own, processor));
   }
   std::unique_ptr<OwnStream> new_stream() override { return std::make_unique<OwnGpuStream>(memory().device()); }
   /// A kernel that holds lines, too, takes longer to fetch its code than it can gain.

@@ -89,7 +89,7 @@ class HostDevice final : public Device {
   // cores costs more than looking for the post, which as a rule is there (measured with 2 and 8 ranks).
   std::size_t preferred_eager_bytes() const noexcept override { return 64; }
   std::size_t packs_above() const noexcept override { return packs_above_; }
-  bool carries_packs(const std::vector<std::uint64_t>&) override { return true; }
+  bool carries_packs(std::uint64_t) override { return true; }
   std::size_t preferred_copy_bytes() const noexcept override { return SIZE_MAX; }  // it has none
   std::uint32_t parts_in_use() const noexcept override { return 1; }
 
