@@ -23,9 +23,10 @@ namespace mpix {
 /// more.
 ///
 /// The sequence of a creation: of the team, where there is none, one exchange of all, and a second where there are
-/// several nodes; then one of each node, unless the window is a foreseen one (team/neighbourhood.h); then of all again, once or several times.
-/// A rank that fails goes through what is left of it up to the next exchange of all, whose verdict ends it: in that of
-/// its node, too, if that is to come. The ranks of its node then have heard of it, and do the same.
+/// several nodes; then one of each node, unless the window is a foreseen one (team/neighbourhood.h); then of all again,
+/// once or several times. A rank that fails goes through what is left of it up to the next exchange of all, whose
+/// verdict ends it: in that of its node, too, if that is to come. The ranks of its node then have heard of it, and do
+/// the same.
 class MpiBootstrap : public Bootstrap {
  public:
   /// What ranks say of themselves in each exchange of all, whatever becomes of it.
