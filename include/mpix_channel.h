@@ -29,7 +29,7 @@
  * The names for kernels are in mpix_device.h. Without a GPU (MPIX_DEVICE=host) the same source, compiled as C++17,
  * runs with threads as blocks (MPIX_Host_stream_launch_grid). doc/notifications.md is the guide.
  *
- * Who calls the handlers: info key mpix_service.
+ * Which thread calls the handlers: info key mpix_service.
  *   own     a thread of the channel (preset where MPI gives MPI_THREAD_MULTIPLE, as handlers may call MPI);
  *   thread  the one thread of the library, which carries epochs between nodes as well: for short handlers;
  *   caller  the program, in MPIX_Channel_serve, or it takes tasks one by one with MPIX_Channel_poll (preset elsewhere).

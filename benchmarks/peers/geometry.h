@@ -18,7 +18,7 @@ struct Message {
   int origin;        ///< sends what arrives in the slot
 };
 
-/// Who sends what to whom. A face is the largest message; edges and corners follow from it.
+/// What each rank sends to each other. A face is the largest message; edges and corners follow from it.
 struct Exchange {
   std::string name;
   std::string about;

@@ -21,13 +21,13 @@ namespace mpix {
 /// the target. The target has receives posted ahead, and applies what comes; a thread that waits for the network does
 /// so, or the agent.
 ///
-/// The order, from the origin's data to who polls the signal at the target:
+/// The order, from the origin's data to the thread that polls the signal at the target:
 ///
 /// | step                        | by                                | why it comes after the one before |
 /// |-----------------------------|-----------------------------------|-----------------------------------|
-/// | data read                   | start()                           | who calls start() has written them, or seen them written |
+/// | data read                   | start()                           | the thread that calls start() has written them, or seen them written |
 /// | packet, then its large data | start(), under mutex_             | messages of a pair with one tag are received in the order of their sends; packets and data have a tag each |
-/// | packet found received       | who has mutex_: oldest first      | receives are posted, and looked at, in one order, so packets of one origin come in theirs |
+/// | packet found received       | the holder of mutex_: oldest first      | receives are posted, and looked at, in one order, so packets of one origin come in theirs |
 /// | records applied             | the same; one packet of an origin at a time | a signal waits until the large data in front of it are here, and the origin's next packets behind it |
 /// | signal stored (release)     | the same                          | the data were stored by this thread, or by MPI before it said that they are there |
 /// | signal seen (acquire)       | a stream                          | |

@@ -61,7 +61,7 @@ class MessageSends {
   /// wrong is its failure.
   void start(MessageBuffer& outgoing);
   enum class Who { waits, agent };
-  /// Send what has been held too long for who calls.
+  /// Send what has been held too long for its caller.
   void send_late(Who who);
   void send_all_held();
   /// What has gone.

@@ -221,10 +221,8 @@ const Row rows[] = {
      }},
     {{"MPIX_COLL_ROUNDS_ABOVE", "number of nodes", "8",
       "where a communicator's ranks are on more nodes than that, as many on each, small collectives on streams go "
-      "between "
-      "nodes in rounds, in which a rank sends few messages; else each rank sends to all others at once. The same on "
-      "all "
-      "ranks"},
+      "between nodes in rounds, in which a rank sends few messages; else each rank sends to all others at once. The "
+      "same on all ranks"},
      [](Settings& s, Info i, Text t) {
        s.rail_rounds_above = static_cast<std::uint32_t>(parse_integer(i, t, 0, 1 << 20));
      }},

@@ -35,7 +35,7 @@ class Recipient {
 /// What the service has on its way to one rank: writes, and then a signal where there is one. Started when it is
 /// queued.
 ///
-/// Shared by who sends it and the budget, until nothing of it is queued any more.
+/// Shared by its sender and the budget, until nothing of it is queued any more.
 class Shipment final : public GrantHolder {
  public:
   struct Content {
