@@ -107,6 +107,7 @@ typedef struct MPIX_Comm_stats {
   unsigned long long calls_turns;   /* in turns, behind waits in memory operations (MPIX_WAIT) */
   unsigned long long calls_staged;  /* by the copy engine and the CPU, without a kernel (MPIX_COLL=staged) */
   unsigned long long calls_copies;  /* whose data the copy engine moves, without a kernel (MPIX_COLL=copies) */
+  unsigned long long blocks;        /* of a GPU that a call may have; 0: calls wait in memory operations */
 } MPIX_Comm_stats;
 
 /* Copy at most `size` bytes of the counters: pass sizeof(MPIX_Comm_stats). Fields that this library does not know are

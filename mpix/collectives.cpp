@@ -458,6 +458,7 @@ MPIX_INTERPOSED int MPIX_Comm_get_stats(MPI_Comm comm, MPIX_Comm_stats* stats, s
       known.chosen_direct = counts.chosen_direct;
       known.bytes = counts.bytes;
       known.memory_bytes = state->collectives->memory_bytes();
+      known.blocks = state->collectives->blocks();
       known.node_ranks = state->collectives->node_ranks();
       known.sharers = state->collectives->sharers();
     }

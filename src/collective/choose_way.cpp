@@ -12,11 +12,9 @@ namespace mpix {
 namespace {
 
 // Many small blocks begin and end sooner than few large ones: with 64 of them 4 KiB took 2.66 us for 3.04 with one,
-// 32 KiB 2.77 for 3.12 with 8 (all-reduce of 2 H100, captured; fewer than 64 small ones were not measured). How many
-// blocks a direct call had best have has not been measured.
+// 32 KiB 2.77 for 3.12 with 8 (all-reduce of 2 H100, captured). 2 ranks on an H200 under MPS: with 64, 32 and 16 blocks
+// 64 KiB 2.30, 2.33, 2.50, 256 KiB 3.42, 3.37, 4.86. How many blocks a direct call had best have has not been measured.
 constexpr std::uint64_t words_of_a_part = 64;
-constexpr std::uint32_t most_line_parts = 64;
-constexpr std::uint64_t words_of_a_small_block = 256;  // a thread each
 constexpr std::uint64_t direct_bytes_of_a_part = 64 * 1024;
 constexpr std::uint32_t least_direct_parts = 16;
 
@@ -35,19 +33,24 @@ std::size_t packs_above(const Device::PackForm::Above& bytes, CollectiveKind kin
 
 }  // namespace
 
+/// The next call of a graph starts early where it finds room beside this one. But what is too much for few blocks takes
+/// longer than that gains: of 4 ranks on an H200 128 KiB took 6.7 us with 32 blocks, and 16 with 16.
+std::uint32_t Collectives::most_parts_of_lines(std::uint64_t words) const {
+  if (device_.parts_in_use() == 1) return 1;
+  const std::uint32_t half = std::max(1u, blocks_ / 2), ranks = prototype_.ranks();
+  const std::uint32_t threads = sharers_ > 1 && ranks > 4 ? 384 : 512;
+  const std::uint32_t words_of_a_thread = ranks <= 2 || (ranks <= 4 && sharers_ == 1) ? 2 : 1;
+  return words <= std::uint64_t{half} * threads * words_of_a_thread ? half : blocks_;
+}
+
 /// `blocks`: 0: by size.
 void Collectives::choose_lines(Collective& c, std::uint32_t blocks) const {
   const std::uint64_t words = (c.bytes + 7) / 8, room = c.places.lines;
-  // Of ranks that share a GPU a call has many blocks only where these are small.
-  const bool few_words = words <= std::uint64_t{blocks_of_a_rank_} * words_of_a_small_block;
-  const std::uint64_t most_here = device_.parts_in_use() == 1 ? 1
-                                  : few_words                 ? blocks_of_a_rank_
-                                                              : std::max(1u, most_blocks / sharers_);
   const std::uint64_t wanted = blocks ? blocks : (std::min(words, room) + words_of_a_part - 1) / words_of_a_part;
   // Several steps use all lines; see wire/collective.h. Each part has some.
   constexpr std::uint64_t least_lines = 8;
   c.parts = static_cast<std::uint32_t>(
-      std::clamp<std::uint64_t>(wanted, 1, std::min<std::uint64_t>({most_here, most_line_parts, room / least_lines})));
+      std::clamp<std::uint64_t>(wanted, 1, std::min<std::uint64_t>(most_parts_of_lines(words), room / least_lines)));
   const std::uint64_t unit = least_lines * c.parts;
   c.chunk_words = words > rounded_down(room, unit) ? rounded_down(room, unit) : std::max(unit, rounded_up(words, unit));
 }
@@ -66,7 +69,7 @@ bool Collectives::choose_packs(Collective& c, std::uint32_t blocks) const {
   c.shared = has_shares(c);
   const std::uint64_t of_data = ((c.bytes + 7) / 8 + Pack::words - 1) / Pack::words, groups = pack_form_.groups;
   const std::uint64_t packs = c.shared ? (of_data + c.holders() - 1) / c.holders() : of_data;
-  const std::uint64_t most_here = std::min<std::uint64_t>(c.places.packs / (groups * pack_form_.turns), most_blocks);
+  const std::uint64_t most_here = std::min<std::uint64_t>(c.places.packs / (groups * pack_form_.turns), blocks_);
   const std::uint64_t parts = std::clamp<std::uint64_t>(blocks ? blocks : (packs + groups - 1) / groups, 1, most_here);
   const std::uint64_t of_turn = parts * groups, turns = rounded_down(c.places.packs / of_turn, pack_form_.turns);
   if (c.is_rooted() && packs > turns * of_turn) {
@@ -100,7 +103,7 @@ void Collectives::place_buffers(Collective& c, const Call& call, bool along_tree
 }
 
 std::uint32_t Collectives::direct_parts(const Collective& c, std::uint32_t blocks) const {
-  const std::uint64_t most_here = device_.parts_in_use() == 1 ? 1 : blocks_of_a_rank_;
+  const std::uint64_t most_here = device_.parts_in_use() == 1 ? 1 : blocks_;
   const std::uint64_t by_size = std::max<std::uint64_t>(least_direct_parts, c.bytes / direct_bytes_of_a_part);
   return static_cast<std::uint32_t>(std::min(most_here, blocks ? blocks : by_size));
 }

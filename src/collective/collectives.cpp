@@ -31,6 +31,10 @@ void Collectives::unmap(Attachment& attachment) noexcept {
 
 bool Collectives::has_guards() const { return memory_->guards != nullptr; }
 
+std::uint32_t Collectives::blocks() const { return has_guards() ? 0 : device_.parts_in_use() == 1 ? 1 : blocks_; }
+
+CallRoom* Collectives::room() const { return memory_->room.get(); }
+
 bool Collectives::stages() const { return memory_->led != nullptr; }
 
 bool Collectives::is_broken() const { return memory_->reports->is_broken(); }
@@ -66,6 +70,8 @@ std::uint64_t Collectives::place_of(const void* buffer, std::size_t bytes) const
 
 Collectives::Went Collectives::enqueue_on_node(const Call& call, const InStream& in, CollectiveWay way) {
   CollectiveLaunch launch;
+  launch.sharers = sharers_;
+  launch.room = room();
   launch.captured = in.captured;
   launch.keep = in.keep;
   Collective& c = launch.call = prototype_;
@@ -145,6 +151,7 @@ void Collectives::enqueue_guarded(const CollectiveLaunch& launch, const InStream
   or_fail([&] {
     for (std::uint64_t at = 0; at == 0 || at < whole; at += most) {
       CollectiveLaunch piece = launch;
+      if (share_in_turns_) piece.sharers = 1;  // each has the processor for itself
       Collective& c = piece.call;
       c.bytes = std::min(most, whole - at);
       c.piece_bytes = most;
@@ -167,7 +174,7 @@ void Collectives::enqueue_between_nodes(const Call& call, const InStream& in) {
     step.word = in.word;
     step.host = prototype_.host;
     const bool meets = step.does(RailStep::meet);
-    device_.launch(in.stream, RailLaunch{step, &rails, in.captured, in.keep});
+    device_.launch(in.stream, RailLaunch{step, &rails, sharers_, room(), in.captured, in.keep});
     if (meets && !in.captured) ++exchanges_;
   };
   or_fail([&] {

@@ -25,6 +25,7 @@
 
 namespace mpix {
 
+class CallRoom;
 class OperationBudget;
 struct CollectiveLaunch;
 
@@ -100,6 +101,8 @@ class Collectives final : public WaitsForPeers {
   int size() const { return team_->size(); }
   std::uint32_t node_ranks() const { return prototype_.ranks(); }
   std::uint32_t sharers() const { return sharers_; }
+  /// That a call may have; 0: it waits in memory operations.
+  std::uint32_t blocks() const;
   Device& device() const { return device_; }
 
  private:
@@ -133,6 +136,7 @@ class Collectives final : public WaitsForPeers {
   float seconds_of(const Call& call, CollectiveWay way, OwnStream& stream);
   std::uint64_t border_of(CollectiveKind kind) const { return borders_[static_cast<std::size_t>(kind)]; }
   bool has_guards() const;
+  CallRoom* room() const;
   bool stages() const;
   void share_staged_memory(Bootstrap& bootstrap);
   template <class Enqueue>
@@ -144,6 +148,7 @@ class Collectives final : public WaitsForPeers {
   CollectivePlaces choose_places(Bootstrap& bootstrap, const Settings& settings);
   std::uint32_t choose_pack_places(Bootstrap& bootstrap, const std::vector<std::uint64_t>& devices,
                                    std::uint32_t ranks);
+  bool take_room(const std::vector<Card>& cards);
   void plant_trees(const std::vector<std::uint64_t>& devices);
   std::uint64_t place_of(const void* buffer, std::size_t bytes) const;
   // In choose_way.cpp:
@@ -159,6 +164,7 @@ class Collectives final : public WaitsForPeers {
   bool choose_packs(Collective& c, std::uint32_t blocks) const;
   std::uint64_t piece_of(const Collective& c) const;
   void place_buffers(Collective& c, const Call& call, bool along_tree) const;
+  std::uint32_t most_parts_of_lines(std::uint64_t words) const;
   std::uint32_t guarded_parts(const Collective& c) const;
   std::uint32_t direct_parts(const Collective& c, std::uint32_t blocks) const;
   WayCandidates candidates(const Collective& c) const;
@@ -176,7 +182,9 @@ class Collectives final : public WaitsForPeers {
   const UnmapsLater unmaps_later_;  ///< outlives memory_
   const Ways ways_;
   std::uint64_t scratch_ = 0;
-  std::uint32_t sharers_ = 1, blocks_of_a_rank_ = 1;
+  std::uint32_t sharers_ = 1;
+  std::uint32_t blocks_ = 1;      ///< of a call where kernels wait: all of its ranks' find room (Device's CallRoom)
+  bool lacks_room_ = false;       ///< on some rank: calls wait in memory operations, unless kernels are asked for
   bool share_in_turns_ = false;   ///< some ranks a GPU, without MPS
   bool stages_in_turns_ = false;  ///< likewise, and the services have cores
   Device::PackForm pack_form_;

@@ -36,6 +36,7 @@ struct Collectives::Memory {
   std::vector<char*> imports;
   std::shared_ptr<const void> segments;  ///< by rank
   std::shared_ptr<char> words;
+  std::unique_ptr<CallRoom> room;      ///< null: kernels do not wait, or take no places
   std::unique_ptr<CallGuards> guards;  ///< null: kernels wait
   std::unique_ptr<NodeNotes> notes;    ///< null: kernels do not wait, and calls by guards are heard by all
   std::unique_ptr<CollectiveReports> reports;

@@ -24,7 +24,8 @@ bool is_led_by_service(CollectiveWay way) { return way == CollectiveWay::staged 
 
 struct Collectives::Card {
   std::uint64_t processor, scratch, table;
-  std::uint32_t way, selection, blocks, most_blocks, rounds_above;
+  std::uint32_t way, selection, blocks, rounds_above;
+  RoomUse room;  ///< without multiprocessors: kernels take no places
   bool asks_scratch, reaches_node, reaches_others, prefers_guards, has_guards, has_cores;
 };
 
@@ -38,7 +39,8 @@ CollectivePlaces Collectives::choose_places(Bootstrap& bootstrap, const Settings
   card.selection = static_cast<std::uint32_t>(ways_.selection);
   card.blocks = ways_.blocks;
   card.table = ways_.table ? ways_.table->fingerprint() : 0;
-  card.most_blocks = device_.collective_blocks();
+  memory_->room = device_.new_call_room();
+  if (memory_->room) card.room = memory_->room->use();
   card.prefers_guards = device_.wants_guards_where_shared();
   card.has_guards = device_.has_guards();
   card.has_cores = has_cores_to_spare(static_cast<int>(team_->locals().size()));
@@ -81,15 +83,12 @@ CollectivePlaces Collectives::choose_places(Bootstrap& bootstrap, const Settings
                           static_cast<std::uint32_t>(std::count_if(cards.begin(), cards.end(), [&](const Card& other) {
                             return other.processor == one.processor;
                           })));
-  // Kernels of all ranks that share a GPU wait for each other.
-  std::uint32_t most_at_once = 2 * most_blocks;
-  for (const Card& one : cards) most_at_once = std::min(most_at_once, one.most_blocks);
-  blocks_of_a_rank_ = std::clamp(most_at_once / sharers_, 1u, most_blocks);
   share_in_turns_ =
       sharers_ > 1 && std::all_of(cards.begin(), cards.end(), [](const Card& one) { return one.prefers_guards; });
   // The service has to have a core: with one a rank calls took as long as turns.
   stages_in_turns_ = share_in_turns_ && std::all_of(cards.begin(), cards.end(),
                                                     [](const Card& one) { return one.has_guards && one.has_cores; });
+  lacks_room_ = !take_room(cards);
   if (is_led_by_service(ways_.way) &&
       !std::all_of(cards.begin(), cards.end(), [](const Card& one) { return one.has_guards; }))
     throw Error(Fault::unsupported,
@@ -108,6 +107,26 @@ CollectivePlaces Collectives::choose_places(Bootstrap& bootstrap, const Settings
   places.scratch_bytes = std::max<std::uint64_t>(rounded_down(scratch_ / 3 - for_packs / 2, piece_unit * places.ranks),
                                                  piece_unit * places.ranks);
   return places;
+}
+
+/// False: there is none, and the calls can do without.
+bool Collectives::take_room(const std::vector<Card>& cards) {
+  const std::uint32_t places_of_a_block = sharers_ > 1 ? 1 : 2;
+  std::uint32_t sharers = sharers_, least = UINT32_MAX;
+  for (const Card& one : cards) sharers = std::max(sharers, one.room.sharers);
+  for (const Card& one : cards)
+    if (one.room.multiprocessors > 0) least = std::min(least, one.room.blocks_left(sharers) / places_of_a_block);
+  // Most of what is left, and something for the next one.
+  blocks_ = least > 1 ? static_cast<std::uint32_t>(std::uint64_t{least} * 2 / 3) : least;
+  if (blocks_ > 8) blocks_ -= blocks_ % 8;  // parts of data that lie well
+  blocks_ = std::min(blocks_, most_blocks);
+  if (ways_.blocks > 0) blocks_ = std::min(blocks_, 2 * ways_.blocks);  // of two calls in a row
+  const bool can_do_without =
+      !team_->spans_nodes() && std::all_of(cards.begin(), cards.end(), [](const Card& one) { return one.has_guards; });
+  if (blocks_ == 0 && can_do_without) return false;
+  blocks_ = std::max(blocks_, 1u);
+  if (memory_->room) memory_->room->settle(blocks_ * places_of_a_block, sharers);
+  return true;
 }
 
 /// `devices`: by rank of the communicator.
@@ -179,8 +198,9 @@ Collectives::Collectives(std::shared_ptr<const Team> team, Bootstrap& bootstrap,
                                                          device_.hang_advice());
   // Guards know nothing of networks. MPIX_WAIT is the same on all ranks: Team compares it.
   const bool waits_in_memory_ops =
-      settings.waits == Waits::automatic ? share_in_turns_ : settings.waits == Waits::memory;
+      settings.waits == Waits::automatic ? share_in_turns_ || lacks_room_ : settings.waits == Waits::memory;
   if (waits_in_memory_ops && !team_->spans_nodes()) memory_->guards = std::make_unique<CallGuards>(device_, c);
+  if (memory_->guards || size() == 1) memory_->room.reset();
   if (is_led_by_service(ways_.way) || stages_in_turns_) share_staged_memory(bootstrap);
   if (memory_->led && ways_.way == CollectiveWay::copies) memory_->led->prepare_copies(segments, memory_->maps);
   if (memory_->led)

@@ -2,6 +2,7 @@
 // Copyright (c) the libmpix authors
 #pragma once
 
+#include <cstdint>
 #include <memory>
 
 #include "wire/collective.h"
@@ -10,11 +11,15 @@
 
 namespace mpix {
 
+class CallRoom;
+
 /// A collective call on its way into a stream.
 struct CollectiveLaunch {
   Collective call;
-  WayCandidates ways{};  ///< with some, `call` says nothing of its way
-  TreePlace tree{};      ///< with operands: the call goes along a tree
+  WayCandidates ways{};       ///< with some, `call` says nothing of its way
+  TreePlace tree{};           ///< with operands: the call goes along a tree
+  std::uint32_t sharers = 1;  ///< ranks that run their kernels on the same processor at the same time
+  CallRoom* room = nullptr;   ///< the communicator's; null: no call of it waits in kernels, or they take no places
   bool captured = false;
   std::shared_ptr<const void> keep;  ///< what it points to, alive for as long as it may run
 };

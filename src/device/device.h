@@ -2,6 +2,7 @@
 // Copyright (c) the libmpix authors
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <functional>
@@ -103,6 +104,37 @@ class WaitingRoom {
   static std::uint32_t most(std::uint32_t all, std::uint32_t sharers) {
     return all / sharers > 0 ? all / sharers - 1 : 0;
   }
+};
+
+/// What a process has taken of a device's room for blocks that wait (device/gpu/places.h).
+struct RoomUse {
+  std::uint32_t multiprocessors, blocks;  ///< places for parts 0; and for others
+  std::uint32_t sharers;                  ///< ranks that are known to run there
+  std::uint32_t taken, blocks_taken;
+
+  /// Places for other parts that are left, of which some are lent by parts 0.
+  std::uint32_t blocks_left(std::uint32_t shared_by) const {
+    const std::uint32_t most = WaitingRoom::most(multiprocessors, shared_by), free = most > taken ? most - taken : 0;
+    const std::uint32_t all = std::min((blocks + multiprocessors / 2) / shared_by, blocks / shared_by + free);
+    return all > blocks_taken ? all - blocks_taken : 0;
+  }
+};
+
+/// A communicator's places on a device for the blocks of its collective calls, which wait for peers. It gives them back
+/// at its end.
+class CallRoom {
+ public:
+  virtual ~CallRoom() = default;
+  /// When it was made.
+  virtual RoomUse use() const = 0;
+  /// What its ranks have agreed upon, and how many are now known to run there.
+  virtual void settle(std::uint32_t places, std::uint32_t sharers) = 0;
+  /// Whether a launch may be there while the one in front still waits; and whether the next one may while it does.
+  /// Under the communicator's lock.
+  struct Neighbours {
+    bool starts_early, lets_next_start;
+  };
+  virtual Neighbours neighbours(std::uint32_t places) = 0;
 };
 
 struct Launch {
@@ -332,13 +364,13 @@ class Device {
   /// A number that stands for what kernels run on, and for that of no other node: ranks with the same one share it. 0:
   /// not known, or of no interest.
   virtual std::uint64_t processor() = 0;
-  /// Blocks that a call of ranks that share this may have in all, so that all run at once.
-  virtual std::uint32_t collective_blocks() { return most_parts; }
   /// Kernels of several processes run there in turns, not at once. Kernels that wait for each other then keep each
   /// other from running, and guards help against that.
   virtual bool wants_guards_where_shared() = 0;
   /// Places for a window whose kernels wait; null where they take none.
   virtual std::shared_ptr<WaitingRoom> new_waiting_room() { return nullptr; }
+  /// The same for a communicator.
+  virtual std::unique_ptr<CallRoom> new_call_room() { return nullptr; }
   /// Whether guards keep kernels from waiting (wire/guard.h).
   virtual bool has_guards() { return true; }
   /// Streams cannot report by themselves that they wait: the service has to look for them.

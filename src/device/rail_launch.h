@@ -2,11 +2,14 @@
 // Copyright (c) the libmpix authors
 #pragma once
 
+#include <cstdint>
 #include <memory>
 
 #include "wire/rail.h"
 
 namespace mpix {
+
+class CallRoom;
 
 /// Whoever moves data between nodes for the collectives of a communicator.
 class RailService {
@@ -22,6 +25,8 @@ class RailService {
 struct RailLaunch {
   RailStep step;
   RailService* service = nullptr;
+  std::uint32_t sharers = 1;  ///< see CollectiveLaunch
+  CallRoom* room = nullptr;
   bool captured = false;
   std::shared_ptr<const void> keep;  ///< what both point to, alive for as long as it may run
 };

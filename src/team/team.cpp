@@ -18,7 +18,7 @@ namespace mpix {
 namespace {
 
 /// Grows with every change of what ranks write into each other's memory, or tell each other.
-constexpr std::uint32_t wire_version = 9;
+constexpr std::uint32_t wire_version = 10;
 
 /// In front of all that ranks tell each other, and the same for ever: which library this is.
 struct Build {

@@ -223,6 +223,7 @@ struct Collective {
   bool shared;             ///< by packs: ranks have shares of the work, and tell each other; see collective_packs.h
   bool all_hear;           ///< by packs: all hear from all, though there is a root
   bool takes_from_others;  ///< direct; see collective_direct.h
+  bool lets_next_start;    ///< on a GPU, while this one waits
   CallHalf half;           ///< not whole: none of these; see collective_guarded.h
   std::uint32_t me, root;
   std::uint32_t parts;

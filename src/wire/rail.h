@@ -154,6 +154,7 @@ struct RailStep {
   enum class Take : std::uint32_t { combine_nodes, combine_ranks, nodes, ranks, partner };
 
   std::uint32_t phases;
+  bool lets_next_start;  ///< on a GPU, while this one waits
   RailPlaces places;
   std::uint64_t word;   ///< CallWord of the call
   std::uint64_t bytes;  ///< of a block, in all phases

@@ -74,7 +74,7 @@ class ForwardingDevice : public mpix::Device {
   std::size_t least_chosen_bytes(std::uint32_t ranks) const noexcept override { return to_.least_chosen_bytes(ranks); }
   bool chooses_lines() const noexcept override { return to_.chooses_lines(); }
   std::uint64_t chosen_direct(const mpix::Collective& any) override { return to_.chosen_direct(any); }
-  std::uint32_t collective_blocks() override { return to_.collective_blocks(); }
+  std::unique_ptr<mpix::CallRoom> new_call_room() override { return to_.new_call_room(); }
   std::size_t preferred_scratch_bytes() const noexcept override { return to_.preferred_scratch_bytes(); }
   using mpix::Device::copy;
   void copy(mpix::Stream stream, const mpix::RowCopy& rows) override { to_.copy(stream, rows); }

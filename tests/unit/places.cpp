@@ -185,3 +185,73 @@ TEST_CASE("a GPU with room for a block a multiprocessor has few others that may 
   CHECK(window.blocks_for(4, 0, false) == (blocks > 8));
   CHECK_FALSE(window.blocks_for(5, 0, false));
 }
+
+namespace {
+
+/// A communicator of the ranks of some processes: as Collectives::take_room has it, with so many blocks at most.
+struct Calls {
+  Calls(const std::vector<Process*>& processes, std::uint32_t sharers, std::uint32_t most) : blocks(most) {
+    for (Process* const process : processes) {
+      rooms.push_back(std::make_unique<CallPlaces>(process->places));
+      blocks = std::min(blocks, rooms.back()->use().blocks_left(sharers) / places_of_each(sharers));
+    }
+    for (const auto& room : rooms) room->settle(blocks * places_of_each(sharers), sharers);
+  }
+  static std::uint32_t places_of_each(std::uint32_t sharers) { return sharers > 1 ? 1 : 2; }
+  std::uint32_t blocks;
+  std::vector<std::unique_ptr<CallPlaces>> rooms;
+};
+
+}  // namespace
+
+TEST_CASE("communicators have places of the same sort as other parts of windows, all processes as many", "[places]") {
+  const std::uint32_t multiprocessors = MULTIPROCESSORS, sharers = GENERATE(1u, 2u, 4u);
+  CAPTURE(multiprocessors, sharers);
+  Process one(multiprocessors, sharers), other(multiprocessors, sharers);
+  const bool has_window = one.open_window();
+  const std::uint32_t most = one.most(), window = has_window ? places_at_birth : 0;
+  REQUIRE(one.places->taken() == window);
+  REQUIRE(other.places->taken() == 0);
+
+  // All that there is, of the process that has less.
+  auto all = std::make_unique<Calls>(std::vector<Process*>{&one, &other}, sharers, 1000);
+  const std::uint32_t taken = all->blocks * Calls::places_of_each(sharers);
+  CHECK(taken <= one.most_blocks());
+  CHECK(taken + 2 > std::min(one.most_blocks(), one.own_blocks() + most - window));
+  CHECK(one.keeps_promise());
+  CHECK(other.places->taken() == one.places->taken() - window);
+  CHECK(Calls({&one}, sharers, 1000).blocks == 0);
+
+  // A window finds what is left by it, and more once it is freed.
+  if (has_window) CHECK_FALSE(one.windows[0]->blocks_for(2, 0, false));
+  all.reset();
+  CHECK(one.places->taken() == window);
+  if (has_window) CHECK(one.windows[0]->blocks_for(2, 0, false) == (one.most_blocks() >= 2));
+}
+
+TEST_CASE("what a communicator may come to have is reserved while it is made", "[places]") {
+  Process process(16, 1);
+  CallPlaces made(process.places);
+  CHECK(made.use().blocks_taken == 0);
+  const CallPlaces meanwhile(process.places);
+  CHECK(meanwhile.use().blocks_taken == process.most_blocks() * 2 / 3);
+  made.settle(4, 1);
+  CHECK(CallPlaces(process.places).use().blocks_taken < process.most_blocks());
+}
+
+TEST_CASE("a call starts early where it and the one in front find room together", "[places]") {
+  Process process(16, 1);
+  CallPlaces room(process.places);
+  room.settle(10, 1);
+  const auto next = [&](std::uint32_t places) { return room.neighbours(places); };
+  CHECK(next(5).starts_early);
+  CHECK(next(5).starts_early);
+  CHECK_FALSE(next(6).starts_early);
+  // This one lets no other start while it waits.
+  CHECK_FALSE(next(6).lets_next_start);
+  CHECK(next(10).starts_early);
+  CHECK(next(4).lets_next_start);
+  CHECK(next(6).starts_early);
+  CHECK(next(5).starts_early);
+  CHECK_FALSE(next(10).starts_early);
+}

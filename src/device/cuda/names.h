@@ -156,20 +156,18 @@ __device__ inline void gpu_load_two(const std::uint64_t* from, std::uint64_t* wo
 __device__ inline bool gpu_all_of_warp(bool yes) { return __all_sync(0xffffffffu, yes) != 0; }
 __device__ inline void gpu_converge_warp() { __syncwarp(); }
 
-/// How many blocks of a kernel the multiprocessors of this process have room for (under MPS a process may have a
-/// share).
-inline std::uint32_t gpu_room_for_blocks(int device, const void* kernel, int threads) {
-  int multiprocessors = 0, blocks = 0;
-  if (cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device) != cudaSuccess ||
-      cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, threads, 0) != cudaSuccess)
-    (void)cudaGetLastError();
-  return static_cast<std::uint32_t>(multiprocessors * blocks);
-}
-
+/// Of this process: under MPS it may have a share.
 inline std::uint32_t gpu_multiprocessors(int device) {
   int count = 0;
   if (cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device) != cudaSuccess) (void)cudaGetLastError();
   return static_cast<std::uint32_t>(count);
+}
+/// How many blocks of a kernel a multiprocessor has room for.
+inline std::uint32_t gpu_blocks_at_once(const void* kernel, unsigned threads) {
+  int blocks = 0;
+  if (cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, static_cast<int>(threads), 0) != cudaSuccess)
+    (void)cudaGetLastError();
+  return static_cast<std::uint32_t>(blocks);
 }
 
 /// Memory that kernels of several GPUs poll and write while they run.

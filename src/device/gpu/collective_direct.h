@@ -13,7 +13,7 @@ inline namespace GPU_NAMESPACE {
 __global__ void __launch_bounds__(collective_threads) run_direct(const GPU_GRID_CONSTANT Collective call) {
   __shared__ PlaceTable table;
   gpu_wait_for_front();
-  gpu_let_next_start();
+  if (call.lets_next_start) gpu_let_next_start();
   const CollectiveBlock crew{call, blockIdx.x};
   (void)DirectCall<CollectiveBlock>(crew, call, table).run();
 }
@@ -26,7 +26,7 @@ __global__ void __launch_bounds__(collective_threads) run_chosen(const GPU_GRID_
     reinterpret_cast<std::uint64_t*>(&call)[i] = reinterpret_cast<const std::uint64_t*>(&arguments.call)[i];
   __syncthreads();
   gpu_wait_for_front();
-  gpu_let_next_start();
+  if (arguments.call.lets_next_start) gpu_let_next_start();
   const CollectiveBlock crew{call, blockIdx.x};
   (void)ChosenCall<CollectiveBlock, false>(crew, call, arguments.ways, table).run();
 }
@@ -40,7 +40,7 @@ __global__ void __launch_bounds__(collective_threads) run_half(const GPU_GRID_CO
 __global__ void __launch_bounds__(collective_threads) run_tree(const GPU_GRID_CONSTANT TreeArguments arguments) {
   __shared__ PlaceTable table;
   gpu_wait_for_front();
-  gpu_let_next_start();
+  if (arguments.call.lets_next_start) gpu_let_next_start();
   const CollectiveBlock crew{arguments.call, blockIdx.x};
   (void)TreeCall<CollectiveBlock>(crew, arguments.call, table, arguments.tree).run();
 }

@@ -10,7 +10,7 @@ inline namespace GPU_NAMESPACE {
 
 __global__ void __launch_bounds__(collective_threads) run_lines(const GPU_GRID_CONSTANT Collective call) {
   gpu_wait_for_front();
-  gpu_let_next_start();
+  if (call.lets_next_start) gpu_let_next_start();
   (void)run_by_lines(CollectiveBlock{call, blockIdx.x}, call);
 }
 

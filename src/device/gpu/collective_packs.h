@@ -58,7 +58,7 @@ __global__ void __launch_bounds__(pack_movers + pack_askers, 1) run_packs(const 
   if (threadIdx.x == 0) judgement = PackBlock::none;
   __syncthreads();
   gpu_wait_for_front();
-  gpu_let_next_start();
+  if (call.lets_next_start) gpu_let_next_start();
   const PackBlock crew{{call, blockIdx.x}, &judgement};
   (void)PackCall<most, each, work, aligned, PackBlock>(crew, call).run();
 }

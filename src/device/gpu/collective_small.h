@@ -31,7 +31,7 @@ __global__ void __launch_bounds__(most_small_threads, 1) run_small(const GPU_GRI
     has[w] = works && at[w] < last;
   }
   gpu_wait_for_front();
-  gpu_let_next_start();
+  if (c.lets_next_start) gpu_let_next_start();
   // Rooted calls come one after another: what the others called before is looked at at once, whichever number it had.
   static_assert(calls_said * 8 <= asking_threads, "a line each, of as many ranks as calls by lines may have");
   const std::uint32_t asked = threadIdx.x - workers;

@@ -333,10 +333,6 @@ class GpuDevice final : public Device {
     return post_streams_.get();
   }
 
-  /// A multiprocessor runs two of 256 threads, whatever they do, or one of 512: so the calls of two communicators fit.
-  std::uint32_t collective_blocks() override {
-    return std::clamp(gpu_multiprocessors(memory().device()), most_parts, 2 * most_parts);
-  }
   std::uint64_t processor() override { return gpu_processor(memory().device()); }
   bool wants_guards_where_shared() override {
     const int device = memory().device();
@@ -346,6 +342,11 @@ class GpuDevice final : public Device {
   std::shared_ptr<WaitingRoom> new_waiting_room() override {
     (void)memory();
     return std::make_shared<WindowPlaces>(places_);
+  }
+  std::unique_ptr<CallRoom> new_call_room() override {
+    (void)memory();
+    keeper_.bury();  // what graphs had may have places
+    return std::make_unique<CallPlaces>(places_);
   }
   bool waits_for_launches() const noexcept override { return true; }
   bool stalls_silently() const noexcept override { return true; }

@@ -36,7 +36,7 @@ class Launcher {
   void open(int device) {
     load();
     const Kernel& largest = for_programs<FarProgram, Reach::any>(Role::both, Form::any);
-    const std::uint32_t places = gpu_room_for_blocks(device, largest.symbol, most_threads);
+    const std::uint32_t places = gpu_multiprocessors(device) * gpu_blocks_at_once(largest.symbol, most_threads);
     most_blocks_ = std::clamp(places / 2, 1u, most_blocks_worth_it);
     places_for_blocks_ = places;
   }

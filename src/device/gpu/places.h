@@ -24,6 +24,7 @@ inline namespace GPU_NAMESPACE {
 /// | those where it has not found them            | the launch's blocks: at most half of what the GPU has room for, and 128 | some ms: then they leave, and part 0 does their work (wire/program.h) |
 /// | a launch that started early (arguments.h)    | the same                                  | as the one in front. One whose parts may have to leave starts early only behind one that does not wait any more |
 /// | a launch behind guards, and posts            | likewise                                  | it waits for nothing     |
+/// | all blocks of a collective call              | what the communicator has taken, of the places for other parts | any time |
 ///
 /// So one multiprocessor at least has no block on it that waits for long, whatever windows, streams and graphs there
 /// are: whatever the program or a window launches finds room there, and all waits end that can.
@@ -41,6 +42,17 @@ inline namespace GPU_NAMESPACE {
 ///   on the node do. Where there are no guards (between nodes, on a GPU or driver without memory operations of streams,
 ///   and where the program asks for waits in kernels) it takes places that are not there, and the promise does not
 ///   hold.
+///
+/// Calls on several communicators may wait at once, on each rank for others: each has to find room beside all those.
+/// - A place is a half of a multiprocessor. Where ranks share the GPU a block of a call has 256 threads at most, and
+///   takes one, whatever registers it has. Else it may have 512, and takes two; there one of a window may lie on each
+///   multiprocessor, with nothing beside it that has room for 512 threads. So that calls and windows of many peers that
+///   wait at once all find room is only likely where a rank has the GPU for itself.
+/// - A communicator takes its places when it is made, as many on all ranks, for the parts of a call match each other.
+///   Each takes two thirds of what is left: 64, 16, 8 blocks (132 multiprocessors), and 32, 8, 6 where 4 ranks share
+///   the GPU. One that finds none waits in guards, as windows do.
+/// - In graphs the next call starts early, and has places beside the one in front. Where both would not fit into those
+///   of the communicator it starts when the one in front has all that it waits for, and ends.
 class Places {
  public:
   /// Once, when the GPU is known.
@@ -85,6 +97,23 @@ class Places {
   void give_blocks_back(std::uint32_t count) {
     std::lock_guard<std::mutex> hold(mutex_);
     blocks_taken_ -= count;
+  }
+
+  struct Reserved {
+    RoomUse before;
+    std::uint32_t count;
+  };
+  /// For a communicator, until its ranks have agreed: all that they may agree upon. Another thread may make one, too.
+  Reserved reserve_blocks() {
+    std::lock_guard<std::mutex> hold(mutex_);
+    const RoomUse use{all_, blocks_, sharers_, taken_, blocks_taken_};
+    const std::uint32_t count = use.blocks_left(sharers_) * 2 / 3;
+    blocks_taken_ += count;
+    return {use, count};
+  }
+  void change_blocks(std::uint32_t from, std::uint32_t to) {
+    std::lock_guard<std::mutex> hold(mutex_);
+    blocks_taken_ = blocks_taken_ - from + to;
   }
 
  private:
@@ -144,6 +173,32 @@ class WindowPlaces final : public WaitingRoom {
   std::uint32_t sends_ = 1, receives_ = 1;  ///< peers that there are places for
   std::uint32_t count_ = at_once * 2;
   std::uint32_t send_blocks_ = 0, receive_blocks_ = 0;
+};
+
+/// The places of one communicator.
+class CallPlaces final : public CallRoom {
+ public:
+  explicit CallPlaces(std::shared_ptr<Places> all) : all_(std::move(all)), reserved_(all_->reserve_blocks()) {}
+  ~CallPlaces() override { all_->give_blocks_back(count_); }
+  CallPlaces(const CallPlaces&) = delete;
+  CallPlaces& operator=(const CallPlaces&) = delete;
+
+  RoomUse use() const override { return reserved_.before; }
+  void settle(std::uint32_t places, std::uint32_t sharers) override {
+    all_->share(sharers);
+    all_->change_blocks(count_, places);
+    count_ = places;
+  }
+  Neighbours neighbours(std::uint32_t places) override {
+    const bool starts_early = in_front_ + places <= count_, lets_next_start = 2 * places <= count_;
+    in_front_ = lets_next_start ? places : 0;
+    return {starts_early, lets_next_start};
+  }
+
+ private:
+  const std::shared_ptr<Places> all_;
+  const Places::Reserved reserved_;
+  std::uint32_t count_ = reserved_.count, in_front_ = 0;
 };
 
 }  // namespace GPU_NAMESPACE

@@ -34,7 +34,7 @@ struct RailBlocks {
 
 __global__ void __launch_bounds__(collective_threads) run_rail(const GPU_GRID_CONSTANT RailStep step) {
   gpu_wait_for_front();
-  gpu_let_next_start();
+  if (step.lets_next_start) gpu_let_next_start();
   const RailBlocks crew;
   (void)RailSteps<RailBlocks>(crew, step).run();
 }

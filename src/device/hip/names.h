@@ -110,19 +110,18 @@ inline gpuError_t gpu_wait_for_event(gpuStream_t stream, gpuEvent_t event, bool)
 }
 inline bool gpu_has_atomics_for_peers(int) { return false; }
 
-inline std::uint32_t gpu_room_for_blocks(int device, const void* kernel, int threads) {
-  int multiprocessors = 0, blocks = 0;
-  if (hipDeviceGetAttribute(&multiprocessors, hipDeviceAttributeMultiprocessorCount, device) != hipSuccess ||
-      hipOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, threads, 0) != hipSuccess)
-    (void)hipGetLastError();
-  return static_cast<std::uint32_t>(multiprocessors * blocks);
-}
-
 inline std::uint32_t gpu_multiprocessors(int device) {
   int count = 0;
   if (hipDeviceGetAttribute(&count, hipDeviceAttributeMultiprocessorCount, device) != hipSuccess)
     (void)hipGetLastError();
   return static_cast<std::uint32_t>(count);
+}
+/// How many blocks of a kernel a multiprocessor has room for.
+inline std::uint32_t gpu_blocks_at_once(const void* kernel, unsigned threads) {
+  int blocks = 0;
+  if (hipOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, static_cast<int>(threads), 0) != hipSuccess)
+    (void)hipGetLastError();
+  return static_cast<std::uint32_t>(blocks);
 }
 
 /// Memory that kernels of several GPUs poll and write while they run: ordinary memory is coherent between GPUs only
