@@ -86,6 +86,7 @@ TEST_CASE("a table of ways that is wrong names file, line and what was expected"
            {head + "bcast 2 1 k lines 4\n", "file:2: bytes 'k'"},
            {head + "bcast 2 1 65g lines 4\n", "file:2: bytes '65g'"},
            {head + "bcast 2 1 99999999999999999999 lines 4\n", "file:2: bytes '99999999999999999999'"},
+           {head + "bcast 2 1 17179869184g lines 4\n", "file:2: bytes '17179869184g'"},  // 2^64
            {head + "bcast 2 1 64 \x1b[2J\xff 4\n", "file:2: way '?[2J?': expected lines, packs or direct"},
            {head + "bcast 2 1 64 line 4\n", "file:2: way 'line': expected lines, packs or direct"},
            {head + "bcast 2 1 64 lines 65\n", "file:2: blocks '65': expected a number from 0 to 64"},
