@@ -104,7 +104,7 @@ typedef struct MPIX_Comm_stats {
   unsigned long long chosen_direct; /* of these, those that have run, and have gone direct */
   unsigned long long calls_packs;   /* by packs: a flag for 15 words, over NVLink */
   unsigned long long calls_trees;   /* along a tree of ranks (MPIX_COLL=gsb and its like) */
-  unsigned long long calls_turns;   /* in turns, behind waits in memory operations (MPIX_WAIT) */
+  unsigned long long calls_turns;   /* behind waits in memory operations: see MPIX_WAIT */
   unsigned long long calls_staged;  /* by the copy engine and the CPU, without a kernel (MPIX_COLL=staged) */
   unsigned long long calls_copies;  /* whose data the copy engine moves, without a kernel (MPIX_COLL=copies) */
   unsigned long long blocks;        /* of a GPU that a call may have; 0: calls wait in memory operations */

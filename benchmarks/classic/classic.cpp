@@ -60,6 +60,7 @@ struct Way {
   std::vector<double> times = {};  ///< µs a call, of the slowest rank
   int calls = 1;
   bool right = true;
+  std::function<void()> prepare = [] {};  ///< collective; not measured
   double median() const {
     std::vector<double> sorted = times;
     std::sort(sorted.begin(), sorted.end());
@@ -77,11 +78,6 @@ class Benchmark {
         send_(most_),
         receive_(most_ * static_cast<std::size_t>(ranks_)),
         data_(stream_),
-        mpix_(stream_),
-        gsb_(stream_, "gsb"),
-        btb_(stream_, "btb"),
-        gsb_btb_(stream_, "gsb-btb"),
-        btb_gsb_(stream_, "btb-gsb"),
         mpi_(stream_, support::ranks_are_blocks, receive_.bytes()),
         mixed_(places_, stream_, most_ / sizeof(float)) {
     if (options.slow != "none") mixed_.slow_down(options.slow == "ipc" ? ipc : staged);
@@ -125,8 +121,8 @@ class Benchmark {
     if (places_.gpus == 1) {
       add("GSB", *gsb, setup_of_gsb);
       add("BTB", *btb, setup_of_btb);
-      add_kernels(ways, "GSB, kern.", gsb_);
-      add_kernels(ways, "BTB, kern.", btb_);
+      add_kernels(ways, "GSB, kern.", "gsb");
+      add_kernels(ways, "BTB, kern.", "btb");
       add_mixes(ways,
                 [this](Mixing& mixing, const Call& c) { mixed_.allreduce(mixing, source(c), target(c), c.count); });
     } else {
@@ -134,15 +130,22 @@ class Benchmark {
       add("GSB-BTB", *gsb_btb);
       add("BTB-GSB", *btb_gsb);
       add("BTB-BTB", *btb, setup_of_btb);
-      add_kernels(ways, "GSB-GSB, k", gsb_);
-      add_kernels(ways, "GSB-BTB, k", gsb_btb_);
-      add_kernels(ways, "BTB-GSB, k", btb_gsb_);
-      add_kernels(ways, "BTB-BTB, k", btb_);
+      add_kernels(ways, "GSB-GSB, k", "gsb");
+      add_kernels(ways, "GSB-BTB, k", "gsb-btb");
+      add_kernels(ways, "BTB-GSB, k", "btb-gsb");
+      add_kernels(ways, "BTB-BTB, k", "btb");
     }
     table(Kind::allreduce, ways);
   }
-  void add_kernels(std::vector<Way>& ways, const char* name, const collectives::Mpix& by) {
-    ways.push_back({name, [this, &by](const Call& c) { by.enqueue(c), stream_.synchronize(); }});
+  /// `way`: see collectives::Mpix.
+  void add_kernels(std::vector<Way>& ways, const char* name, const char* way) {
+    ways.push_back({name, [this](const Call& c) { mpix_->enqueue(c), stream_.synchronize(); }});
+    ways.back().prepare = [this, way] {
+      if (mpix_ && mpix_way_ == way) return;
+      mpix_.reset();
+      mpix_ = std::make_unique<collectives::Mpix>(stream_, way);
+      mpix_way_ = way;
+    };
   }
   void allgather() {
     std::vector<Way> ways = libraries();
@@ -151,8 +154,9 @@ class Benchmark {
   }
 
   std::vector<Way> libraries() {
-    return {{"MPI", [this](const Call& c) { mpi_.call(c), stream_.synchronize(); }},
-            {"libmpix", [this](const Call& c) { mpix_.enqueue(c), stream_.synchronize(); }}};
+    std::vector<Way> ways{{"MPI", [this](const Call& c) { mpi_.call(c), stream_.synchronize(); }}};
+    add_kernels(ways, "libmpix", nullptr);
+    return ways;
   }
   template <class Run>
   void add_mixes(std::vector<Way>& ways, Run run) {
@@ -246,6 +250,7 @@ class Benchmark {
   }
   double time(const Call& call, const Way& way) {
     using clock = std::chrono::steady_clock;
+    way.prepare();
     CHECK_MPI(MPI_Barrier(MPI_COMM_WORLD));
     const auto begin = clock::now();
     for (int i = 0; i < way.calls; ++i) way.call(call);
@@ -254,6 +259,7 @@ class Benchmark {
     return slowest;
   }
   void check(const Call& call, Way& way) {
+    way.prepare();
     data_.fill(call);
     stream_.synchronize();
     way.call(call);
@@ -285,8 +291,9 @@ class Benchmark {
   launcher::Stream stream_;
   const place::Memory send_, receive_;
   collectives::Data data_;
-  const collectives::Mpix mpix_;
-  const collectives::Mpix gsb_, btb_, gsb_btb_, btb_gsb_;
+  /// One communicator at a time: several would share what a GPU has of room for their blocks.
+  std::unique_ptr<collectives::Mpix> mpix_;
+  const char* mpix_way_ = nullptr;
   const collectives::Mpi mpi_;
   MixedCopies mixed_;
   Dynamic dynamic_;

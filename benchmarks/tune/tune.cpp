@@ -2,7 +2,8 @@
 // Copyright (c) the libmpix authors
 
 // mpix-tune: which way collectives on streams are fastest on this machine, as a table for MPIX_COLL_TABLE. Each way is
-// a communicator of its own, which MPIX_Comm_prepare_stream is told to use it. Errors of MPI abort the job.
+// tried on a communicator of its own, which MPIX_Comm_prepare_stream is told to use it, and which is there alone:
+// several would share what a GPU has of room for their blocks. Errors of MPI abort the job.
 #include <getopt.h>
 #include <mpi.h>
 #include <mpix.h>
@@ -83,33 +84,30 @@ struct Way {
   bool operator==(const Way& other) const { return name == other.name && blocks == other.blocks; }
 };
 
-class Candidate {
+/// Calls by one way.
+class Calls {
  public:
-  explicit Candidate(Way way) : way_(std::move(way)) {
+  explicit Calls(const Way& way) {
     CHECK_MPI(MPI_Comm_dup(MPI_COMM_WORLD, &comm_));
     MPI_Info info = MPI_INFO_NULL;
     CHECK_MPI(MPI_Info_create(&info));
-    if (!way_.name.empty()) CHECK_MPI(MPI_Info_set(info, "mpix_coll", way_.name.c_str()));
-    if (way_.blocks > 0) CHECK_MPI(MPI_Info_set(info, "mpix_coll_blocks", std::to_string(way_.blocks).c_str()));
+    if (!way.name.empty()) CHECK_MPI(MPI_Info_set(info, "mpix_coll", way.name.c_str()));
+    if (way.blocks > 0) CHECK_MPI(MPI_Info_set(info, "mpix_coll_blocks", std::to_string(way.blocks).c_str()));
     CHECK_MPI(MPIX_Comm_prepare_stream(comm_, info));
     CHECK_MPI(MPI_Info_free(&info));
   }
-  ~Candidate() { MPI_Comm_free(&comm_); }
-  Candidate(const Candidate&) = delete;
-  Candidate& operator=(const Candidate&) = delete;
-  const Way& way() const { return way_; }
-  /// Only some links carry packs: elsewhere such calls go another way.
-  bool is_known(bench::Device& device) const {
-    if (way_.name != "packs") return true;
-    bench::DeviceArray<double> words(device, 8);
-    call(bcast, words.data(), words.data(), 8 * sizeof(double), device.stream());
-    device.synchronize();
+  ~Calls() { MPI_Comm_free(&comm_); }
+  Calls(const Calls&) = delete;
+  Calls& operator=(const Calls&) = delete;
+  MPIX_Comm_stats stats() const {
     MPIX_Comm_stats stats{};
     CHECK_MPI(MPIX_Comm_get_stats(comm_, &stats, sizeof stats));
-    return stats.calls_packs > 0;
+    return stats;
   }
 
-  void call(Kind kind, const double* send, double* recv, std::size_t bytes, void* stream) const {
+  void meet(void* stream) const { CHECK_MPI(MPIX_Barrier_stream(comm_, stream)); }
+
+  void make(Kind kind, const double* send, double* recv, std::size_t bytes, void* stream) const {
     const int count = static_cast<int>(bytes / sizeof(double));
     switch (kind) {
       case bcast:
@@ -137,11 +135,22 @@ class Candidate {
   }
 
  private:
-  const Way way_;
   MPI_Comm comm_ = MPI_COMM_NULL;
 };
 
-/// Times of all candidates for one call, in turns, so that what changes with time changes all.
+/// The same on all ranks, and on a GPU whether it has the blocks that it shall have.
+bool is_known(const Way& way, bench::Device& device) {
+  const Calls calls(way);
+  if (device.is_gpu() && calls.stats().blocks < static_cast<unsigned long long>(way.blocks)) return false;
+  if (way.name != "packs") return true;
+  // Only some links carry packs: elsewhere such calls go another way.
+  bench::DeviceArray<double> words(device, 8);
+  calls.make(bcast, words.data(), words.data(), 8 * sizeof(double), device.stream());
+  device.synchronize();
+  return calls.stats().calls_packs > 0;
+}
+
+/// Times of all ways for one call, in turns, so that what changes with time changes all.
 class Measurement {
  public:
   Measurement(bench::Device& device, const Options& options)
@@ -152,73 +161,75 @@ class Measurement {
         recv_(device, static_cast<long>(words_)) {}
 
   /// µs a call, of the slowest rank: the lower quartile, as what else runs on the machine only adds to it.
-  std::vector<double> of(Kind kind, std::size_t bytes, const std::vector<const Candidate*>& candidates) {
+  std::vector<double> of(Kind kind, std::size_t bytes, const std::vector<Way>& ways) {
     const std::size_t words = bytes / sizeof(double);
     std::vector<double> values(words * static_cast<std::size_t>(sends_blocks(kind) ? ranks : 1));
     for (std::size_t i = 0; i < values.size(); ++i) values[i] = given(rank, static_cast<int>(i / words), i % words);
     device_.copy(send_.data(), values.data(), values.size() * sizeof(double));
     device_.synchronize();
-    struct Turn {
-      const Candidate* candidate;
-      std::unique_ptr<support::Graph> graph;
-      int repeats = 1;
-      std::vector<double> times;
-    };
-    std::vector<Turn> turns;
-    for (const Candidate* const candidate : candidates) {
-      compare(kind, words, *candidate);
-      Turn turn{candidate, nullptr, 1, {}};
-      if (device_.is_gpu()) turn.graph = device_.capture([&] { enqueue(kind, bytes, *candidate); });
-      turns.push_back(std::move(turn));
-    }
-    for (int round = -2; round < options_.rounds; ++round)
-      for (Turn& turn : turns) {
-        meet();
-        const auto begin = std::chrono::steady_clock::now();
-        for (int i = 0; i < turn.repeats; ++i)
-          if (turn.graph)
-            turn.graph->launch();
-          else
-            enqueue(kind, bytes, *turn.candidate);
-        device_.synchronize();
-        const std::chrono::duration<double, std::micro> took = std::chrono::steady_clock::now() - begin;
-        double time = took.count() / (turn.repeats * calls_in_graph);
-        if (round >= 0) turn.times.push_back(time);
-        if (round != -1) continue;
-        CHECK_MPI(MPI_Allreduce(MPI_IN_PLACE, &time, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD));
-        turn.repeats = static_cast<int>(std::clamp(options_.limit_ms * 1000 / (time * calls_in_graph), 1.0, 1000.0));
+    constexpr int turns = 3;  // a communicator takes some ms to make
+    const int rounds = (options_.rounds + turns - 1) / turns;
+    std::vector<std::vector<double>> times(ways.size());
+    for (int turn = 0; turn < turns; ++turn)
+      for (std::size_t i = 0; i < ways.size(); ++i) {
+        const Calls calls(ways[i]);
+        if (turn == 0) compare(kind, words, calls, ways[i]);
+        measure(kind, bytes, calls, rounds, times[i]);
       }
     std::vector<double> quartiles;
-    for (Turn& turn : turns) {
-      CHECK_MPI(MPI_Allreduce(MPI_IN_PLACE, turn.times.data(), options_.rounds, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD));
-      std::sort(turn.times.begin(), turn.times.end());
-      quartiles.push_back(turn.times[turn.times.size() / 4]);
+    for (std::vector<double>& all : times) {
+      const int count = static_cast<int>(all.size());
+      CHECK_MPI(MPI_Allreduce(MPI_IN_PLACE, all.data(), count, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD));
+      std::sort(all.begin(), all.end());
+      quartiles.push_back(all[all.size() / 4]);
     }
     return quartiles;
   }
 
  private:
+  void measure(Kind kind, std::size_t bytes, const Calls& calls, int rounds, std::vector<double>& times) {
+    std::unique_ptr<support::Graph> graph;
+    if (device_.is_gpu()) graph = device_.capture([&] { enqueue(kind, bytes, calls); });
+    int repeats = 1;
+    for (int round = -2; round < rounds; ++round) {
+      meet(calls);
+      const auto begin = std::chrono::steady_clock::now();
+      for (int i = 0; i < repeats; ++i)
+        if (graph)
+          graph->launch();
+        else
+          enqueue(kind, bytes, calls);
+      device_.synchronize();
+      const std::chrono::duration<double, std::micro> took = std::chrono::steady_clock::now() - begin;
+      double time = took.count() / (repeats * calls_in_graph);
+      if (round >= 0) times.push_back(time);
+      if (round != -1) continue;
+      CHECK_MPI(MPI_Allreduce(MPI_IN_PLACE, &time, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD));
+      repeats = static_cast<int>(std::clamp(options_.limit_ms * 1000 / (time * calls_in_graph), 1.0, 1000.0));
+    }
+  }
+
   /// Asleep: ranks that poll in MPI would take the cores from those that are still at work.
-  void meet() {
-    CHECK_MPI(MPIX_Barrier_stream(MPI_COMM_WORLD, device_.stream()));
+  void meet(const Calls& calls) {
+    calls.meet(device_.stream());
     device_.synchronize();
   }
 
-  void enqueue(Kind kind, std::size_t bytes, const Candidate& candidate) {
-    for (int i = 0; i < calls_in_graph; ++i) candidate.call(kind, send_.data(), recv_.data(), bytes, device_.stream());
+  void enqueue(Kind kind, std::size_t bytes, const Calls& calls) {
+    for (int i = 0; i < calls_in_graph; ++i) calls.make(kind, send_.data(), recv_.data(), bytes, device_.stream());
   }
 
-  void compare(Kind kind, std::size_t words, const Candidate& candidate) {
+  void compare(Kind kind, std::size_t words, const Calls& calls, const Way& way) {
     const bool receives = kind == bcast ? rank != 0 : kind != reduce || rank == 0;
     std::vector<double> result(words * static_cast<std::size_t>(receives_blocks(kind) ? ranks : 1), -1);
     device_.copy(recv_.data(), result.data(), result.size() * sizeof(double));
-    candidate.call(kind, send_.data(), recv_.data(), words * sizeof(double), device_.stream());
+    calls.make(kind, send_.data(), recv_.data(), words * sizeof(double), device_.stream());
     device_.copy(result.data(), recv_.data(), result.size() * sizeof(double));
     device_.synchronize();
     for (std::size_t i = 0; receives && i < result.size(); ++i)
       if (result[i] != expected(kind, static_cast<int>(i / words), i % words)) {
         std::fprintf(stderr, "mpix-tune: %s of %zu bytes, %s in %d blocks: word %zu of rank %d is wrong\n", names[kind],
-                     words * sizeof(double), candidate.way().name.c_str(), candidate.way().blocks, i, rank);
+                     words * sizeof(double), way.name.c_str(), way.blocks, i, rank);
         MPI_Abort(MPI_COMM_WORLD, 1);
       }
   }
@@ -236,30 +247,27 @@ bool is_wanted(const Options& options, Kind kind) {
   return options.only.empty() || std::count(options.only.begin(), options.only.end(), names[kind]) > 0;
 }
 
-std::vector<std::unique_ptr<Candidate>> all_candidates(bench::Device& device) {
-  std::vector<std::unique_ptr<Candidate>> all;
+std::vector<Way> all_ways(bench::Device& device) {
+  std::vector<Way> all;
   for (const char* const name : {"lines", "packs", "direct"}) {
-    all.push_back(std::make_unique<Candidate>(Way{name, 0}));
-    if (!all.back()->is_known(device)) {
-      all.pop_back();
-      continue;
-    }
+    if (!is_known({name, 0}, device)) continue;
+    all.push_back({name, 0});
     if (!device.is_gpu()) continue;
-    for (const int blocks : {2, 4, 8, 16, 32, 64}) all.push_back(std::make_unique<Candidate>(Way{name, blocks}));
+    for (const int blocks : {2, 4, 8, 16, 32, 64})
+      if (is_known({name, blocks}, device)) all.push_back({name, blocks});
   }
   return all;
 }
 
 /// Of those that are as good as the best: that of the next smaller size, so that a table has few lines; else the one
 /// with blocks by size.
-std::size_t best_of(const std::vector<double>& times, const std::vector<const Candidate*>& candidates,
-                    const Way& last) {
+std::size_t best_of(const std::vector<double>& times, const std::vector<Way>& ways, const Way& last) {
   const auto best = static_cast<std::size_t>(std::min_element(times.begin(), times.end()) - times.begin());
   std::size_t chosen = best;
   for (std::size_t i = 0; i < times.size(); ++i) {
     if (times[i] > as_good * times[best]) continue;
-    if (candidates[i]->way() == last) return i;
-    if (candidates[i]->way().blocks == 0) chosen = i;
+    if (ways[i] == last) return i;
+    if (ways[i].blocks == 0) chosen = i;
   }
   return chosen;
 }
@@ -277,7 +285,7 @@ struct Entry {
 };
 
 std::vector<Entry> tune(bench::Device& device, const Options& options) {
-  const auto all = all_candidates(device);
+  const std::vector<Way> all = all_ways(device);
   Measurement measurement(device, options);
   std::vector<Entry> entries;
   for (int k = 0; k < kinds; ++k) {
@@ -286,16 +294,16 @@ std::vector<Entry> tune(bench::Device& device, const Options& options) {
     bool has_lines = true;
     Way last;
     for (std::size_t bytes = options.from; in_all(kind, bytes) <= options.to; bytes *= 2) {
-      std::vector<const Candidate*> candidates;
-      for (const auto& candidate : all)
-        if (has_lines || candidate->way().name != "lines") candidates.push_back(candidate.get());
-      const std::vector<double> times = measurement.of(kind, bytes, candidates);
-      const std::size_t chosen = best_of(times, candidates, last);
+      std::vector<Way> ways;
+      for (const Way& way : all)
+        if (has_lines || way.name != "lines") ways.push_back(way);
+      const std::vector<double> times = measurement.of(kind, bytes, ways);
+      const std::size_t chosen = best_of(times, ways, last);
       double lines = HUGE_VAL;
       for (std::size_t i = 0; i < times.size(); ++i)
-        if (candidates[i]->way().name == "lines") lines = std::min(lines, times[i]);
+        if (ways[i].name == "lines") lines = std::min(lines, times[i]);
       has_lines = lines <= hopeless * times[chosen];
-      const Way& way = candidates[chosen]->way();
+      const Way& way = ways[chosen];
       if (rank == 0)
         std::fprintf(stderr, "%-20s %8s  %s %d: %.2f us; lines %s\n", names[kind], size_text(bytes).c_str(),
                      way.name.c_str(), way.blocks, times[chosen],
@@ -312,8 +320,8 @@ std::vector<Entry> tune(bench::Device& device, const Options& options) {
 
 /// Sizes between those that were measured: how far what calls choose is from the best. 0: near enough.
 int check(bench::Device& device, const Options& options) {
-  const auto all = all_candidates(device);
-  const Candidate chosen(Way{});
+  std::vector<Way> ways = all_ways(device);
+  ways.insert(ways.begin(), Way{});  // as calls choose
   Measurement measurement(device, options);
   int points = 0, near = 0;
   double worst = 1;
@@ -321,9 +329,7 @@ int check(bench::Device& device, const Options& options) {
     const Kind kind = static_cast<Kind>(k);
     for (std::size_t half = options.from / 2; is_wanted(options, kind) && in_all(kind, 3 * half) <= options.to;
          half *= 2) {
-      std::vector<const Candidate*> candidates{&chosen};
-      for (const auto& candidate : all) candidates.push_back(candidate.get());
-      const std::vector<double> times = measurement.of(kind, 3 * half / 8 * 8, candidates);
+      const std::vector<double> times = measurement.of(kind, 3 * half / 8 * 8, ways);
       const auto best = static_cast<std::size_t>(std::min_element(times.begin() + 1, times.end()) - times.begin());
       const double ratio = times[0] / times[best];
       ++points;
@@ -331,7 +337,7 @@ int check(bench::Device& device, const Options& options) {
       worst = std::max(worst, ratio);
       if (rank == 0)
         std::printf("%-20s %8zu  %.2f us; best: %s %d %.2f us, ratio %.2f\n", names[kind], 3 * half / 8 * 8, times[0],
-                    candidates[best]->way().name.c_str(), candidates[best]->way().blocks, times[best], ratio);
+                    ways[best].name.c_str(), ways[best].blocks, times[best], ratio);
     }
   }
   if (rank == 0) std::printf("%d of %d within %.2f of the best; worst %.2f\n", near, points, off, worst);

@@ -68,7 +68,7 @@ Collectives::Call sample_call(CollectiveKind kind, std::uint64_t bytes, const ch
 }  // namespace
 
 float Collectives::seconds_of(const Call& call, CollectiveWay way, OwnStream& stream) {
-  InStream in{stream.handle(), false, 0, memory_};
+  InStream in{stream.handle(), 0, 0, memory_};
   in.word =
       CallWord{call.kind, call.operation, call.element, static_cast<std::uint32_t>(call.root), call.bytes}.packed();
   double least = std::numeric_limits<float>::max();

@@ -31,7 +31,11 @@ void Collectives::unmap(Attachment& attachment) noexcept {
 
 bool Collectives::has_guards() const { return memory_->guards != nullptr; }
 
-std::uint32_t Collectives::blocks() const { return has_guards() ? 0 : device_.parts_in_use() == 1 ? 1 : blocks_; }
+std::uint32_t Collectives::blocks() const {
+  if (has_guards()) return 0;
+  if (device_.parts_in_use() == 1) return 1;
+  return ways_.blocks > 0 ? std::min(ways_.blocks, blocks_) : blocks_;
+}
 
 CallRoom* Collectives::room() const { return memory_->room.get(); }
 
@@ -70,9 +74,9 @@ std::uint64_t Collectives::place_of(const void* buffer, std::size_t bytes) const
 
 Collectives::Went Collectives::enqueue_on_node(const Call& call, const InStream& in, CollectiveWay way) {
   CollectiveLaunch launch;
-  launch.sharers = sharers_;
+  launch.sharers = most_sharers_;
   launch.room = room();
-  launch.captured = in.captured;
+  launch.capture = in.capture;
   launch.keep = in.keep;
   Collective& c = launch.call = prototype_;
   c.kind = call.kind;
@@ -111,7 +115,7 @@ Collectives::Went Collectives::enqueue_on_node(const Call& call, const InStream&
                     : c.direct              ? Went::direct
                                             : Went::by_lines;
   device_.launch(in.stream, std::move(launch));
-  if (!in.captured) ++enqueued_;
+  if (!in.is_captured()) ++enqueued_;
   return went;
 }
 
@@ -128,8 +132,8 @@ void Collectives::or_fail(Enqueue enqueue_it) {
 
 void Collectives::enqueue_staged(const Collective& call, const InStream& in) {
   or_fail([&] {
-    if (in.captured) device_.keep_for_graph(in.stream, in.keep);
-    memory_->led->enqueue(call, in.stream, in.captured);
+    if (in.is_captured()) device_.keep_for_graph(in.stream, in.keep);
+    memory_->led->enqueue(call, in.stream, in.is_captured());
   });
 }
 
@@ -139,8 +143,8 @@ void Collectives::enqueue_copied(const Collective& call, bool in_place, const In
   if (copied.gives(call.me) && !copied.replaces())
     copied.place = place_of(call.send, call.bytes * (copied.sends_blocks() ? call.ranks() : 1));
   or_fail([&] {
-    if (in.captured) device_.keep_for_graph(in.stream, in.keep);
-    memory_->led->enqueue(call, copied, in.stream, in.captured);
+    if (in.is_captured()) device_.keep_for_graph(in.stream, in.keep);
+    memory_->led->enqueue(call, copied, in.stream, in.is_captured());
   });
 }
 
@@ -163,7 +167,7 @@ void Collectives::enqueue_guarded(const CollectiveLaunch& launch, const InStream
       guards.before_receives(in.stream);
       c.half = CallHalf::receives;
       device_.launch(in.stream, std::move(piece));
-      if (!in.captured) ++enqueued_;
+      if (!in.is_captured()) ++enqueued_;
     }
   });
 }
@@ -174,8 +178,8 @@ void Collectives::enqueue_between_nodes(const Call& call, const InStream& in) {
     step.word = in.word;
     step.host = prototype_.host;
     const bool meets = step.does(RailStep::meet);
-    device_.launch(in.stream, RailLaunch{step, &rails, sharers_, room(), in.captured, in.keep});
-    if (meets && !in.captured) ++exchanges_;
+    device_.launch(in.stream, RailLaunch{step, &rails, most_sharers_, room(), in.capture, in.keep});
+    if (meets && !in.is_captured()) ++exchanges_;
   };
   or_fail([&] {
     BetweenNodes({rails.shape(), rails.places(), rails.packed(), rails.collected()}, call,
@@ -187,9 +191,9 @@ void Collectives::enqueue_between_nodes(const Call& call, const InStream& in) {
 void Collectives::enqueue(const Call& call, Stream stream) {
   const std::lock_guard<std::mutex> hold(mutex_);
   check(call);
-  InStream in{stream, device_.check_stream(stream) != 0, 0, memory_};
-  was_captured_ = was_captured_ || in.captured;
-  if (was_captured_ && !in.captured && !last_point_) last_point_ = device_.new_point();  // may fail
+  InStream in{stream, device_.check_stream(stream), 0, memory_};
+  was_captured_ = was_captured_ || in.is_captured();
+  if (was_captured_ && !in.is_captured() && !last_point_) last_point_ = device_.new_point();  // may fail
   in.word = CallWord{call.kind,  call.operation,    call.element, static_cast<std::uint32_t>(call.root),
                      call.bytes, call.said_function}
                 .packed();
@@ -210,7 +214,7 @@ void Collectives::enqueue(const Call& call, Stream stream) {
        : went == Went::direct     ? counts_.direct
                                   : counts_.by_lines);
   }
-  if (!in.captured) {
+  if (!in.is_captured()) {
     last_word_ = in.word;
     all_words_ = (all_words_ ^ in.word) * 0x9e3779b97f4a7c15u + 1;
     if (last_point_) last_point_->set(stream);

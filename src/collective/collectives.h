@@ -124,9 +124,11 @@ class Collectives final : public WaitsForPeers {
   /// A call in a stream, which all of its launches know.
   struct InStream {
     Stream stream;
-    bool captured;
+    std::uint64_t capture;  ///< 0: none
     std::uint64_t word;
     std::shared_ptr<const void> keep;
+
+    bool is_captured() const { return capture != 0; }
   };
 
   void check(const Call& call) const;
@@ -148,7 +150,7 @@ class Collectives final : public WaitsForPeers {
   CollectivePlaces choose_places(Bootstrap& bootstrap, const Settings& settings);
   std::uint32_t choose_pack_places(Bootstrap& bootstrap, const std::vector<std::uint64_t>& devices,
                                    std::uint32_t ranks);
-  bool take_room(const std::vector<Card>& cards);
+  bool take_room(const std::vector<Card>& cards, Waits waits);
   void plant_trees(const std::vector<std::uint64_t>& devices);
   std::uint64_t place_of(const void* buffer, std::size_t bytes) const;
   // In choose_way.cpp:
@@ -182,11 +184,12 @@ class Collectives final : public WaitsForPeers {
   const UnmapsLater unmaps_later_;  ///< outlives memory_
   const Ways ways_;
   std::uint64_t scratch_ = 0;
-  std::uint32_t sharers_ = 1;
-  std::uint32_t blocks_ = 1;      ///< of a call where kernels wait: all of its ranks' find room (Device's CallRoom)
-  bool lacks_room_ = false;       ///< on some rank: calls wait in memory operations, unless kernels are asked for
-  bool share_in_turns_ = false;   ///< some ranks a GPU, without MPS
-  bool stages_in_turns_ = false;  ///< likewise, and the services have cores
+  std::uint32_t sharers_ = 1;       ///< ranks of this communicator on a processor
+  std::uint32_t most_sharers_ = 1;  ///< with those of other communicators and windows that ranks know of
+  std::uint32_t blocks_ = 1;        ///< of a call where kernels wait: all of its ranks' find room (Device's CallRoom)
+  bool lacks_room_ = false;         ///< on some rank: calls wait in memory operations, unless kernels are asked for
+  bool share_in_turns_ = false;     ///< some ranks a GPU, without MPS
+  bool stages_in_turns_ = false;    ///< likewise, and the services have cores
   Device::PackForm pack_form_;
   std::shared_ptr<Memory> memory_;
   Collective prototype_{};

@@ -88,7 +88,7 @@ CollectivePlaces Collectives::choose_places(Bootstrap& bootstrap, const Settings
   // The service has to have a core: with one a rank calls took as long as turns.
   stages_in_turns_ = share_in_turns_ && std::all_of(cards.begin(), cards.end(),
                                                     [](const Card& one) { return one.has_guards && one.has_cores; });
-  lacks_room_ = !take_room(cards);
+  lacks_room_ = !take_room(cards, settings.waits);
   if (is_led_by_service(ways_.way) &&
       !std::all_of(cards.begin(), cards.end(), [](const Card& one) { return one.has_guards; }))
     throw Error(Fault::unsupported,
@@ -109,24 +109,30 @@ CollectivePlaces Collectives::choose_places(Bootstrap& bootstrap, const Settings
   return places;
 }
 
-/// False: there is none, and the calls can do without.
-bool Collectives::take_room(const std::vector<Card>& cards) {
-  const std::uint32_t places_of_a_block = sharers_ > 1 ? 1 : 2;
-  std::uint32_t sharers = sharers_, least = UINT32_MAX;
-  for (const Card& one : cards) sharers = std::max(sharers, one.room.sharers);
+/// False: there is none, and the calls can do without. `waits`: of all ranks, as Team compares it.
+bool Collectives::take_room(const std::vector<Card>& cards, Waits waits) {
+  most_sharers_ = sharers_;
+  for (const Card& one : cards) most_sharers_ = std::max(most_sharers_, one.room.sharers);
+  if (size() == 1) {  // which waits for nobody
+    memory_->room.reset();
+    blocks_ = ways_.blocks > 0 ? ways_.blocks : most_blocks;
+    return true;
+  }
+  const std::uint32_t places_of_a_block = most_sharers_ > 1 ? 1 : 2;
+  std::uint32_t least = UINT32_MAX;
   for (const Card& one : cards)
-    if (one.room.multiprocessors > 0) least = std::min(least, one.room.blocks_left(sharers) / places_of_a_block);
+    if (one.room.multiprocessors > 0) least = std::min(least, one.room.blocks_left(most_sharers_) / places_of_a_block);
   // Most of what is left, and something for the next one.
   blocks_ = least > 1 ? static_cast<std::uint32_t>(std::uint64_t{least} * 2 / 3) : least;
   if (blocks_ > 8) blocks_ -= blocks_ % 8;  // parts of data that lie well
   blocks_ = std::min(blocks_, most_blocks);
   if (ways_.blocks > 0) blocks_ = std::min(blocks_, 2 * ways_.blocks);  // of two calls in a row
-  const bool can_do_without =
-      !team_->spans_nodes() && std::all_of(cards.begin(), cards.end(), [](const Card& one) { return one.has_guards; });
-  if (blocks_ == 0 && can_do_without) return false;
-  blocks_ = std::max(blocks_, 1u);
-  if (memory_->room) memory_->room->settle(blocks_ * places_of_a_block, sharers);
-  return true;
+  const bool can_do_without = waits != Waits::kernel && !team_->spans_nodes() &&
+                              std::all_of(cards.begin(), cards.end(), [](const Card& one) { return one.has_guards; });
+  const bool has_room = blocks_ > 0;
+  if (!can_do_without) blocks_ = std::max(blocks_, 1u);  // of places that are not there: see limits.md
+  if (memory_->room) memory_->room->settle(blocks_ * places_of_a_block, most_sharers_);
+  return has_room || !can_do_without;
 }
 
 /// `devices`: by rank of the communicator.
@@ -145,7 +151,7 @@ void Collectives::plant_trees(const std::vector<std::uint64_t>& devices) {
 /// Of a place; 0: not all links carry packs, or there is no memory for them.
 std::uint32_t Collectives::choose_pack_places(Bootstrap& bootstrap, const std::vector<std::uint64_t>& devices,
                                               std::uint32_t ranks) {
-  pack_form_ = team_->spans_nodes() || sharers_ > 1 ? Device::PackForm{} : device_.pack_form(ranks);
+  pack_form_ = team_->spans_nodes() || most_sharers_ > 1 ? Device::PackForm{} : device_.pack_form(ranks);
   if (pack_form_.groups == 0) return 0;
   const bool all_carry = std::all_of(devices.begin(), devices.end(),
                                      [this](std::uint64_t processor) { return device_.carries_packs(processor); });
@@ -200,7 +206,7 @@ Collectives::Collectives(std::shared_ptr<const Team> team, Bootstrap& bootstrap,
   const bool waits_in_memory_ops =
       settings.waits == Waits::automatic ? share_in_turns_ || lacks_room_ : settings.waits == Waits::memory;
   if (waits_in_memory_ops && !team_->spans_nodes()) memory_->guards = std::make_unique<CallGuards>(device_, c);
-  if (memory_->guards || size() == 1) memory_->room.reset();
+  if (memory_->guards) memory_->room.reset();
   if (is_led_by_service(ways_.way) || stages_in_turns_) share_staged_memory(bootstrap);
   if (memory_->led && ways_.way == CollectiveWay::copies) memory_->led->prepare_copies(segments, memory_->maps);
   if (memory_->led)

@@ -115,7 +115,9 @@ struct RoomUse {
   /// Places for other parts that are left, of which some are lent by parts 0.
   std::uint32_t blocks_left(std::uint32_t shared_by) const {
     const std::uint32_t most = WaitingRoom::most(multiprocessors, shared_by), free = most > taken ? most - taken : 0;
-    const std::uint32_t all = std::min((blocks + multiprocessors / 2) / shared_by, blocks / shared_by + free);
+    // a call's are halves of a multiprocessor, however many of a window find room on one
+    const std::uint32_t others = std::min(blocks, multiprocessors);
+    const std::uint32_t all = std::min((others + multiprocessors / 2) / shared_by, others / shared_by + free);
     return all > blocks_taken ? all - blocks_taken : 0;
   }
 };
@@ -129,12 +131,12 @@ class CallRoom {
   virtual RoomUse use() const = 0;
   /// What its ranks have agreed upon, and how many are now known to run there.
   virtual void settle(std::uint32_t places, std::uint32_t sharers) = 0;
-  /// Whether a launch may be there while the one in front still waits; and whether the next one may while it does.
-  /// Under the communicator's lock.
+  /// Whether a launch of a capture may be there while the one in front still waits; and whether the next one may while
+  /// it does. Under the communicator's lock.
   struct Neighbours {
     bool starts_early, lets_next_start;
   };
-  virtual Neighbours neighbours(std::uint32_t places) = 0;
+  virtual Neighbours neighbours(std::uint64_t capture, std::uint32_t places) = 0;
 };
 
 struct Launch {

@@ -27,7 +27,7 @@ struct RailLaunch {
   RailService* service = nullptr;
   std::uint32_t sharers = 1;  ///< see CollectiveLaunch
   CallRoom* room = nullptr;
-  bool captured = false;
+  std::uint64_t capture = 0;         ///< that it becomes part of; 0: none
   std::shared_ptr<const void> keep;  ///< what both point to, alive for as long as it may run
 };
 

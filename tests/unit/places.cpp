@@ -25,13 +25,14 @@ constexpr std::uint32_t blocks_of_each = 4;   // that a multiprocessor has room 
 
 /// A process on a GPU that `sharers` processes share, and its windows.
 struct Process {
-  Process(std::uint32_t multiprocessors, std::uint32_t its_sharers) : all(multiprocessors), sharers(its_sharers) {
-    places->open(all, all * blocks_of_each);
+  Process(std::uint32_t multiprocessors, std::uint32_t its_sharers, std::uint32_t its_blocks_of_each = blocks_of_each)
+      : all(multiprocessors), sharers(its_sharers), others((its_blocks_of_each - 1) * multiprocessors) {
+    places->open(all, all * its_blocks_of_each);
   }
   std::uint32_t most() const { return WaitingRoom::most(all, sharers); }
-  std::uint32_t own_blocks() const { return all * (blocks_of_each - 1) / sharers; }
+  std::uint32_t own_blocks() const { return others / sharers; }
   /// With those that parts 0 do not take, up to a half.
-  std::uint32_t most_blocks() const { return (all * (blocks_of_each - 1) + all / 2) / sharers; }
+  std::uint32_t most_blocks() const { return (others + all / 2) / sharers; }
   std::uint32_t lent(std::uint32_t blocks) const { return blocks > own_blocks() ? blocks - own_blocks() : 0; }
 
   /// Whether it has places; one that finds none waits in guards (team/neighbourhood.cpp, lack_places).
@@ -45,7 +46,7 @@ struct Process {
   /// All processes together leave a multiprocessor to others.
   bool keeps_promise() { return places->taken() == 0 || places->taken() * sharers < all; }
 
-  const std::uint32_t all, sharers;
+  const std::uint32_t all, sharers, others;  ///< the last: blocks beside one a multiprocessor
   const std::shared_ptr<Places> places = std::make_shared<Places>();
   std::vector<std::unique_ptr<WindowPlaces>> windows;
 };
@@ -207,7 +208,7 @@ struct Calls {
 TEST_CASE("communicators have places of the same sort as other parts of windows, all processes as many", "[places]") {
   const std::uint32_t multiprocessors = MULTIPROCESSORS, sharers = GENERATE(1u, 2u, 4u);
   CAPTURE(multiprocessors, sharers);
-  Process one(multiprocessors, sharers), other(multiprocessors, sharers);
+  Process one(multiprocessors, sharers, 2), other(multiprocessors, sharers, 2);
   const bool has_window = one.open_window();
   const std::uint32_t most = one.most(), window = has_window ? places_at_birth : 0;
   REQUIRE(one.places->taken() == window);
@@ -230,20 +231,26 @@ TEST_CASE("communicators have places of the same sort as other parts of windows,
 }
 
 TEST_CASE("what a communicator may come to have is reserved while it is made", "[places]") {
-  Process process(16, 1);
+  Process process(16, 1, 2);
   CallPlaces made(process.places);
   CHECK(made.use().blocks_taken == 0);
   const CallPlaces meanwhile(process.places);
-  CHECK(meanwhile.use().blocks_taken == process.most_blocks() * 2 / 3);
+  CHECK(meanwhile.use().blocks_taken == (2 * process.most_blocks() + 2) / 3);
+  const std::uint32_t rest = process.most_blocks() - meanwhile.use().blocks_taken;
   made.settle(4, 1);
-  CHECK(CallPlaces(process.places).use().blocks_taken < process.most_blocks());
+  CHECK(CallPlaces(process.places).use().blocks_taken == 4 + (2 * rest + 2) / 3);
+}
+
+TEST_CASE("places of calls are halves of multiprocessors, however many blocks of windows find room", "[places]") {
+  for (const std::uint32_t blocks : {2u, 3u, 4u, 8u})
+    CHECK(CallPlaces(Process(16, 1, blocks).places).use().blocks_left(1) == 16 + 8);
 }
 
 TEST_CASE("a call starts early where it and the one in front find room together", "[places]") {
   Process process(16, 1);
   CallPlaces room(process.places);
   room.settle(10, 1);
-  const auto next = [&](std::uint32_t places) { return room.neighbours(places); };
+  const auto next = [&](std::uint32_t places, std::uint64_t capture = 1) { return room.neighbours(capture, places); };
   CHECK(next(5).starts_early);
   CHECK(next(5).starts_early);
   CHECK_FALSE(next(6).starts_early);
@@ -254,4 +261,9 @@ TEST_CASE("a call starts early where it and the one in front find room together"
   CHECK(next(6).starts_early);
   CHECK(next(5).starts_early);
   CHECK_FALSE(next(10).starts_early);
+  // Others, captured meanwhile, say nothing of what is in front here.
+  CHECK(next(5, 2).starts_early);
+  CHECK(next(10, 3).starts_early);
+  CHECK_FALSE(next(5, 2).starts_early);
+  CHECK(next(5, 2).starts_early);
 }

@@ -102,10 +102,11 @@ inline void launch_collective(const CollectiveLaunch& launch, gpuStream_t stream
   // Outside of graphs it does not depend on what is in front; see Launcher::launch_posts.
   const auto run = [&](const Kernel& kernel, std::uint32_t blocks, unsigned threads, auto& arguments, Collective& its) {
     CallRoom::Neighbours neighbours{true, true};
-    if (launch.captured && launch.room) neighbours = launch.room->neighbours(places_of(blocks, launch.sharers));
+    if (launch.capture != 0 && launch.room)
+      neighbours = launch.room->neighbours(launch.capture, places_of(blocks, launch.sharers));
     its.lets_next_start = neighbours.lets_next_start;
     MPIX_CHECK_GPU(gpu_launch(kernel.function, dim3(blocks), threads, &arguments, sizeof arguments, stream,
-                              launch.captured && kernel.may_be_dependent && neighbours.starts_early));
+                              launch.capture != 0 && kernel.may_be_dependent && neighbours.starts_early));
   };
   if (launch.ways.count > 0) {
     ChosenArguments arguments{call, launch.ways};
@@ -145,10 +146,12 @@ inline void launch_rail(const RailLaunch& launch, gpuStream_t stream) {
     const auto blocks =
         static_cast<std::uint32_t>(std::clamp<std::uint64_t>(bytes / (most_of_a_block / 2), 1, most_blocks));
     CallRoom::Neighbours neighbours{true, true};
-    if (launch.captured && launch.room) neighbours = launch.room->neighbours(places_of(blocks, launch.sharers));
+    if (launch.capture != 0 && launch.room)
+      neighbours = launch.room->neighbours(launch.capture, places_of(blocks, launch.sharers));
     step.lets_next_start = neighbours.lets_next_start;
     MPIX_CHECK_GPU(gpu_launch(rail_kernel().function, dim3(blocks), most_threads_of(launch.sharers), &step, sizeof step,
-                              stream, launch.captured && rail_kernel().may_be_dependent && neighbours.starts_early));
+                              stream,
+                              launch.capture != 0 && rail_kernel().may_be_dependent && neighbours.starts_early));
   };
   const std::uint64_t packs = all.does(RailStep::pack) ? p.locals * p.columns * all.bytes : 0;
   const std::uint64_t fills = all.does(RailStep::fill) ? p.partners * all.filling.blocks * all.bytes : 0;

@@ -228,15 +228,15 @@ class GpuDevice final : public Device {
 
   void launch(Stream stream, CollectiveLaunch&& launch) override {
     DeviceScope scope(memory().device());
-    if (launch.captured) keep_for_graph(stream, launch.keep);
+    if (launch.capture != 0) keep_for_graph(stream, launch.keep);
     launch_collective(launch, static_cast<gpuStream_t>(stream));
-    launcher_.know_of_other(static_cast<gpuStream_t>(stream), launch.captured);
+    launcher_.know_of_other(static_cast<gpuStream_t>(stream), launch.capture != 0);
   }
   void launch(Stream stream, RailLaunch&& launch) override {
     DeviceScope scope(memory().device());
-    if (launch.captured) keep_for_graph(stream, launch.keep);
+    if (launch.capture != 0) keep_for_graph(stream, launch.keep);
     launch_rail(launch, static_cast<gpuStream_t>(stream));
-    launcher_.know_of_other(static_cast<gpuStream_t>(stream), launch.captured);
+    launcher_.know_of_other(static_cast<gpuStream_t>(stream), launch.capture != 0);
   }
   void prepare_collectives() override {
     const OwnCalls own(memory().device());

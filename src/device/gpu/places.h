@@ -107,7 +107,7 @@ class Places {
   Reserved reserve_blocks() {
     std::lock_guard<std::mutex> hold(mutex_);
     const RoomUse use{all_, blocks_, sharers_, taken_, blocks_taken_};
-    const std::uint32_t count = use.blocks_left(sharers_) * 2 / 3;
+    const std::uint32_t count = (use.blocks_left(sharers_) * 2 + 2) / 3;
     blocks_taken_ += count;
     return {use, count};
   }
@@ -189,7 +189,11 @@ class CallPlaces final : public CallRoom {
     all_->change_blocks(count_, places);
     count_ = places;
   }
-  Neighbours neighbours(std::uint32_t places) override {
+  Neighbours neighbours(std::uint64_t capture, std::uint32_t places) override {
+    // What is in front in a capture that was left meanwhile is not known any more. A new one has a greater number.
+    if (capture != capture_) in_front_ = capture > newest_capture_ ? 0 : count_;
+    capture_ = capture;
+    newest_capture_ = std::max(newest_capture_, capture);
     const bool starts_early = in_front_ + places <= count_, lets_next_start = 2 * places <= count_;
     in_front_ = lets_next_start ? places : 0;
     return {starts_early, lets_next_start};
@@ -199,6 +203,7 @@ class CallPlaces final : public CallRoom {
   const std::shared_ptr<Places> all_;
   const Places::Reserved reserved_;
   std::uint32_t count_ = reserved_.count, in_front_ = 0;
+  std::uint64_t capture_ = 0, newest_capture_ = 0;
 };
 
 }  // namespace GPU_NAMESPACE
