@@ -292,6 +292,21 @@ TEST_CASE("how long a wait has lasted counts from the last find", "[bell]") {
   }
 }
 
+TEST_CASE("a thread that has waited for long naps for long", "[bell]") {
+  using namespace std::chrono_literals;
+  const auto nap_after = [](std::chrono::nanoseconds waited) {
+    return Patience::nap_after(waited, Patience::longest_remote_nap);
+  };
+  CHECK(nap_after(0ns) == 10us);
+  CHECK(nap_after(400us) == 50us);
+  CHECK(nap_after(9s) == 100us);
+  CHECK(nap_after(10s) == 1ms);
+  CHECK(nap_after(1h) == 1ms);
+  // What all rings is slept for at once, and longer naps stay as they are.
+  CHECK(Patience::nap_after(0ns, Patience::longest_sleep) == Patience::longest_sleep);
+  CHECK(Patience::nap_after(20s, 50ms) == 50ms);
+}
+
 TEST_CASE("a waiting host stream sleeps", "[bell]") {
   static Bell bell;
   std::memset(&bell, 0, sizeof bell);

@@ -66,13 +66,18 @@ std::chrono::nanoseconds Patience::waited() const {
   return since_ == Clock::time_point{} ? std::chrono::nanoseconds{0} : Clock::now() - since_;
 }
 
+std::chrono::nanoseconds Patience::nap_after(std::chrono::nanoseconds waited, std::chrono::nanoseconds longest_nap) {
+  constexpr std::chrono::nanoseconds long_wait = std::chrono::seconds(10), idle_nap = std::chrono::milliseconds(1);
+  if (longest_nap >= longest_sleep) return longest_nap;  // all that it waits for rings
+  return waited < long_wait ? std::clamp(waited / 8, shortest_nap, longest_nap) : std::max(longest_nap, idle_nap);
+}
+
 void Patience::pause() {
   ++looks_;
   slept_ = about_to_sleep_;
   if (about_to_sleep_) {
     // The look since then found nothing, and whoever changes a word from here on rings.
-    const std::chrono::nanoseconds nap =
-        longest_nap_ < longest_sleep ? std::clamp(waited() / 8, shortest_nap, longest_nap_) : longest_nap_;
+    const std::chrono::nanoseconds nap = nap_after(waited(), longest_nap_);
     const Clock::time_point begin = Clock::now();
     futex_wait(&bell_->rings, rings_seen_, nap);
     // As AwakeClock has it, but found out here: this thread may be awake before the service is. The process may have
