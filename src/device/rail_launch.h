@@ -11,7 +11,7 @@ namespace mpix {
 
 class CallRoom;
 
-/// Whoever moves data between nodes for the collectives of a communicator.
+/// What moves data between nodes for the collectives of a communicator.
 class RailService {
  public:
   virtual ~RailService() = default;

@@ -103,7 +103,8 @@ class Places {
     RoomUse before;
     std::uint32_t count;
   };
-  /// For a communicator, until its ranks have agreed: all that they may agree upon. Another thread may make one, too.
+  /// For a communicator, until its ranks have agreed: all that they may agree upon, and so rounded up, for a last block
+  /// of two places. Another thread may make one, too.
   Reserved reserve_blocks() {
     std::lock_guard<std::mutex> hold(mutex_);
     const RoomUse use{all_, blocks_, sharers_, taken_, blocks_taken_};

@@ -76,7 +76,7 @@ void Patience::pause() {
   ++looks_;
   slept_ = about_to_sleep_;
   if (about_to_sleep_) {
-    // The look since then found nothing, and whoever changes a word from here on rings.
+    // The look since then found nothing, and a thread that changes a word from here on rings.
     const std::chrono::nanoseconds nap = nap_after(waited(), longest_nap_);
     const Clock::time_point begin = Clock::now();
     futex_wait(&bell_->rings, rings_seen_, nap);
