@@ -15,6 +15,17 @@ AC_DEFUN([MPIX_CXX17], [
   AC_SUBST([CXX_STD])
 ])
 
+# MPIX_READS_AHEAD: whether this is g++, which takes a header that it has read before for the header, and reads the
+# header where it cannot. Other compilers ask for a flag, or end with an error.
+AC_DEFUN([MPIX_READS_AHEAD], [
+  AC_COMPILE_IFELSE([AC_LANG_SOURCE([[
+    #if !defined(__GNUC__) || defined(__clang__) || defined(__INTEL_COMPILER) || defined(__NVCOMPILER)
+    #error "not g++"
+    #endif
+    ]])], [mpix_reads_ahead=yes], [mpix_reads_ahead=no])
+  AM_CONDITIONAL([READS_AHEAD], [test $mpix_reads_ahead = yes])
+])
+
 # MPIX_TRY_CXXFLAG(FLAG, VARIABLE): append FLAG to VARIABLE if the compiler takes it
 AC_DEFUN([MPIX_TRY_CXXFLAG], [
   AC_MSG_CHECKING([whether $CXX takes $1])

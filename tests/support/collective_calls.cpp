@@ -22,9 +22,14 @@ bool sends_parts(What what) { return what == What::reduce_scatter_block || what 
 
 std::size_t of_ranks(int size) { return static_cast<std::size_t>(size); }
 
-std::vector<char> part(const std::vector<char>& all, std::size_t bytes, int which) {
-  const char* const begin = all.data() + bytes * of_ranks(which);
-  return {begin, begin + bytes};
+/// Some elements of what `who` sends.
+std::vector<char> elements_of(const Call& call, int who, std::size_t first, std::size_t count) {
+  const Type& type = type_of(call.type);
+  const Function function = is_reduction(call.what) ? op_of(call.op).function : Function::max;
+  const std::uint64_t from = key({call.salt, static_cast<std::uint64_t>(who), static_cast<std::uint64_t>(call.what)});
+  std::vector<char> all(count * type.extent);
+  for (std::size_t i = 0; i < count; ++i) type.generate(&all[i * type.extent], mix(from + first + i), function);
+  return all;
 }
 
 }  // namespace
@@ -73,13 +78,7 @@ std::size_t recv_count(const Call& call, int size) {
 }
 
 std::vector<char> input_of(const Call& call, int me, int size) {
-  const Type& type = type_of(call.type);
-  const Function function = is_reduction(call.what) ? op_of(call.op).function : Function::max;
-  const std::size_t count = send_count(call, size);
-  const std::uint64_t from = key({call.salt, static_cast<std::uint64_t>(me), static_cast<std::uint64_t>(call.what)});
-  std::vector<char> all(count * type.extent);
-  for (std::size_t i = 0; i < count; ++i) type.generate(&all[i * type.extent], mix(from + i), function);
-  return all;
+  return elements_of(call, me, 0, send_count(call, size));
 }
 
 std::vector<int> nodes_of(MPI_Comm comm) {
@@ -110,8 +109,8 @@ std::vector<char> result_of(const Call& call, int me, int size, const std::vecto
     case What::alltoall: {
       std::vector<char> all;
       for (int r = 0; r < size; ++r) {
-        const std::vector<char> input = input_of(call, r, size);
-        const std::vector<char> mine = part(input, bytes, call.what == What::alltoall ? me : 0);
+        const std::vector<char> mine =
+            elements_of(call, r, call.what == What::alltoall ? call.count * of_ranks(me) : 0, call.count);
         all.insert(all.end(), mine.begin(), mine.end());
       }
       return all;
@@ -120,7 +119,7 @@ std::vector<char> result_of(const Call& call, int me, int size, const std::vecto
       break;
   }
   if (call.what == What::reduce && me != call.root) return {};
-  const int which = call.what == What::reduce_scatter_block ? me : 0;
+  const std::size_t first = call.what == What::reduce_scatter_block ? call.count * of_ranks(me) : 0;
   const auto combine = [&](std::vector<char>& result, const std::vector<char>& operand) {
     if (result.empty()) return void(result = operand);
     for (std::size_t i = 0; i < bytes; i += type.extent) type.combine(&result[i], &operand[i], op_of(call.op).function);
@@ -130,23 +129,23 @@ std::vector<char> result_of(const Call& call, int me, int size, const std::vecto
     const int node = nodes.empty() ? 0 : nodes[of_ranks(r)];
     auto known = std::find_if(of_nodes.begin(), of_nodes.end(), [&](const auto& one) { return one.first == node; });
     if (known == of_nodes.end()) known = of_nodes.insert(known, {node, {}});
-    combine(known->second, part(input_of(call, r, size), bytes, which));
+    combine(known->second, elements_of(call, r, first, call.count));
   }
   std::vector<char> result;
   for (const auto& [node, operand] : of_nodes) combine(result, operand);
   return result;
 }
 
-Rounding::Rounding(const Call& call, int me, int size)
-    : call_(call), first_(call.what == What::reduce_scatter_block ? call.count * of_ranks(me) : 0) {
-  for (int r = 0; r < size; ++r) inputs_.push_back(input_of(call, r, size));
+Rounding::Rounding(const Call& call, int me, int size) : call_(call) {
+  const std::size_t first = call.what == What::reduce_scatter_block ? call.count * of_ranks(me) : 0;
+  for (int r = 0; r < size; ++r) inputs_.push_back(elements_of(call, r, first, call.count));
 }
 
 double Rounding::of(std::size_t element) const {
   const Type& type = type_of(call_.type);
   double sum = 0, product = 1;
   for (const std::vector<char>& input : inputs_) {
-    const double magnitude = type.magnitude(&input[(first_ + element) * type.extent]);
+    const double magnitude = type.magnitude(&input[element * type.extent]);
     sum += magnitude;
     product *= magnitude;
   }

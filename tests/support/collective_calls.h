@@ -52,7 +52,6 @@ class Rounding {
 
  private:
   const Call call_;
-  const std::size_t first_;
   std::vector<std::vector<char>> inputs_;  ///< by rank
 };
 /// Of the ranks of a communicator; empty: all are on one.

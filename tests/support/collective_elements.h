@@ -110,7 +110,7 @@ T real(std::uint64_t random, Function function) {
   const double sign = random % 2 ? 1 : -1;
   const double fraction = static_cast<double>(random >> 11) * 0x1p-53;
   if (function != Function::sum) return static_cast<T>(sign * (0.5 + fraction));
-  return static_cast<T>(sign * (1 + fraction) * std::ldexp(1.0, static_cast<int>(random / 2 % 16) - 8));
+  return static_cast<T>(sign * (1 + fraction) * (static_cast<double>(1 << random / 2 % 16) / 256));
 }
 
 template <class T>

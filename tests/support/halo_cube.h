@@ -44,29 +44,33 @@ struct Cube {
     return static_cast<long>(element) * (d == 0 ? 1 : d == 1 ? cells(0) : cells(0) * cells(1));
   }
   TEST_FN long field_bytes() const { return static_cast<long>(element) * cells(0) * cells(1) * cells(2); }
+  TEST_FN std::uint64_t all_cells() const {
+    return static_cast<std::uint64_t>(cells(0) * cells(1) * cells(2) * fields);
+  }
   TEST_FN std::size_t bytes() const { return static_cast<std::size_t>(field_bytes() * fields); }
 };
 
-/// What a byte of a cell is in a step: by its place in the whole, periodic grid.
-TEST_FN unsigned char value_of(const Cube& cube, const int* rank_place, const long* cell, int field, std::uint64_t byte,
-                               std::uint64_t step) {
+/// What a cell of a field is in a step: by its place in the whole, periodic grid.
+TEST_FN std::uint64_t key_of(const Cube& cube, const int* rank_place, const long* cell, int field, std::uint64_t step) {
   std::uint64_t key = step * 7919 + static_cast<std::uint64_t>(field);
   for (int d = 0; d < 3; ++d) {
     const long all = static_cast<long>(cube.grid[d]) * cube.n[d];
     const long at = ((rank_place[d] * static_cast<long>(cube.n[d]) + cell[d] - 1) % all + all) % all;
     key = test::mix(key * 1000003 + static_cast<std::uint64_t>(at));
   }
+  return key;
+}
+TEST_FN unsigned char value_of(std::uint64_t key, std::size_t byte) {
   return static_cast<unsigned char>(test::mix(key + byte));
 }
 
-TEST_FN void place_of(const Cube& cube, std::uint64_t i, long* cell, int* field, std::uint64_t* byte) {
-  *byte = i % cube.element;
-  std::uint64_t rest = i / cube.element;
+/// Cell `i` of all fields.
+TEST_FN void place_of(const Cube& cube, std::uint64_t i, long* cell, int* field) {
   for (int d = 0; d < 3; ++d) {
-    cell[d] = static_cast<long>(rest % static_cast<std::uint64_t>(cube.cells(d)));
-    rest /= static_cast<std::uint64_t>(cube.cells(d));
+    cell[d] = static_cast<long>(i % static_cast<std::uint64_t>(cube.cells(d)));
+    i /= static_cast<std::uint64_t>(cube.cells(d));
   }
-  *field = static_cast<int>(rest);
+  *field = static_cast<int>(i);
 }
 
 /// Cells inside get their values of the next step, the border is spoiled. Launched with one block.
@@ -81,15 +85,16 @@ struct Fill {
   }
   /// By all blocks of a grid.
   MPIX_DEV_METHOD void fill(const MPIX_Dev_team& team, std::uint64_t now) const {
-    for (std::uint64_t i = std::uint64_t{team.block} * team.threads + team.thread; i < cube.bytes();
+    for (std::uint64_t i = std::uint64_t{team.block} * team.threads + team.thread; i < cube.all_cells();
          i += std::uint64_t{team.blocks} * team.threads) {
       long cell[3];
       int field = 0;
-      std::uint64_t byte = 0;
-      place_of(cube, i, cell, &field, &byte);
+      place_of(cube, i, cell, &field);
       bool inside = true;
       for (int d = 0; d < 3; ++d) inside = inside && cell[d] >= 1 && cell[d] <= cube.n[d];
-      data[i] = inside ? value_of(cube, cube.me, cell, field, byte, now) : static_cast<unsigned char>(0xee);
+      const std::uint64_t key = key_of(cube, cube.me, cell, field, now);
+      for (std::size_t byte = 0; byte < cube.element; ++byte)
+        data[i * cube.element + byte] = inside ? value_of(key, byte) : static_cast<unsigned char>(0xee);
     }
   }
 };
@@ -101,13 +106,14 @@ struct Compare {
   std::uint64_t* wrong;
   MPIX_DEV_METHOD void operator()(const MPIX_Dev_team& team) const { compare(team, *step); }
   MPIX_DEV_METHOD void compare(const MPIX_Dev_team& team, std::uint64_t now) const {
-    for (std::uint64_t i = std::uint64_t{team.block} * team.threads + team.thread; i < cube.bytes();
+    for (std::uint64_t i = std::uint64_t{team.block} * team.threads + team.thread; i < cube.all_cells();
          i += std::uint64_t{team.blocks} * team.threads) {
       long cell[3];
       int field = 0;
-      std::uint64_t byte = 0;
-      place_of(cube, i, cell, &field, &byte);
-      if (data[i] != value_of(cube, cube.me, cell, field, byte, now)) (void)mpix::fetch_add_on_device(wrong, 1);
+      place_of(cube, i, cell, &field);
+      const std::uint64_t key = key_of(cube, cube.me, cell, field, now);
+      for (std::size_t byte = 0; byte < cube.element; ++byte)
+        if (data[i * cube.element + byte] != value_of(key, byte)) (void)mpix::fetch_add_on_device(wrong, 1);
     }
   }
 };

@@ -3,26 +3,30 @@
  *
  * MPIs spin while they wait, so with more ranks than cores every message costs a time slice of the
  * scheduler (40 ms for a barrier of 8 ranks on 2 cores). Preloaded, this gives the core away after
- * some polls that found nothing, and naps after many, the longer the longer it has waited: naps of 50 us alone
- * take an eighth of a core from the tests beside it, in which ranks wait for many seconds. For tests; a benchmark that
- * uses it must say so. */
+ * some polls that found nothing, and naps after many, for an eighth of the time that it has napped so far: naps of 50
+ * us alone take an eighth of a core from the tests beside it, in which ranks wait for many seconds. For tests; a
+ * benchmark that uses it must say so. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <sched.h>
 #include <stdlib.h>
 #include <time.h>
 
-static __thread int idle, naps;
+static __thread int idle;
+static __thread long napped; /* ns */
 
-static void found_something(void) { idle = naps = 0; }
+static void found_something(void) { idle = napped = 0; }
 
-static void found_nothing(int most_naps) {
+static void found_nothing(long longest_nap) {
   if (++idle % 100 != 0) return;
   if (idle < 2000) {
     sched_yield();
   } else {
-    const struct timespec nap = {0, 50000 + naps * 2000}; /* longer with the wait so far */
-    if (naps < most_naps) ++naps;
+    struct timespec nap = {0, 50000 + napped / 8};
+    if (nap.tv_nsec > longest_nap)
+      nap.tv_nsec = longest_nap;
+    else
+      napped += nap.tv_nsec;
     nanosleep(&nap, NULL);
     idle = 1990; /* ten polls, and the next nap */
   }
@@ -47,7 +51,7 @@ __attribute__((visibility("default"))) unsigned ucp_worker_progress(void* worker
   if (events)
     found_something();
   else
-    found_nothing(975); /* up to 2 ms after a second */
+    found_nothing(2000000);
   return events;
 }
 
@@ -63,6 +67,6 @@ __attribute__((visibility("default"))) void opal_progress(void) {
   clock_gettime(CLOCK_MONOTONIC, &now);
   if ((now.tv_sec - last.tv_sec) * 1000000000L + now.tv_nsec - last.tv_nsec > apart) found_something();
   ((void (*)(void))real_one(&known, "opal_progress"))();
-  found_nothing(75); /* up to 200 us */
+  found_nothing(200000);
   clock_gettime(CLOCK_MONOTONIC, &last);
 }

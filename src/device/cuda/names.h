@@ -270,7 +270,9 @@ inline std::string gpu_enqueue_memory_ops(gpuStream_t stream, const MemoryOp* op
     }
   }
   const CUresult result = gpu_batch_call()(stream, static_cast<unsigned>(count), batch.data(), 0);
-  return result == CUDA_SUCCESS ? "" : "cuStreamBatchMemOp: error " + std::to_string(static_cast<int>(result));
+  if (result == CUDA_SUCCESS) return "";
+  const auto error = static_cast<cudaError_t>(result);  // the same numbers
+  return std::string("cuStreamBatchMemOp: ") + cudaGetErrorName(error) + ", " + cudaGetErrorString(error);
 }
 
 /// Under MPS kernels of several processes run side by side.
