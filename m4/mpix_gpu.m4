@@ -27,7 +27,11 @@ AC_DEFUN([MPIX_CUDA], [
 ])
 
 AC_DEFUN([MPIX_CUDA_TRY], [
-  cuda_dir=`AS_DIRNAME(["$NVCC"])`/..
+  # nvcc says itself where it is: what was found may be a script that calls it.
+  echo > conftest.cu
+  cuda_dir=`$NVCC --dryrun -c conftest.cu -o conftest.o 2>&1 | sed -n 's/^@%:@\$ TOP=//p'`
+  rm -f conftest.cu
+  AS_IF([test -f "$cuda_dir/include/cuda_runtime.h"], [], [cuda_dir=`AS_DIRNAME(["$NVCC"])`/..])
   cuda_dir=`cd "$cuda_dir" && pwd`
   AS_IF([test -d "$cuda_dir/lib64"], [cuda_lib=$cuda_dir/lib64], [cuda_lib=$cuda_dir/lib])
   CUDA_CPPFLAGS= CUDA_LIBS="-lcudart_static -ldl -lrt -lpthread"

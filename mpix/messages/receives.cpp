@@ -216,7 +216,12 @@ bool MessageReceives::large_have_come(Place& place) {
   statuses_.resize(missing);
   const int code = PMPI_Testall(static_cast<int>(missing), first, &done, statuses_.data());
   if (code != MPI_SUCCESS) {
-    log(LogLevel::error, "data of " + rank_text(place.source) + " have not come: " + text_of(code));
+    const auto failed = std::find_if(statuses_.begin(), statuses_.end(), [](const MPI_Status& status) {
+      return status.MPI_ERROR != MPI_SUCCESS && status.MPI_ERROR != MPI_ERR_PENDING;
+    });
+    const bool is_told = is_of_class(code, MPI_ERR_IN_STATUS) && failed != statuses_.end();
+    log(LogLevel::error,
+        "data of " + rank_text(place.source) + " have not come: " + text_of(is_told ? failed->MPI_ERROR : code));
     place.is_damaged = true;
     // With an error MPI says of each request whether it is over.
     done = std::all_of(first, first + missing, [](MPI_Request request) { return request == MPI_REQUEST_NULL; });
