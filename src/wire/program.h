@@ -54,10 +54,14 @@ namespace mpix {
 #define MPIX_STEP __device__ inline
 /// What its callers do not inline, as they seldom need it.
 #define MPIX_SELDOM static __device__ __noinline__
-#define MPIX_UNROLL _Pragma("unroll")
 #else
 #define MPIX_STEP inline
 #define MPIX_SELDOM inline
+#endif
+/// The host's compiler behind nvcc reads functions of both sides, too, and knows no such pragma.
+#if defined(__CUDA_ARCH__) || defined(__HIPCC__)
+#define MPIX_UNROLL _Pragma("unroll")
+#else
 #define MPIX_UNROLL
 #endif
 
