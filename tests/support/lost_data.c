@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * Copyright (c) the libmpix authors
  *
- * Preloaded, this makes MPI one that says, the first time that several receives are asked for at once and are over,
- * that the last one has failed. */
+ * Preloaded, this makes MPI one that says once of receives that are over, where it is asked for their statuses, that
+ * the last of them has failed. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <mpi.h>
